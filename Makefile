@@ -1,0 +1,46 @@
+# Every target sets itself up in .venv; the only needs are Python 3.11 or newer and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test lint types tests statistics benchmark clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
+	@echo "make test        set up, then lint, types, layers, doctests and tests"
+	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
+	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+setup: $(READY)
+
+demo: $(READY)
+	@$(BIN)/python -m counterpoise.demo
+
+test: lint types tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(READY)
+	$(BIN)/mypy
+
+tests: $(READY)
+	$(BIN)/pytest
+
+statistics: $(READY)
+	$(BIN)/python benchmarks/coverage.py
+
+benchmark: $(READY)
+	$(BIN)/python benchmarks/evaluate_arrays.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
