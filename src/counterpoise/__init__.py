@@ -1,3 +1,33 @@
-"""Off-policy evaluation and learning that you can act on."""
+"""Off-policy evaluation and learning that you can act on.
+
+>>> import counterpoise as cp
+>>> result = cp.evaluate(reward=[1, 0, 1, 1], propensity=[0.5, 0.5, 0.25, 0.5], target=[0.5, 0.25, 0.5, 0.25])
+>>> result["target", "snips"].value < 1
+True
+"""
+
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
+from counterpoise.estimators import ESTIMATORS, Estimate, Interval
+from counterpoise.evaluate import compare, evaluate
+from counterpoise.log_moments import LogMoments
+from counterpoise.moments import Moments
+from counterpoise.results import Comparison, Result
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ESTIMATORS",
+    "ColumnError",
+    "Comparison",
+    "CounterpoiseError",
+    "Estimate",
+    "Interval",
+    "LogError",
+    "LogMoments",
+    "Moments",
+    "MomentsError",
+    "OptionError",
+    "Result",
+    "compare",
+    "evaluate",
+]

@@ -1,0 +1,161 @@
+"""This file holds the checks of a log and the verdict: whether an estimate may be believed, in plain words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from counterpoise.moments import Moments
+from counterpoise.tails import Tail, pareto_k
+
+VerdictWord = Literal["ok", "caution", "not identified"]
+
+FEW_ROWS = 100
+HEAVY_TAIL = 0.7
+WRONG_PROPENSITIES = 0.001
+CONCENTRATED = 0.5
+UNSUPPORTED = 0.5
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the weights and rewards of one target look like."""
+
+    n: int
+    effective_sample_size: float
+    effective_share: float
+    mean_weight: float
+    mean_weight_stderr: float
+    mean_weight_p: float
+    max_weight: float
+    top_rows: int
+    top_share: float
+    pareto_k: float
+    zero_weight_share: float
+    reward_min: float
+    reward_max: float
+    clusters: int | None = None
+    duplicates: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`ok`, `caution` or `not identified`, and why."""
+
+    verdict: VerdictWord
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.verdict + (": " + " ".join(self.reasons) if self.reasons else "")
+
+
+def diagnose(
+    moments: Moments,
+    tail: Tail,
+    *,
+    reward_range: tuple[float, float],
+    mean_weight_error: float | None = None,
+    clusters: int | None = None,
+    duplicates: int | None = None,
+) -> Diagnostics:
+    """Diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight where rows are clustered.
+
+    >>> import numpy as np
+    >>> log = Moments.of(weight=[2.0, 0.0, 1.0, 1.0], reward=[1, 0, 1, 0])
+    >>> found = diagnose(log, Tail(np.array([2.0, 1.0, 1.0, 0.0]), zeros=1), reward_range=(0.0, 1.0))
+    >>> round(found.effective_sample_size, 2), found.zero_weight_share
+    (2.67, 0.25)
+    """
+    n = moments.n
+    if n == 0:
+        return Diagnostics(0, 0.0, 0.0, math.nan, math.inf, 1.0, 0.0, 0, 0.0, math.nan, 0.0, math.nan, math.nan, clusters, duplicates)
+    excess = float(moments.average("u"))
+    mean = 1.0 + excess
+    spread = float(moments.covariance("u", "u"))
+    effective = n * mean**2 / (mean**2 + spread) if mean > 0 else 0.0
+    error = mean_weight_error if mean_weight_error is not None else math.sqrt(spread / n)
+    top = min(max(1, n // 100), len(tail.weights))
+    total = n * mean
+    return Diagnostics(
+        n=n,
+        effective_sample_size=effective,
+        effective_share=effective / n,
+        mean_weight=mean,
+        mean_weight_stderr=error,
+        mean_weight_p=_two_sided(excess, error),
+        max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
+        top_rows=top,
+        top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
+        pareto_k=pareto_k(tail, n),
+        zero_weight_share=tail.zeros / n,
+        reward_min=reward_range[0],
+        reward_max=reward_range[1],
+        clusters=clusters,
+        duplicates=duplicates,
+    )
+
+
+def judge(found: Diagnostics) -> Verdict:
+    """The verdict on every estimate that relies on these weights (all but `dm`).
+
+    >>> import numpy as np
+    >>> log = Moments.of(weight=[0.0, 0.0], reward=[1, 0])
+    >>> print(judge(diagnose(log, Tail(np.zeros(2), zeros=2), reward_range=(0.0, 1.0))))
+    not identified: No row has a positive weight: the log never took an action that the target would take.
+    """
+    fatal = _fatal(found)
+    if fatal:
+        return Verdict("not identified", (fatal,))
+    reasons = tuple(_doubts(found))
+    return Verdict("caution" if reasons else "ok", reasons)
+
+
+def _fatal(found: Diagnostics) -> str:
+    if found.n == 0:
+        return "There are no rows."
+    if found.max_weight <= 0:
+        return "No row has a positive weight: the log never took an action that the target would take."
+    if found.n == 1:
+        return "One row says nothing about its own error."
+    if found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
+        return (
+            f"The mean weight is {found.mean_weight:.3g} where it should be 1: the log shows less than half of what the target "
+            "would do, or the propensities are wrong."
+        )
+    return ""
+
+
+def _doubts(found: Diagnostics) -> list[str]:
+    doubts = []
+    if found.effective_sample_size < FEW_ROWS:
+        doubts.append(
+            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}: "
+            "the standard error is itself a guess."
+        )
+    if found.mean_weight_p < WRONG_PROPENSITIES:
+        doubts.append(
+            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p = {found.mean_weight_p:.1g}): the propensities or target "
+            "probabilities are wrong, or the log misses actions that the target takes."
+        )
+    if found.pareto_k > HEAVY_TAIL:
+        doubts.append(
+            f"The largest weights have a heavy tail (Pareto k = {found.pareto_k:.2f}, above {HEAVY_TAIL}): "
+            "rows not yet seen can move the estimate by more than its interval."
+        )
+    if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
+        doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
+    if found.clusters is not None and found.clusters < 20:
+        doubts.append(f"The rows fall into only {found.clusters} groups of clusters: cluster-robust errors need 20 or more.")
+    if found.duplicates:
+        doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")
+    return doubts
+
+
+def _two_sided(excess: float, error: float) -> float:
+    """p-value of the z-test that the mean excess is 0; rounding of weights that are all 1 is not evidence."""
+    if abs(excess) <= 1e-12:
+        return 1.0
+    if error == 0.0 or not math.isfinite(error):
+        return 0.0 if error == 0.0 else 1.0
+    return math.erfc(abs(excess) / error / math.sqrt(2.0))

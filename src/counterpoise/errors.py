@@ -1,0 +1,21 @@
+"""This file holds every exception: one class per kind of fix."""
+
+
+class CounterpoiseError(Exception):
+    """Anything counterpoise refuses to do; catch this to catch them all."""
+
+
+class ColumnError(CounterpoiseError):
+    """A column is missing, misspelt or of the wrong type: name another column, or cast it."""
+
+
+class LogError(CounterpoiseError):
+    """The rows themselves are wrong: mend the logger, or drop those rows."""
+
+
+class OptionError(CounterpoiseError):
+    """An argument makes no sense: change the call."""
+
+
+class MomentsError(CounterpoiseError):
+    """Moments that do not belong together, or are damaged: recompute them from their logs."""

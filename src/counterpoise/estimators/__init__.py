@@ -1,0 +1,73 @@
+"""Moments in, estimates out: small functions, and the one registry of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
+from counterpoise.estimators.estimate import Estimate, Interval, unstack
+from counterpoise.estimators.lift import difference, lift
+from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
+from counterpoise.moments import Floats, Moments
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An entry of the registry: the function, what it estimates, and what it needs beyond weights and rewards."""
+
+    function: Callable[..., Estimate]
+    estimand: Literal["value", "lift"] = "value"
+    needs: Literal["", "model", "groups"] = ""
+    replicates: Callable[[Moments], Floats] | None = None
+
+    def __call__(self, moments: Moments) -> Estimate:
+        return self.function(moments)
+
+    def without_each(self, groups: Moments) -> Floats:
+        """The value without each of the groups (the last axis): what a delete-group jackknife looks at."""
+        return self.replicates(groups) if self.replicates else np.asarray(self.function(groups.leave_one_out()).value)
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "ips": Estimator(ips),
+    "snips": Estimator(snips),
+    "beta_ips": Estimator(beta_ips),
+    "cross_fit": Estimator(cross_fit, needs="groups", replicates=cross_fit_without),
+    "dm": Estimator(dm, needs="model"),
+    "dr": Estimator(dr, needs="model"),
+    "constant_dr": Estimator(constant_dr),
+    "sndr": Estimator(sndr, needs="model"),
+    "optimal_dr": Estimator(optimal_dr),
+    "lift": Estimator(lift, estimand="lift"),
+}
+
+# The same family for the difference of two targets, where u is the difference of their weights.
+DIFFERENCES: dict[str, Estimator] = {
+    "ips": Estimator(partial(difference, baseline=0.0), estimand="lift"),
+    "beta_ips": Estimator(difference, estimand="lift"),
+}
+
+__all__ = [
+    "DIFFERENCES",
+    "ESTIMATORS",
+    "Estimate",
+    "Estimator",
+    "Interval",
+    "beta_ips",
+    "constant_dr",
+    "cross_fit",
+    "difference",
+    "dm",
+    "dr",
+    "ips",
+    "lift",
+    "optimal_dr",
+    "snips",
+    "sndr",
+    "unstack",
+]

@@ -1,0 +1,220 @@
+"""This file holds the estimators that need only weights and rewards: IPS and its constant baselines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+from counterpoise.estimators.estimate import Estimate, estimate_of, linear
+from counterpoise.moments import Floats, Moments
+
+BaselineChoice = float | Literal["optimal", "plug-in"]
+
+
+def ips(moments: Moments) -> Estimate:
+    r"""Inverse propensity scoring: the mean of weight times reward.
+
+    .. math:: \hat V = \frac1n \sum_i w_i r_i
+
+    Unbiased when the propensities are right and the log has overlap. Its error grows with the rewards' distance from 0, which is
+    what a baseline removes.
+
+    Examples
+    --------
+    >>> ips(Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 3, 3])).value
+    3.0
+    >>> ips(Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 3, 3])).stderr > 1
+    True
+
+    References
+    ----------
+    Horvitz & Thompson (1952); the paper's eq. `IPS`.
+    """
+    return linear(
+        "ips",
+        moments,
+        moments.centre,
+        {"s": 1.0, "us": 1.0, "u": moments.centre},
+        baseline=np.zeros(moments.shape),
+        identified=has_overlap(moments),
+    )
+
+
+def snips(moments: Moments) -> Estimate:
+    r"""Self-normalised IPS: the weighted mean of the rewards.
+
+    .. math:: \hat V = \frac{\sum_i w_i r_i}{\sum_i w_i}
+
+    Stays within the range of the rewards and does not mind propensities known only up to a factor; its bias is of order 1/n. It is
+    β-IPS whose baseline is its own value.
+
+    Examples
+    --------
+    >>> estimate = snips(Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 3, 3]))
+    >>> estimate.value, estimate.stderr, estimate.baseline
+    (3.0, 0.0, 3.0)
+
+    References
+    ----------
+    Swaminathan & Joachims, NeurIPS 2015.
+    """
+    known = has_overlap(moments)
+    weight = np.where(known, 1.0 + moments.average("u"), 1.0)
+    value = moments.centre + (moments.average("s") + moments.average("us")) / weight
+    # around its own value the weighted rewards have mean 0: their scatter is that of the delta method
+    around = moments.recentre(value)
+    return linear("snips", around, value, {"s": 1.0 / weight, "us": 1.0 / weight}, baseline=value, identified=known)
+
+
+def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
+    r"""Baseline-corrected IPS: subtract a constant from every reward, add it back once.
+
+    .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
+
+    Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimises the variance; taken from
+    the same log it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula
+    mean((w² − w)r)/mean(w² − w), with the same limit and trouble where target and logging policy are close.
+
+    Examples
+    --------
+    A reward that never varies is estimated exactly, where IPS has noise:
+
+    >>> log = Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 3, 3])
+    >>> beta_ips(log).value, beta_ips(log).stderr
+    (3.0, 0.0)
+
+    References
+    ----------
+    Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, eq. `beta_ips_ope` and `optimal_offpolicy_beta`.
+    """
+    around, beta = around_baseline(moments, baseline)
+    return linear(
+        "beta_ips",
+        around,
+        around.centre,
+        {"s": 1.0, "us": 1.0, "u": around.centre - beta},
+        baseline=beta,
+        identified=has_overlap(moments),
+    )
+
+
+def constant_dr(moments: Moments, *, prediction: BaselineChoice = "optimal") -> Estimate:
+    r"""Doubly robust estimation with a model that predicts one number for everything.
+
+    .. math:: \hat V = \frac1n \sum_i \left[ \hat r + w_i (r_i - \hat r) \right]
+
+    The paper's equivalence: this is β-IPS with β = r̂, term by term.
+
+    Examples
+    --------
+    >>> log = Moments.of(weight=[0.5, 2.0, 1.5], reward=[0, 1, 4])
+    >>> constant_dr(log, prediction=2.0).value == beta_ips(log, baseline=2.0).value
+    True
+
+    References
+    ----------
+    Gupta et al., RecSys 2024, eq. `dr_grad_const_rew`.
+    """
+    around, beta = around_baseline(moments, prediction)
+    rest = beta - around.centre  # the row is r̂ + w(r − r̂) = r̂ + (s − rest) + (us − rest·u)
+    return linear(
+        "constant_dr",
+        around,
+        beta - rest,
+        {"s": 1.0, "us": 1.0, "u": -rest},
+        baseline=beta,
+        identified=has_overlap(moments),
+    )
+
+
+def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
+    r"""β-IPS in which every group of rows uses the baseline of the other groups: exactly unbiased.
+
+    .. math:: \hat V = \frac1n \sum_k \sum_{i \in k} \left[ \beta_{-k} + w_i (r_i - \beta_{-k}) \right]
+
+    Takes a stack of moments whose last axis is the groups. The reported baseline is the average over the rows.
+
+    Examples
+    --------
+    >>> half = Moments.of(weight=[0.5, 1.5, 1.0], reward=[1, 1, 1])
+    >>> cross_fit(Moments.stack([half, half])).value
+    1.0
+
+    References
+    ----------
+    Cross-fitting as in Chernozhukov et al. (2018), applied to the baseline of Gupta et al. (2024).
+    """
+    n = np.asarray(groups.n)
+    part = _cross_fit_parts(groups, baseline)
+    total = n.sum(axis=-1)
+    share = n / np.maximum(total, 1)[..., None]
+    value = (share * part.value).sum(axis=-1)
+    within = np.where(n > 1, np.square(part.stderr * n), 0.0).sum(axis=-1)
+    between = (n * np.square(part.value - value[..., None])).sum(axis=-1)
+    known = has_overlap(groups.merge(axis=n.ndim - 1)) & ((n > 0).sum(axis=-1) > 1)
+    mean_baseline = (share * part.baseline).sum(axis=-1)
+    return estimate_of("cross_fit", value, np.sqrt(within + between), total, baseline=mean_baseline, identified=known)
+
+
+def cross_fit_without(groups: Moments) -> Floats:
+    """The cross-fitted value without each of the groups, the others keeping their baselines."""
+    n, part = np.asarray(groups.n), _cross_fit_parts(groups, "optimal")
+    total, earned = n.sum(axis=-1, keepdims=True), (n * part.value).sum(axis=-1, keepdims=True)
+    return cast(Floats, (earned - n * part.value) / np.maximum(total - n, 1))
+
+
+def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
+    """β-IPS of every group with the baseline of the others; 0 for an empty group."""
+    others = groups.leave_one_out()
+    _, beta = around_baseline(others, baseline)
+    # each group seen from the baseline of the others: the row is β + s + us
+    around = groups.recentre(np.where(others.n > 0, beta, groups.centre))
+    part = linear("part", around, around.centre, {"s": 1.0, "us": 1.0}, baseline=around.centre)
+    return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))
+
+
+def optimal_baseline(moments: Moments, *columns: str) -> Floats:
+    """Cov(Σ columns, u)/Var(u), and 0 where the weights do not vary."""
+    variance = moments.covariance("u", "u")
+    covariance = sum((moments.covariance("u", column) for column in columns), np.zeros(moments.shape))
+    varies = variance > resolution(moments)
+    return cast(Floats, np.where(varies, covariance / np.where(varies, variance, 1.0), 0.0))
+
+
+def resolution(moments: Moments) -> Floats:
+    """The variance of the weights below which it is rounding: they are all equal."""
+    return cast(Floats, np.square(1e-15) + 1e-13 * np.square(moments.average("u")))
+
+
+def has_overlap(moments: Moments) -> Any:
+    """Whether any row has a positive weight; without one the log says nothing about the target."""
+    return 1.0 + moments.average("u") > 1e-15
+
+
+def from_mean_reward(moments: Moments) -> Moments:
+    """The moments seen from the mean reward: no answer then depends on the provisional centre, even in degenerate logs."""
+    return moments.recentre(moments.centre + moments.average("s"))
+
+
+def check_baseline(choice: object) -> float:
+    """A baseline given as a number."""
+    if isinstance(choice, bool) or not isinstance(choice, int | float) or not np.isfinite(choice):
+        raise OptionError(f'a baseline is "optimal", "plug-in" or a finite number; found {choice!r}.')
+    return float(choice)
+
+
+def around_baseline(moments: Moments, choice: BaselineChoice) -> tuple[Moments, Floats]:
+    """The moments seen from the mean reward, and the chosen baseline."""
+    around = from_mean_reward(moments)
+    if choice == "optimal":
+        return around, cast(Floats, around.centre + optimal_baseline(around, "s", "us"))
+    if choice == "plug-in":
+        u, us = around.average("u"), around.average("us")
+        denominator = around.covariance("u", "u") + u * u + u
+        numerator = us + around.covariance("u", "us") + u * us
+        floor = 1e-11  # as in the paper's experiments
+        return around, cast(Floats, (around.centre * denominator + numerator) / np.maximum(denominator, floor))
+    return around, np.full(moments.shape, check_baseline(choice))

@@ -1,0 +1,152 @@
+"""This file holds the estimators that use a reward model, or any other control variates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+from counterpoise.estimators.constant import from_mean_reward, has_overlap, resolution
+from counterpoise.estimators.estimate import Estimate, linear
+from counterpoise.moments import MODEL, ROW, Floats, Moments
+
+
+def dm(moments: Moments) -> Estimate:
+    r"""The direct method: the model's value of the target policy, averaged over the contexts.
+
+    .. math:: \hat V = \frac1n \sum_i v_i, \qquad v = \sum_a \pi(a \mid x) \hat r(a, x)
+
+    Needs no overlap and has little variance, but inherits every bias of the model, which its standard error does not show.
+
+    Examples
+    --------
+    >>> dm(Moments.of([0.0, 0.0], [1, 0], model_reward=[0.5, 0.5], model_value=[0.25, 0.75])).value
+    0.5
+    """
+    check_model(moments)
+    return linear("dm", moments, moments.centre, {"v": 1.0}, baseline=())
+
+
+def dr(moments: Moments) -> Estimate:
+    r"""Doubly robust: the direct method, plus IPS on what the model got wrong.
+
+    .. math:: \hat V = \frac1n \sum_i \left[ v_i + w_i (r_i - q_i) \right]
+
+    Unbiased if the propensities or the model are right (the model fitted on other rows). A poor model can make it noisier than IPS;
+    `optimal_dr` decides from the log how far to trust it.
+
+    Examples
+    --------
+    >>> dr(Moments.of([2.0, 0.0], [1, 0], model_reward=[0.5, 0.5], model_value=[0.25, 0.75])).value
+    1.0
+
+    References
+    ----------
+    Dudík, Langford & Li, ICML 2011.
+    """
+    check_model(moments)
+    return linear(
+        "dr", moments, moments.centre, {"v": 1.0, "e": 1.0, "ue": 1.0}, baseline=(0.0, 1.0), identified=has_overlap(moments)
+    )
+
+
+def sndr(moments: Moments) -> Estimate:
+    r"""Self-normalised doubly robust: the model's errors are averaged with weights that sum to 1.
+
+    .. math:: \hat V = \frac1n \sum_i v_i + \frac{\sum_i w_i (r_i - q_i)}{\sum_i w_i}
+
+    Examples
+    --------
+    A model that is wrong by a constant does no harm:
+
+    >>> log = Moments.of([0.5, 2.0], [1, 0], model_reward=[8, 7], model_value=[7.5, 7.5])
+    >>> round(sndr(log).value, 12)
+    0.5
+
+    References
+    ----------
+    Thomas & Brunskill, ICML 2016 (the weighted doubly robust estimator).
+    """
+    check_model(moments)
+    known = has_overlap(moments)
+    weight = np.where(known, 1.0 + moments.average("u"), 1.0)
+    error = (moments.average("e") + moments.average("ue")) / weight
+    return linear(
+        "sndr",
+        moments,
+        moments.centre + error * moments.average("u") / weight,
+        {"v": 1.0, "e": 1.0 / weight, "ue": 1.0 / weight, "u": -error / weight},
+        baseline=(error, 1.0),
+        identified=known,
+    )
+
+
+def optimal_dr(moments: Moments) -> Estimate:
+    r"""The variance-optimal combination of all control variates at hand: the weights, the model, and any others.
+
+    .. math:: \hat V = \frac1n \sum_i \left[ w_i r_i - b_0 (w_i - 1) - b_1 (w_i q_i - v_i) - \dots \right]
+
+    Every bracket after the first has mean 0, so any b is unbiased; the best one is a least-squares fit on the scatter. b₁ = 0 is
+    β-IPS, b₁ = 1 and b₀ = 0 is DR, and as n grows this is never worse than either. Fitting b costs a bias of order 1/n.
+    The baseline holds the constant, the model's coefficient, and those of the further controls.
+
+    Examples
+    --------
+    >>> log = Moments.of([0.5, 2.0, 0.5, 1.0], [3, 1, 3, 2], model_reward=[3, 1, 3, 2], model_value=[2, 2, 2, 2])
+    >>> round(optimal_dr(log).value, 12), optimal_dr(log).stderr < 1e-12
+    (2.0, True)
+
+    References
+    ----------
+    Control variates as regression: Glynn & Szechtman (2002); eq. `optimal_offpolicy_beta` of Gupta et al. (2024) is the case of one.
+    """
+    around = from_mean_reward(moments)
+    d, at = len(around.columns), around.columns.index
+    response = np.zeros(d)
+    response[[at("s"), at("us")]] = 1.0
+    controls = [np.eye(d)[at("u")]]
+    has_model = set(MODEL) <= set(around.columns)
+    if has_model:
+        model = response.copy()  # w·q − v, both less the centre: s + us − e − ue − v
+        model[[at("e"), at("ue"), at("v")]] = -1.0
+        controls.append(model)
+    controls += [np.eye(d)[at(name)] for name in around.columns if name not in ROW + MODEL]
+    c = np.stack(controls)
+    coefficients = _least_squares(around, c, response)
+    a = response - coefficients @ c
+    constant = around.centre + coefficients[..., 0]
+    if has_model:
+        constant = constant - coefficients[..., 1] * around.centre
+    return linear(
+        "optimal_dr",
+        around,
+        around.centre,
+        {name: a[..., k] for k, name in enumerate(around.columns)},
+        baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0)),
+        identified=has_overlap(moments),
+    )
+
+
+def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floats:
+    """Coefficients of the controls (rows of a matrix over the columns) that leave the least scatter of the response.
+
+    Controls without variance, or that repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
+    correlations, so that the units of the columns do not matter).
+    """
+    cross = controls @ moments.scatter @ controls.T
+    right = moments.scatter @ response @ controls.T
+    size = np.sqrt(np.maximum(np.einsum("...ii->...i", cross), 0.0))
+    total = np.maximum(np.asarray(moments.n), 1)
+    size[..., 0] = np.where(np.square(size[..., 0]) / total > resolution(moments), size[..., 0], 0.0)
+    inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    correlation = cross * inverse[..., :, None] * inverse[..., None, :]
+    solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse)[..., None]
+    return np.asarray(solved[..., 0] * inverse)
+
+
+def check_model(moments: Moments) -> None:
+    """The columns of a reward model are there."""
+    if not set(MODEL) <= set(moments.columns):
+        raise OptionError(
+            "this estimator needs a reward model: pass model_reward (the model's reward of the logged action) "
+            "and model_value (its value of the target policy)."
+        )

@@ -1,0 +1,195 @@
+"""This file holds the front door: `evaluate` and `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from counterpoise import answer
+from counterpoise.answer import Options
+from counterpoise.diagnostics import Verdict
+from counterpoise.errors import OptionError
+from counterpoise.estimators import DIFFERENCES
+from counterpoise.intervals import Method
+from counterpoise.log_moments import Contrast, LogMoments
+from counterpoise.results import Comparison, Result
+from counterpoise.sources.arguments import arrange
+from counterpoise.sources.request import GROUPS, LOGGING, Request
+
+
+def evaluate(
+    log: object = None,
+    *,
+    reward: Any = None,
+    propensity: Any = None,
+    target: Any = None,
+    segment: Any = None,
+    cluster: Any = None,
+    key: Any = None,
+    model_reward: Any = None,
+    model_value: Any = None,
+    control: Mapping[str, float] | None = None,
+    estimator: str | Sequence[str] = (),
+    interval: Method | None = None,
+    level: float = 0.95,
+    groups: int | None = None,
+    reward_bounds: tuple[float, float] | None = None,
+    max_weight: float | None = None,
+    tuned_for: int = 10_000,
+    drop_bad_rows: bool = False,
+) -> Result:
+    """What the target policies would have earned on this log, and how sure we are.
+
+    Parameters
+    ----------
+    log
+        A mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the other arguments name its
+        columns. Without a log they are the arrays themselves. The `moments` of earlier results are a log too.
+    reward, propensity, target
+        The reward; the logging policy's probability of the logged action; the target's probability of it, one or several.
+    segment
+        Report every value of this column (or combination of several) as well.
+    cluster
+        The unit of randomisation, such as the user: errors then allow for rows of one cluster to be alike.
+    key
+        Columns that identify a row; repeated ones are counted.
+    model_reward, model_value
+        A reward model's prediction for the logged action, and its value of each target, for `dm`, `dr`, `sndr`, `optimal_dr`.
+    control
+        Further control variates for `optimal_dr`: column → its known mean.
+    estimator
+        Names from `ESTIMATORS`; by default all that the columns allow.
+    interval
+        ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, to look as often as one likes while the log
+        grows (narrowest near `tuned_for` rows); ``"bernstein"``, for `ips` at any size, with `reward_bounds` and `max_weight`.
+    groups
+        How many groups to hash the clusters (or rows) into, for the jackknife and `cross_fit`; 100 where one of them is wanted.
+    drop_bad_rows
+        Leave out rows with impossible values, and count them, instead of raising.
+
+    Examples
+    --------
+    >>> result = evaluate(reward=[1, 0, 1, 1], propensity=[0.5, 0.5, 0.25, 0.5], target=[0.5, 0.25, 0.5, 0.25])
+    >>> round(result["target", "ips"].value, 3)
+    0.875
+    >>> result.verdict().verdict
+    'caution'
+    """
+    asked = (estimator,) if isinstance(estimator, str) else tuple(estimator)
+    clustered = cluster is not None or (isinstance(log, LogMoments) and log.grouped_by not in ("", "row"))
+    options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
+    if isinstance(log, LogMoments):
+        moments = log
+    else:
+        wants_groups = clustered or groups is not None or options.method == "jackknife" or "cross_fit" in asked
+        log, request = arrange(
+            log,
+            reward=reward,
+            propensity=propensity,
+            target=target,
+            segment=segment,
+            cluster=cluster,
+            key=key,
+            model_reward=model_reward,
+            model_value=model_value,
+            control=control,
+            groups=_groups(groups) if wants_groups else 1,
+            drop_bad_rows=drop_bad_rows,
+        )
+        answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
+        moments = _read(log, request)
+    contrasts = [contrast for contrast in moments.moments if not contrast[1]]
+    return _result(moments, contrasts, asked, options)
+
+
+def compare(
+    log: object = None,
+    *,
+    reward: Any = None,
+    propensity: Any = None,
+    target: Any = None,
+    against: Any = LOGGING,
+    segment: Any = None,
+    cluster: Any = None,
+    key: Any = None,
+    interval: Method | None = None,
+    level: float = 0.95,
+    groups: int | None = None,
+    tuned_for: int = 10_000,
+    drop_bad_rows: bool = False,
+) -> Comparison:
+    """How much more one policy would have earned than another, from the same rows.
+
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error: what the two policies share cancels,
+    so it is often far more certain than either value. `against` names the other target's column, or is ``"logging"``, the policy
+    that wrote the log. The other arguments are those of `evaluate`.
+
+    Examples
+    --------
+    >>> log = {"r": [1, 0, 1, 1], "p": [0.5, 0.5, 0.25, 0.5], "new": [0.5, 0.25, 0.5, 0.25], "old": [0.5, 0.5, 0.25, 0.5]}
+    >>> round(compare(log, reward="r", propensity="p", target="new", against="old").value, 3)
+    0.125
+    """
+    clustered = cluster is not None
+    options = Options(level, interval or ("jackknife" if clustered else "normal"), tuned_for=tuned_for)
+    if options.method == "bernstein":
+        raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
+    log, request = arrange(
+        log,
+        reward=reward,
+        propensity=propensity,
+        target=target,
+        against=against,
+        segment=segment,
+        cluster=cluster,
+        key=key,
+        groups=_groups(groups) if clustered or groups is not None or options.method == "jackknife" else 1,
+        drop_bad_rows=drop_bad_rows,
+    )
+    moments = _read(log, request)
+    contrasts = [contrast for contrast in moments.moments if contrast[1]]
+    other = contrasts[0][1]
+    found = {contrast: answer.diagnostics(moments, contrast) for contrast in moments.moments if not contrast[1]}
+    judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
+    estimates, verdicts = {}, {}
+    for contrast in contrasts:
+        estimates |= answer.estimates(moments, contrast, DIFFERENCES, options)
+        for segment_, verdict in judged[contrast[0]].items():
+            rival = judged[other][segment_] if other in judged else Verdict("ok", ())
+            verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
+    diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
+    return Comparison(moments, estimates, diagnostics, verdicts, options.level, options.method, against=other)
+
+
+def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str, ...], options: Options) -> Result:
+    first = moments.moments[contrasts[0]]
+    estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
+    if options.method == "jackknife" and first.shape[1] < 2:
+        raise OptionError("these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster.")
+    estimates, diagnostics, verdicts = {}, {}, {}
+    for contrast in contrasts:
+        estimates |= answer.estimates(moments, contrast, estimators, options)
+        found = answer.diagnostics(moments, contrast)
+        diagnostics |= {(contrast[0], place): one for place, one in found.items()}
+        verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
+    return Result(moments, estimates, diagnostics, verdicts, options.level, options.method)
+
+
+def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
+    """The worse of two verdicts, with the reasons of both."""
+    order = ("ok", "caution", "not identified")
+    worst = max(verdict.verdict, rival.verdict, key=order.index)
+    reasons = [f"{who}: {reason}" for who, one in ((name, verdict), (other, rival)) for reason in one.reasons]
+    return Verdict(worst, tuple(reasons))
+
+
+def _groups(groups: int | None) -> int:
+    if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 2):
+        raise OptionError(f"groups must be a whole number of at least 2, found {groups!r}.")
+    return groups or GROUPS
+
+
+def _read(log: object, request: Request) -> LogMoments:
+    from counterpoise.sources.frames import read  # here, so that importing counterpoise does not import narwhals and polars
+
+    return read(log, request)

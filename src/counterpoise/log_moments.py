@@ -1,0 +1,196 @@
+"""This file holds `LogMoments`: everything one pass over a log keeps of it, ready to be stored and added to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterpoise.errors import MomentsError
+from counterpoise.moments import Floats, Moments
+from counterpoise.tails import EMPTY, Tail
+
+Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
+Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class LogMoments:
+    """The moments of a log, per contrast, segment and group, with the largest weights and what was dropped.
+
+    `+` adds the moments of another log with the same columns: yesterday's plus today's are those of both days. Groups are hashed
+    from the clusters, so the same cluster meets itself again.
+    """
+
+    moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
+    tails: Mapping[Contrast, tuple[Tail, ...]]  # by segment
+    segments: tuple[Label, ...]
+    reward_min: Floats  # by segment
+    reward_max: Floats
+    segment_columns: tuple[str, ...] = ()
+    grouped_by: str = ""  # the cluster column, "row" for single rows, "" for one group
+    dropped: int = 0
+    duplicates: int | None = None
+
+    def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
+        """Moments of one target, over the whole log or in one segment."""
+        name, segment = target if isinstance(target, tuple) else (target, None)
+        stack = self.moments[self._contrast(name)]
+        whole = stack.merge(axis=1)
+        return whole.merge(axis=0) if segment is None else whole[self.segments.index(as_label(segment))]
+
+    def _contrast(self, name: str) -> Contrast:
+        for contrast in self.moments:
+            if contrast[0] == name:
+                return contrast
+        raise KeyError(f"no target {name!r}; there are {', '.join(repr(target) for target in self.targets)}")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets' names, in the order they were given."""
+        return tuple(dict.fromkeys(target for target, against in self.moments if not against))
+
+    @property
+    def n(self) -> int:
+        """Rows, without the dropped ones."""
+        return int(next(iter(self.moments.values())).n.sum())
+
+    def __add__(self, other: LogMoments) -> LogMoments:
+        if not isinstance(other, LogMoments):
+            return NotImplemented
+        _check_alike(self, other)
+        segments = tuple(dict.fromkeys(self.segments + other.segments))
+        mine, theirs = self._aligned(segments), other._aligned(segments)
+        duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
+        return LogMoments(
+            {key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
+            {key: tuple(a + b for a, b in zip(mine.tails[key], theirs.tails[key], strict=True)) for key in mine.tails},
+            segments,
+            np.fmin(mine.reward_min, theirs.reward_min),
+            np.fmax(mine.reward_max, theirs.reward_max),
+            self.segment_columns,
+            self.grouped_by,
+            self.dropped + other.dropped,
+            duplicates,
+        )
+
+    def __radd__(self, other: object) -> LogMoments:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
+        """The same with a slot for every one of the segments, in that order."""
+        if segments == self.segments:
+            return self
+        place = [self.segments.index(label) if label in self.segments else -1 for label in segments]
+
+        def stretch(stack: Moments) -> Moments:
+            none = Moments.empty(stack.columns, (1, stack.shape[1]))
+            parts = (stack, none)
+            padded = Moments(
+                *(np.concatenate([np.asarray(getattr(m, part)) for m in parts]) for part in ("n", "mean", "scatter", "centre")),
+                stack.columns,
+            )
+            return padded[np.array(place)]
+
+        return LogMoments(
+            {key: stretch(stack) for key, stack in self.moments.items()},
+            {key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
+            segments,
+            np.append(self.reward_min, np.nan)[place],
+            np.append(self.reward_max, np.nan)[place],
+            self.segment_columns,
+            self.grouped_by,
+            self.dropped,
+            self.duplicates,
+        )
+
+    # -- storing them --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """As text; `from_json` gives back the same numbers to the last bit."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "contrasts": [
+                    {
+                        "target": key[0],
+                        "against": key[1],
+                        "moments": json.loads(stack.to_json()),
+                        "tails": [{"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())],
+                    }
+                    for key, stack in self.moments.items()
+                ],
+                "segments": [[_encode(value) for value in label] for label in self.segments],
+                "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
+                "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
+                "segment_columns": list(self.segment_columns),
+                "grouped_by": self.grouped_by,
+                "dropped": self.dropped,
+                "duplicates": self.duplicates,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> LogMoments:
+        """What `to_json` wrote; anything else is refused."""
+        try:
+            raw = json.loads(text)
+            if raw["format"] != FORMAT:
+                raise MomentsError(f"these moments are of format {raw['format']!r}, this version reads format {FORMAT}.")
+            keys = [(entry["target"], entry["against"]) for entry in raw["contrasts"]]
+            stacks = [Moments.from_json(json.dumps(entry["moments"])) for entry in raw["contrasts"]]
+            tails = [
+                tuple(Tail(np.asarray(t["weights"], dtype=np.float64), int(t["zeros"])) for t in entry["tails"])
+                for entry in raw["contrasts"]
+            ]
+            ends = [np.array([np.nan if x is None else x for x in raw[name]]) for name in ("reward_min", "reward_max")]
+            return cls(
+                dict(zip(keys, stacks, strict=True)),
+                {key: tail for key, tail in zip(keys, tails, strict=True) if tail},
+                tuple(tuple(_decode(value) for value in label) for label in raw["segments"]),
+                *ends,
+                tuple(raw["segment_columns"]),
+                str(raw["grouped_by"]),
+                int(raw["dropped"]),
+                raw["duplicates"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MomentsError(f"not the JSON of a log's moments: {error}. Recompute them from the log.") from error
+
+
+def as_label(segment: Hashable) -> Label:
+    """The label of a segment given as one value, or as a tuple of them."""
+    return segment if isinstance(segment, tuple) else (segment,)
+
+
+def _check_alike(first: LogMoments, second: LogMoments) -> None:
+    for what, mine, theirs in (
+        ("targets", tuple(first.moments), tuple(second.moments)),
+        ("columns", _columns(first), _columns(second)),
+        ("segment columns", first.segment_columns, second.segment_columns),
+        ("groups", (first.grouped_by, _groups(first)), (second.grouped_by, _groups(second))),
+    ):
+        if mine != theirs:
+            raise MomentsError(f"moments of logs with different {what} do not add: {mine} and {theirs}. Evaluate both alike.")
+
+
+def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:
+    return [stack.columns for stack in log.moments.values()]
+
+
+def _groups(log: LogMoments) -> int:
+    return int(next(iter(log.moments.values())).shape[1])
+
+
+def _encode(value: Any) -> Any:
+    """Segment values as JSON keeps them; dates and the like as text, so that they still tell segments apart."""
+    return value if value is None or isinstance(value, str | int | float | bool) else {"text": str(value)}
+
+
+def _decode(value: Any) -> Any:
+    return value["text"] if isinstance(value, dict) else value

@@ -1,0 +1,263 @@
+"""This file holds `Moments`: the count, mean and scatter of a log's rows, from which every estimate comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.errors import MomentsError
+
+Floats = NDArray[np.float64]
+
+ROW = ("u", "s", "us")
+MODEL = ("e", "ue", "v")
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    r"""Count, mean and centred scatter of the rows z = (u, s, u·s) of a log.
+
+    With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional centre of the
+    rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
+
+    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v the
+    model's value of the target policy; further control variates add one column each, less their known mean.
+
+    `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). The arrays may carry
+    leading axes (segments, groups); then this is a stack of moments and `merge` adds along one of them.
+
+    Examples
+    --------
+    >>> monday = Moments.of(weight=[0.5, 2.0], reward=[1, 0])
+    >>> tuesday = Moments.of(weight=[1.0, 0.5], reward=[1, 1])
+    >>> week = monday + tuesday
+    >>> week.n, float(week.mean[0])
+    (4, 0.0)
+
+    References
+    ----------
+    Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician 37 (1983).
+    """
+
+    n: Any  # int, or an integer array for a stack
+    mean: Floats
+    scatter: Floats
+    centre: Any  # float, or a float array for a stack
+    columns: tuple[str, ...] = ROW
+
+    def __post_init__(self) -> None:
+        d = len(self.columns)
+        n, centre = np.asarray(self.n), np.asarray(self.centre, dtype=np.float64)
+        if self.mean.shape != (*n.shape, d) or self.scatter.shape != (*n.shape, d, d) or centre.shape != n.shape:
+            raise MomentsError(
+                f"moments of {d} columns need a mean of shape (…, {d}) and a scatter of shape (…, {d}, {d}); "
+                f"found n {n.shape}, mean {self.mean.shape}, scatter {self.scatter.shape}, centre {centre.shape}."
+            )
+        if n.ndim == 0:
+            object.__setattr__(self, "n", int(n))
+            object.__setattr__(self, "centre", float(centre))
+
+    # -- making them ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        weight: ArrayLike,
+        reward: ArrayLike,
+        *,
+        model_reward: ArrayLike | None = None,
+        model_value: ArrayLike | None = None,
+        controls: Mapping[str, ArrayLike] | None = None,
+        centre: float | None = None,
+    ) -> Moments:
+        """Moments of rows given as arrays; `controls` are columns whose true mean is 0.
+
+        >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).centre
+        4.0
+        """
+        w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
+        c = centre if centre is not None else float(r.mean()) if r.size else 0.0
+        u, s = w - 1.0, r - c
+        rows, columns = [u, s, u * s], ROW
+        if model_reward is not None and model_value is not None:
+            e = r - np.asarray(model_reward, dtype=np.float64)
+            rows += [e, u * e, np.asarray(model_value, dtype=np.float64) - c]
+            columns += MODEL
+        for name, column in (controls or {}).items():
+            rows.append(np.asarray(column, dtype=np.float64))
+            columns += (name,)
+        z = np.stack(rows)
+        mean = z.mean(axis=1) if r.size else np.zeros(len(columns))
+        z -= mean[:, None]
+        return cls(r.size, mean, z @ z.T, c, columns)
+
+    @classmethod
+    def of_sums(cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]) -> Moments:
+        """Moments from Σz and Σz·zᵀ, the form in which engines that only add deliver them."""
+        count = np.asarray(n, dtype=np.int64)
+        mean = sums / np.maximum(count, 1)[..., None]
+        scatter = products - sums[..., :, None] * mean[..., None, :]
+        diagonal = np.einsum("...ii->...i", scatter)
+        np.maximum(diagonal, 0.0, out=diagonal)  # a sum of squares rounds to -1e-17 at worst
+        return cls(count, mean, scatter, np.broadcast_to(np.asarray(centre, float), count.shape).copy(), tuple(columns))
+
+    @classmethod
+    def empty(cls, columns: Sequence[str] = ROW, shape: tuple[int, ...] = ()) -> Moments:
+        """The moments of no rows: adding them changes nothing."""
+        d = len(columns)
+        zeros = np.zeros(shape)
+        return cls(zeros.astype(np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d)), zeros, tuple(columns))
+
+    @classmethod
+    def stack(cls, parts: Sequence[Moments]) -> Moments:
+        """Several moments of the same columns as one, with a new leading axis."""
+        columns = parts[0].columns
+        for part in parts[1:]:
+            _check_columns(columns, part.columns)
+        return cls(
+            np.stack([np.asarray(part.n) for part in parts]),
+            np.stack([part.mean for part in parts]),
+            np.stack([part.scatter for part in parts]),
+            np.stack([np.asarray(part.centre) for part in parts]),
+            columns,
+        )
+
+    # -- adding them ---------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> Moments:
+        """Moments of the rows of both."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if self.shape == other.shape == ():
+            if other.n == 0:
+                return self
+            if self.n == 0:
+                return other
+        return Moments.stack([self, other]).merge(axis=0)
+
+    def __radd__(self, other: object) -> Moments:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def merge(self, axis: int) -> Moments:
+        """The stack added up along one of its leading axes."""
+        axis %= len(self.shape)
+        n = self.n
+        total = n.sum(axis=axis)
+        first = np.take_along_axis(self.centre, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
+        # measured from the first centre, so that equal centres stay equal to the last bit
+        share = n / np.maximum(total, 1)[tuple(slice(None) if k != axis else None for k in range(n.ndim))]
+        centre = first + (share * (self.centre - first)).sum(axis=axis, keepdims=True)
+        centred = self.recentre(np.broadcast_to(centre, n.shape))
+        mean = (share[..., None] * centred.mean).sum(axis=axis)
+        apart = centred.mean - np.expand_dims(mean, axis)
+        between = n[..., None, None] * apart[..., :, None] * apart[..., None, :]
+        return Moments(total, mean, (centred.scatter + between).sum(axis=axis), centre.squeeze(axis), self.columns)
+
+    def leave_one_out(self) -> Moments:
+        """For every member of the last axis, all the others merged.
+
+        By merging what comes before with what comes after; subtracting from the total would cancel where one group holds
+        nearly all of the scatter.
+        """
+        groups = self.shape[-1]
+        parts = [self[..., g] for g in range(groups)]
+        none = Moments.empty(self.columns, self.shape[:-1])
+        before, after = [none], [none]
+        for part in parts[:-1]:
+            before.append(Moments.stack([before[-1], part]).merge(axis=0))
+        for part in parts[:0:-1]:
+            after.append(Moments.stack([part, after[-1]]).merge(axis=0))
+        out = Moments.stack([Moments.stack(before), Moments.stack(after[::-1])]).merge(axis=0)
+        return Moments(*(np.moveaxis(x, 0, len(self.shape) - 1) for x in (out.n, out.mean, out.scatter, out.centre)), self.columns)
+
+    def recentre(self, centre: ArrayLike) -> Moments:
+        """The same rows seen from another centre of the rewards: s moves by δ, u·s by δ·u.
+
+        >>> Moments.of([0.5, 2.0], [1, 0]).recentre(0.0).mean.tolist()
+        [0.25, 0.5, -0.25]
+        """
+        delta = np.asarray(self.centre - np.asarray(centre, dtype=np.float64))
+        u, s, us = (self.columns.index(name) for name in ROW)
+        mean, scatter = self.mean.copy(), self.scatter.copy()
+        mean[..., us] += delta * mean[..., u]
+        mean[..., s] += delta
+        if "v" in self.columns:
+            mean[..., self.columns.index("v")] += delta
+        scatter[..., us, :] += delta[..., None] * scatter[..., u, :]
+        scatter[..., :, us] += delta[..., None] * scatter[..., :, u]
+        return Moments(self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns)
+
+    # -- looking at them -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The leading axes of a stack; () for the moments of one set of rows."""
+        return np.shape(self.n)
+
+    def __getitem__(self, index: Any) -> Moments:
+        """Part of a stack."""
+        key = index if isinstance(index, tuple) else (index,)
+        rest = (slice(None),)
+        inner = key if Ellipsis in key else (*key, ...)
+        return Moments(self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.centre[key], self.columns)
+
+    def average(self, column: str) -> Floats:
+        """Mean of one column."""
+        return cast(Floats, self.mean[..., self.columns.index(column)])
+
+    def covariance(self, first: str, second: str) -> Floats:
+        """Scatter of two columns over n."""
+        entry = self.scatter[..., self.columns.index(first), self.columns.index(second)]
+        return cast(Floats, entry / np.maximum(self.n, 1))
+
+    # -- storing them --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """As text; `from_json` gives back the same numbers to the last bit."""
+        return json.dumps(
+            {
+                "n": np.asarray(self.n).tolist(),
+                "mean": self.mean.tolist(),
+                "scatter": self.scatter.tolist(),
+                "centre": np.asarray(self.centre).tolist(),
+                "columns": list(self.columns),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Moments:
+        """Moments that `to_json` wrote.
+
+        >>> week = Moments.of([0.5, 2.0], [1, 0])
+        >>> Moments.from_json(week.to_json()).to_json() == week.to_json()
+        True
+        """
+        try:
+            raw = json.loads(text)
+            n, centre = np.asarray(raw["n"], dtype=np.int64), np.asarray(raw["centre"], dtype=np.float64)
+            mean, scatter = np.asarray(raw["mean"], dtype=np.float64), np.asarray(raw["scatter"], dtype=np.float64)
+            moments = cls(n, mean, scatter, centre, tuple(raw["columns"]))
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise MomentsError(f"not the JSON of moments: {error}. Recompute them from the log.") from error
+        if not all(np.isfinite(part).all() for part in (mean, scatter, centre)) or (n < 0).any():
+            raise MomentsError("the JSON of moments holds a number that is not finite. Recompute them from the log.")
+        return moments
+
+    def __repr__(self) -> str:
+        if self.shape:
+            return f"Moments(stack of {' × '.join(map(str, self.shape))}, columns={self.columns})"
+        means = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.columns, self.mean, strict=True))
+        return f"Moments(n={self.n:,}, centre={self.centre:.6g}, mean: {means})"
+
+
+def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    if first != second:
+        raise MomentsError(
+            f"moments of different columns do not add: {', '.join(first)} and {', '.join(second)}. "
+            "Evaluate both logs with the same reward model and controls."
+        )

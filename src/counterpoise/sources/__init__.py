@@ -1,0 +1,1 @@
+"""A log, wherever it lives, as moments."""

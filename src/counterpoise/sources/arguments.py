@@ -1,0 +1,94 @@
+"""This file holds the reading of the front door's arguments: names of columns, or the arrays themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from counterpoise.errors import OptionError
+from counterpoise.log_moments import Contrast
+from counterpoise.sources.request import LOGGING, Request
+
+
+def arrange(
+    log: object,
+    *,
+    reward: Any,
+    propensity: Any,
+    target: Any,
+    against: Any = None,
+    segment: Any = None,
+    cluster: Any = None,
+    key: Any = None,
+    model_reward: Any = None,
+    model_value: Any = None,
+    control: Mapping[str, float] | None = None,
+    groups: int = 1,
+    drop_bad_rows: bool = False,
+) -> tuple[object, Request]:
+    """A log and the request for it; arrays given without a log become one."""
+    for part, value in (("reward", reward), ("propensity", propensity), ("target", target)):
+        if value is None:
+            raise OptionError(f"{part} is missing: name its column, or pass its array.")
+    arrays: dict[str, Any] | None = {} if log is None else None
+    targets = _many("target", target, arrays)
+    values = _many("model_value", model_value, arrays)
+    if values and len(values) != len(targets):
+        raise OptionError(f"model_value needs one column per target ({len(targets)}), found {len(values)}.")
+    contrasts: tuple[Contrast, ...] = tuple((name, "") for name in targets)
+    if against is not None:
+        other = LOGGING if isinstance(against, str) and against == LOGGING else _one("against", against, arrays)
+        rivals = [name for name in targets if name != other]
+        if not rivals:
+            raise OptionError(f"target and against are both {other!r}: name two different policies.")
+        if other != LOGGING and other not in targets:
+            targets.append(other)
+            contrasts += ((other, ""),)
+        contrasts += tuple((name, other) for name in rivals)
+    request = Request(
+        reward=_one("reward", reward, arrays),
+        propensity=_one("propensity", propensity, arrays),
+        targets=tuple(targets),
+        contrasts=contrasts,
+        segment=tuple(_many("segment", segment, arrays)),
+        cluster=None if cluster is None else _one("cluster", cluster, arrays),
+        key=tuple(_many("key", key, arrays)),
+        model_reward=None if model_reward is None else _one("model_reward", model_reward, arrays),
+        model_value=dict(zip(targets, values, strict=True)) if values else {},
+        control=dict(control or {}),
+        groups=groups,
+        drop_bad_rows=drop_bad_rows,
+    )
+    return (log if arrays is None else arrays), request
+
+
+def _one(part: str, value: Any, arrays: dict[str, Any] | None) -> str:
+    """The name of one column; an array is put in with the others under the name of its part."""
+    if arrays is None:
+        if not isinstance(value, str):
+            raise OptionError(f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays.")
+        return value
+    if isinstance(value, str):
+        raise OptionError(f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself.")
+    arrays[part] = value
+    return part
+
+
+def _many(part: str, value: Any, arrays: dict[str, Any] | None) -> list[str]:
+    """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
+    if value is None:
+        return []
+    if arrays is None:
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+            return list(value)
+        raise OptionError(f"{part} must be the name of a column or a list of names, found {type(value).__name__}.")
+    if isinstance(value, Mapping):
+        arrays |= {str(name): column for name, column in value.items()}
+        return [str(name) for name in value]
+    if isinstance(value, list | tuple) and len(value) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
+        names = [f"{part}_{k}" for k in range(len(value))]
+        arrays |= dict(zip(names, value, strict=True))
+        return names
+    return [_one(part, value, arrays)]

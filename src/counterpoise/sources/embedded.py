@@ -1,0 +1,166 @@
+"""This file holds the embedded engine: polars takes a frame in memory, or one batch of a longer log, to its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.errors import LogError
+from counterpoise.log_moments import Label, LogMoments
+from counterpoise.moments import Floats
+from counterpoise.sources import checks
+from counterpoise.sources.groups import group_of, integer_ids
+from counterpoise.sources.query import aggregate, is_clean, moments_of
+from counterpoise.sources.request import Request
+from counterpoise.tails import EMPTY, KEPT, Tail
+
+SAMPLE = 100_000
+
+
+def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
+    """Moments of all batches together; raises if any row is bad, unless bad rows are to be dropped."""
+    total: LogMoments | None = None
+    problems: list[checks.Problem] = []
+    keys: list[pl.Series] = []
+    rows = 0
+    for batch in batches:
+        if batch.height == 0:
+            continue
+        part, wrong = _batch(batch, request, rows)
+        rows += batch.height
+        problems += wrong
+        if request.key:
+            keys.append(batch.select(request.key).hash_rows())
+        total = part if total is None else total + part
+    if total is None:
+        raise LogError("the log has no rows.")
+    if problems and not request.drop_bad_rows:
+        checks.refuse(problems, rows)
+    if total.n == 0:
+        raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, checks.merge_problems(problems))))
+    duplicates = rows - pl.concat(keys).n_unique() if keys else None
+    return LogMoments(
+        total.moments,
+        total.tails,
+        total.segments,
+        total.reward_min,
+        total.reward_max,
+        request.segment,
+        request.cluster or ("row" if request.groups > 1 else ""),
+        rows - total.n,
+        duplicates,
+    )
+
+
+def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMoments, list[checks.Problem]]:
+    """Moments of the good rows of one batch, and the problems of the bad ones."""
+    frame = _prepare(batch, request, first_row)
+    head = frame.get_column("r").head(1000)
+    usual = head.filter(head.abs() <= checks.LARGEST)
+    mean = usual.mean()
+    centre = float(mean) if isinstance(mean, float) else 0.0
+    problems: list[checks.Problem] = []
+    answer = _run(frame, request, centre)
+    if not is_clean(_numbers(answer), request):
+        eager = nw.from_native(frame, eager_only=True)
+        problems = checks.find_problems(eager, request, first_row)
+        frame = eager.filter(checks.valid(request)).to_native()
+        answer = _run(frame, request, centre)
+    return _collect(frame, answer, request, centre), problems
+
+
+def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
+    """The columns under internal names: numbers as float64 (or float32, widened when used), segments, groups."""
+    schema = nw.from_native(batch).schema
+    chosen = []
+    for name, (part, column) in request.numbers.items():
+        checks.check_type(part, column, schema[column])
+        values = batch.get_column(column)
+        chosen.append((values if values.dtype.is_float() else values.cast(pl.Float64)).alias(name))
+    for k, column in enumerate(request.segment):
+        chosen.append(batch.get_column(column).alias(f"k{k}"))
+    if request.groups > 1:
+        ids = integer_ids(batch.get_column(request.cluster)) if request.cluster else _row_numbers(batch, first_row)
+        chosen.append(ids.alias("g"))
+    frame = pl.DataFrame(chosen)
+    if request.groups > 1:
+        frame = nw.from_native(frame).with_columns(group_of(nw.col("g"), request.groups).alias("g")).to_native()
+    return frame
+
+
+def _row_numbers(batch: pl.DataFrame, first_row: int) -> pl.Series:
+    return pl.Series(np.arange(first_row, first_row + batch.height))
+
+
+def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
+    lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
+    return aggregate(lazy, request, centre).to_native().collect(engine="streaming")
+
+
+def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
+    """The answer's columns as float64, with nan for null."""
+    names = [name for name in answer.columns if name[0] != "k"]
+    return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
+
+
+def _collect(frame: pl.DataFrame, answer: pl.DataFrame, request: Request, centre: float) -> LogMoments:
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    labels = [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    segments = tuple(sorted(set(labels), key=_order))
+    place = {label: k for k, label in enumerate(segments)}
+    at = np.array([place[label] for label in labels], dtype=np.int64)
+    numbers = _numbers(answer)
+    lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
+    np.fmin.at(lowest, at, numbers["r_min"])
+    np.fmax.at(highest, at, numbers["r_max"])
+    values = {contrast: k for k, contrast in enumerate(request.contrasts) if not contrast[1]}
+    tails = {}
+    for contrast in values:
+        t = request.targets.index(contrast[0])
+        zeros = np.zeros(len(segments))
+        np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{t}"]))
+        weights = _largest(frame, f"t{t}", keys)
+        tails[contrast] = tuple(
+            Tail(weights.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
+        )
+    moments = moments_of(numbers, request, centre, at, len(segments))
+    return LogMoments(moments, tails, segments, lowest, highest, request.segment, "grouped")
+
+
+def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, Floats]:
+    """The largest weights of every segment, in descending order."""
+    t, p = pl.col(target).cast(pl.Float64), pl.col("p").cast(pl.Float64)
+    lazy = frame.lazy()
+    if keys:
+        grouped = lazy.select(*keys, w=t / p).group_by(keys).agg(pl.col("w").top_k(KEPT)).collect(engine="streaming")
+        found = {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+        return found
+    if frame.height > 10 * SAMPLE:
+        # A threshold from a sample leaves few rows to rank. Ranking all would cost as much as all the sums.
+        sample = frame.gather_every(frame.height // SAMPLE).select(t / p).to_series()
+        threshold = sample.top_k(max(20, 2 * KEPT * sample.len() // frame.height)).min()
+        few = lazy.filter(t >= p * float(threshold)).select(w=t / p).collect(engine="streaming").to_series()  # type: ignore[arg-type]
+        if few.len() >= KEPT:
+            return {(): np.sort(few.top_k(KEPT).to_numpy())[::-1]}
+    top = lazy.select(w=t / p).top_k(KEPT, by="w").collect(engine="streaming").to_series()
+    return {(): np.sort(top.to_numpy())[::-1]}
+
+
+def as_values(row: tuple[Any, ...]) -> Label:
+    """Segment values that JSON keeps: text, numbers, booleans and null as they are, all else (dates, say) as text."""
+    return tuple(_plain(value) for value in row)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value != value:
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
+    """Numbers in order, then text, then null."""
+    return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)

@@ -1,0 +1,105 @@
+"""This file holds the readers of logs in memory: arrays, and every frame that narwhals knows, eager or lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources.checks import check_columns
+from counterpoise.sources.embedded import summarise
+from counterpoise.sources.request import Request
+
+BATCH = 1_000_000
+
+
+def read(log: object, request: Request) -> LogMoments:
+    """Moments of a log: one pass, whatever it is."""
+    return summarise(batches(log, request), request)
+
+
+def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
+    """The log's needed columns as polars frames: in one piece what is in memory, in batches what is lazy."""
+    if isinstance(log, Mapping):
+        check_columns(request, [str(name) for name in log])
+        yield from_arrays(log, request)
+        return
+    try:
+        frame = nw.from_native(log)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise OptionError(
+            f"a log is a mapping of arrays, or a frame (pandas, polars, pyarrow, …); found {type(log).__name__}."
+        ) from error
+    check_columns(request, frame.collect_schema().names())
+    names = list(dict.fromkeys(column for _, column in request.columns))
+    wanted = frame.select(names)
+    native = wanted.to_native()
+    if isinstance(native, pl.LazyFrame):
+        yield from native.collect_batches(chunk_size=BATCH, engine="streaming")
+    elif isinstance(wanted, nw.LazyFrame):
+        yield wanted.collect("polars").to_native()
+    elif isinstance(native, pl.DataFrame):
+        yield native
+    else:
+        numbers = {column for _, column in request.numbers.values()}
+        yield pl.DataFrame([_series_of(wanted[name], name in numbers) for name in names])
+
+
+def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
+    """A column of any eager frame as a polars series."""
+    if values.dtype == nw.Object:
+        return from_array(values.name, values.to_numpy(), is_number=is_number)
+    return values.to_polars().alias(values.name)
+
+
+def from_arrays(arrays: Mapping[str, Any], request: Request) -> pl.DataFrame:
+    """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
+    numbers = {column for _, column in request.numbers.values()}
+    names = list(dict.fromkeys(column for _, column in request.columns))
+    series = [from_array(name, arrays[name], is_number=name in numbers) for name in names]
+    lengths = {name: one.len() for name, one in zip(names, series, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise LogError("all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + ".")
+    return pl.DataFrame(series)
+
+
+def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
+    """One array, list or series as a polars series."""
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ColumnError(f"column {name!r} is not an array of one dimension: {error}.") from error
+    if array.ndim != 1:
+        raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
+    if isinstance(values, np.ma.MaskedArray):
+        array = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    if array.dtype.kind == "c":
+        raise ColumnError(f"column {name!r} holds complex numbers. Pass a column of real numbers.")
+    if array.dtype.kind == "O" and is_number:
+        return pl.Series(name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64)
+    if array.dtype.kind in "OUSV":
+        return pl.Series(name, [None if value is None else str(value) for value in array.tolist()], dtype=pl.String)
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        array = array.astype(np.float64)
+    return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+
+
+def _as_number(name: str, row: int, value: object) -> float | None:
+    """A Python object as a number: Decimal, int of any size, bool, float; None is null."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' nulls, without importing pandas
+        return None
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}. Cast it to a number first.")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+    except (TypeError, ValueError) as error:
+        raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}.") from error

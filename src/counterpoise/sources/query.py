@@ -1,0 +1,109 @@
+"""This file holds the one aggregate query: sums of the rows' columns and of their products, by segment and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from counterpoise.log_moments import Contrast
+from counterpoise.moments import Floats, Moments
+from counterpoise.sources.checks import LARGEST
+from counterpoise.sources.request import LOGGING, Request
+
+Frame = nw.LazyFrame[Any]
+
+
+def columns_of(request: Request, contrast: int) -> dict[str, str]:
+    """Column of the moments → column of the query, for one contrast."""
+    k, (target, against) = contrast, request.contrasts[contrast]
+    found = {"u": f"u{k}", "s": "s", "us": f"us{k}"}
+    if against:
+        return found
+    if request.model_reward is not None:
+        found |= {"e": "e", "ue": f"ue{k}", "v": f"w{request.targets.index(target)}"}
+    return found | {column: f"y{j}" for j, column in enumerate(request.control)}
+
+
+def aggregate(frame: Frame, request: Request, centre: float) -> Frame:
+    """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad."""
+    p, r = nw.col("p"), nw.col("r")
+    first: dict[str, nw.Expr] = {"s": r - centre}
+    if request.model_reward is not None:
+        first["e"] = r - nw.col("q")
+        first |= {f"w{k}": nw.col(f"v{k}") - centre for k in range(len(request.targets))}
+    first |= {f"y{k}": nw.col(f"x{k}") - mean for k, mean in enumerate(request.control.values())}
+    products: dict[str, nw.Expr] = {}
+    for k, (target, against) in enumerate(request.contrasts):
+        t = nw.col(f"t{request.targets.index(target)}")
+        minus = p if against in ("", LOGGING) else nw.col(f"t{request.targets.index(against)}")
+        first[f"u{k}"] = (t - minus) / p  # not t/p − 1: for weights near 1 this one keeps its digits
+        products[f"us{k}"] = nw.col(f"u{k}") * nw.col("s")
+        if request.model_reward is not None and not against:
+            products[f"ue{k}"] = nw.col(f"u{k}") * nw.col("e")
+    rows = frame.with_columns(**first).with_columns(**products)
+    pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
+    squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
+    singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
+    zeros = {f"zero{k}": nw.col(f"t{k}") == 0 for k in range(len(request.targets))}
+    rows = rows.with_columns(**squares, **zeros)
+    wanted = [nw.len().alias("n")]
+    wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
+    for name in request.numbers:
+        wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
+        wanted.append(nw.col(name).count().alias(f"{name}_count"))
+    keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
+    return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
+
+
+def is_clean(result: Mapping[str, Floats], request: Request) -> bool:
+    """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
+    n = result["n"]
+    for name in request.numbers:
+        low, high = _limits(name)
+        if (result[f"{name}_count"] != n).any() or not (result[f"{name}_min"] >= low).all():
+            return False
+        if not (result[f"{name}_max"] <= high).all():
+            return False
+    if not (result["p_min"] >= 1.0 / LARGEST).all():
+        return False
+    if request.cluster is not None and np.isnan(result["g"]).any():
+        return False
+    sums = [name for name in result if name[0] in "usewy" and not name.endswith(("_min", "_max", "_count"))]
+    return all(bool(np.isfinite(result[name]).all()) for name in sums)
+
+
+def moments_of(
+    result: Mapping[str, Floats], request: Request, centre: float, segment: Floats, segments: int
+) -> dict[Contrast, Moments]:
+    """The answer of `aggregate` as one stack (segments × groups) per contrast."""
+    group = result["g"].astype(np.int64) if request.groups > 1 else np.zeros(len(segment), dtype=np.int64)
+    found = {}
+    for k, contrast in enumerate(request.contrasts):
+        columns = columns_of(request, k)
+        names = list(columns.values())
+        d, shape = len(names), (segments, request.groups)
+        n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))
+        n[segment, group] = result["n"]
+        for i, a in enumerate(names):
+            sums[segment, group, i] = result[a]
+            for j, b in enumerate(names):
+                products[segment, group, i, j] = result[_square(*sorted((a, b)))]
+        found[contrast] = Moments.of_sums(n, sums, products, centre, columns)
+    return found
+
+
+def _pairs(request: Request, contrast: int) -> list[tuple[str, str]]:
+    names = sorted(columns_of(request, contrast).values())
+    return [(a, b) for i, a in enumerate(names) for b in names[i:]]
+
+
+def _square(a: str, b: str) -> str:
+    """Name of the product of two columns, in alphabetical order; u·s and u·e are columns themselves."""
+    return f"u{a}{b[1:]}" if a in ("s", "e") and b[0] == "u" and b[1:].isdigit() else f"{a}_{b}"
+
+
+def _limits(name: str) -> tuple[float, float]:
+    return (0.0, 1.0) if name[0] in "pt" else (-LARGEST, LARGEST)

@@ -1,0 +1,31 @@
+"""This file holds `Table`: a polars frame that prints whole."""
+
+from __future__ import annotations
+
+import shutil
+
+import polars as pl
+
+
+class Table(pl.DataFrame):
+    """A polars frame in all respects, but printed with every row and column."""
+
+    def __str__(self) -> str:
+        with pl.Config(**_TEXT, tbl_width_chars=max(shutil.get_terminal_size().columns, 120)):
+            return super().__str__()
+
+    __repr__ = __str__
+
+    def _repr_html_(self, *, _from_series: bool = False) -> str:
+        with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+            return super()._repr_html_()
+
+
+_TEXT = {
+    "tbl_rows": -1,
+    "tbl_cols": -1,
+    "tbl_hide_dataframe_shape": True,
+    "tbl_hide_column_data_types": True,
+    "tbl_formatting": "UTF8_HORIZONTAL_ONLY",
+    "fmt_str_lengths": 60,
+}
