@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, Verdict, diagnose, judge
-from counterpoise.errors import OptionError
+from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, unstack
 from counterpoise.estimators.estimate import Interval, check_level
 from counterpoise.intervals import METHODS, Method, anytime, bernstein, check_bounds, jackknife, jackknife_error, normal
@@ -43,14 +43,18 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
     missing = {"model": not has_model, "groups": groups < 2, "": False}
     if method == "bernstein":
         if not set(asked) <= {"ips"}:
-            raise OptionError("the bernstein interval is for ips alone: other estimators have no bounds known beforehand.")
+            raise OptionError(
+                "the bernstein interval is for ips alone: other estimators have no bounds known beforehand."
+            )
         return {"ips": ESTIMATORS["ips"]}
     if asked:
         for name in asked:
             if name not in ESTIMATORS:
                 raise OptionError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}.")
             if missing[ESTIMATORS[name].needs]:
-                what = "model_reward and model_value" if ESTIMATORS[name].needs == "model" else "groups: pass groups=100"
+                what = (
+                    "model_reward and model_value" if ESTIMATORS[name].needs == "model" else "groups: pass groups=100"
+                )
                 raise OptionError(f"{name} needs {what}.")
         return {name: ESTIMATORS[name] for name in asked}
     has_controls = has_model or set(columns) > set(ROW)
@@ -67,12 +71,14 @@ def estimates(
     log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options
 ) -> dict[tuple[str, str, Segment], Estimate]:
     """Every estimate of one contrast, over the whole log and by segment."""
+    if options.method == "bernstein":
+        _check_within_bounds(log, contrast, options)
     stack = _with_total(log, contrast)
     whole = stack.merge(axis=1)
     found = {}
     for name, estimator in estimators.items():
         together = estimator(stack if estimator.needs == "groups" else whole)
-        stderr, groups = None, np.zeros(len(stack.n), dtype=np.int64)
+        stderr, groups = None, np.zeros(len(stack.n))
         if options.method == "jackknife" or (options.method == "anytime" and log.grouped_by not in ("", "row")):
             value = np.nan_to_num(np.asarray(together.value))
             stderr, groups = jackknife_error(value, np.nan_to_num(estimator.without_each(stack)), stack.n)
@@ -80,13 +86,13 @@ def estimates(
             one = replace(unstack(together, k), name=name)
             if stderr is not None and one.identified:
                 one = replace(one, stderr=float(stderr[k]))
-            interval = _interval(one, int(groups[k]), options, whole[k], _tail(log, contrast, segment))
+            interval = _interval(one, int(groups[k]), options, whole[k])
             found[contrast[0], name, segment] = replace(one, interval=interval)
     # targets in the order given, then segments, then estimators: how a reader scans the table
     return {key: found[key] for segment in places(log) for key in found if key[2] == segment}
 
 
-def _interval(estimate: Estimate, groups: int, options: Options, moments: Moments, tail: Tail) -> Interval:
+def _interval(estimate: Estimate, groups: int, options: Options, moments: Moments) -> Interval:
     value, stderr, level = estimate.value, estimate.stderr, options.level
     match options.method:
         case "jackknife":
@@ -94,11 +100,31 @@ def _interval(estimate: Estimate, groups: int, options: Options, moments: Moment
         case "anytime":
             return anytime(value, stderr, estimate.n, level, tuned_for=options.tuned_for)
         case "bernstein":
-            largest = float(tail.weights[0]) if len(tail.weights) else 0.0
             bounds: Any = options.reward_bounds, options.max_weight
-            return bernstein(moments, level, reward_bounds=bounds[0], max_weight=bounds[1], largest=largest)
+            return bernstein(moments, level, reward_bounds=bounds[0], max_weight=bounds[1])
         case _:
             return normal(value, stderr, level)
+
+
+def _check_within_bounds(log: LogMoments, contrast: Contrast, options: Options) -> None:
+    """The log keeps to the bounds it was promised to keep."""
+    (low, high), most = check_bounds(options.reward_bounds, options.max_weight)
+    largest = max((float(tail.weights[0]) for tail in log.tails[contrast] if len(tail.weights)), default=0.0)
+    if largest > most:
+        raise LogError(
+            f"max_weight is {most:g}, but the log has a weight of {largest:g}. A bound taken from the log itself is no bound: "
+            "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
+        )
+    lowest, highest = float(np.min(log.reward_min)), float(np.max(log.reward_max))
+    if lowest < low or highest > high:
+        raise LogError(
+            f"reward_bounds are ({low:g}, {high:g}), but the log has rewards from {lowest:g} to {highest:g}. "
+            "Give bounds that hold for every possible reward."
+        )
+    if log.grouped_by not in ("", "row"):
+        raise OptionError(
+            "the bernstein interval takes rows to be independent, and clusters say they are not: use jackknife."
+        )
 
 
 def diagnostics(log: LogMoments, contrast: Contrast) -> dict[Segment, Diagnostics]:
@@ -106,7 +132,9 @@ def diagnostics(log: LogMoments, contrast: Contrast) -> dict[Segment, Diagnostic
     stack = _with_total(log, contrast)
     whole = stack.merge(axis=1)
     clustered = log.grouped_by not in ("", "row")
-    error, groups = jackknife_error(whole.average("u"), stack.leave_one_out().average("u"), stack.n) if clustered else (None, None)
+    error, groups = (
+        jackknife_error(whole.average("u"), stack.leave_one_out().average("u"), stack.n) if clustered else (None, None)
+    )
     found = {}
     for k, segment in enumerate(places(log)):
         at = slice(None) if segment is None else log.segments.index(segment)

@@ -69,7 +69,9 @@ def diagnose(
     """
     n = moments.n
     if n == 0:
-        return Diagnostics(0, 0.0, 0.0, math.nan, math.inf, 1.0, 0.0, 0, 0.0, math.nan, 0.0, math.nan, math.nan, clusters, duplicates)
+        return Diagnostics(
+            0, 0.0, 0.0, math.nan, math.inf, 1.0, 0.0, 0, 0.0, math.nan, 0.0, math.nan, math.nan, clusters, duplicates
+        )
     excess = float(moments.average("u"))
     mean = 1.0 + excess
     spread = float(moments.covariance("u", "u"))
@@ -114,7 +116,7 @@ def judge(found: Diagnostics) -> Verdict:
 def _fatal(found: Diagnostics) -> str:
     if found.n == 0:
         return "There are no rows."
-    if found.max_weight <= 0:
+    if found.mean_weight <= 1e-15:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "One row says nothing about its own error."
@@ -146,7 +148,9 @@ def _doubts(found: Diagnostics) -> list[str]:
     if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
         doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
     if found.clusters is not None and found.clusters < 20:
-        doubts.append(f"The rows fall into only {found.clusters} groups of clusters: cluster-robust errors need 20 or more.")
+        doubts.append(
+            f"The rows fall into only {found.clusters} groups of clusters: cluster-robust errors need 20 or more."
+        )
     if found.duplicates:
         doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")
     return doubts

@@ -7,12 +7,12 @@ from typing import Any
 
 from counterpoise import answer
 from counterpoise.answer import Options
-from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
-from counterpoise.estimators import DIFFERENCES
+from counterpoise.estimators import DIFFERENCES, Estimate
 from counterpoise.intervals import Method
 from counterpoise.log_moments import Contrast, LogMoments
-from counterpoise.results import Comparison, Result
+from counterpoise.results import Comparison, Result, Segment
 from counterpoise.sources.arguments import arrange
 from counterpoise.sources.request import GROUPS, LOGGING, Request
 
@@ -151,7 +151,8 @@ def compare(
     other = contrasts[0][1]
     found = {contrast: answer.diagnostics(moments, contrast) for contrast in moments.moments if not contrast[1]}
     judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
-    estimates, verdicts = {}, {}
+    estimates: dict[tuple[str, str, Segment], Estimate] = {}
+    verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
         estimates |= answer.estimates(moments, contrast, DIFFERENCES, options)
         for segment_, verdict in judged[contrast[0]].items():
@@ -165,8 +166,12 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
     first = moments.moments[contrasts[0]]
     estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
     if options.method == "jackknife" and first.shape[1] < 2:
-        raise OptionError("these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster.")
-    estimates, diagnostics, verdicts = {}, {}, {}
+        raise OptionError(
+            "these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster."
+        )
+    estimates: dict[tuple[str, str, Segment], Estimate] = {}
+    diagnostics: dict[tuple[str, Segment], Diagnostics] = {}
+    verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
         estimates |= answer.estimates(moments, contrast, estimators, options)
         found = answer.diagnostics(moments, contrast)
@@ -190,6 +195,8 @@ def _groups(groups: int | None) -> int:
 
 
 def _read(log: object, request: Request) -> LogMoments:
-    from counterpoise.sources.frames import read  # here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.sources.frames import (
+        read,
+    )  # here, so that importing counterpoise does not import narwhals and polars
 
     return read(log, request)

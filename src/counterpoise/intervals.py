@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import OptionError
+from counterpoise.estimators.constant import ips
 from counterpoise.estimators.estimate import Interval, check_level, normal, symmetric
 from counterpoise.moments import Floats, Moments
 
@@ -95,14 +96,14 @@ def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_f
 
 
 def bernstein(
-    moments: Moments, level: float = 0.95, *, reward_bounds: tuple[float, float], max_weight: float, largest: float | None = None
+    moments: Moments, level: float = 0.95, *, reward_bounds: tuple[float, float], max_weight: float
 ) -> Interval:
     r"""An interval for IPS that holds at every n, for rewards and weights with bounds known beforehand.
 
-    .. math:: \frac1n\sum_i w_i r_i \pm \left( \sqrt{\frac{2 S^2 L}{n}} + \frac{7 R L}{3 (n - 1)} \right), \quad L = \log\frac{4}{1 - \text{level}}
+    .. math:: \frac1n\sum_i w_i r_i \pm \left( \sqrt{\frac{2 S^2 L}{n}} + \frac{7 R L}{3 (n - 1)} \right)
 
-    S² is the sample variance of w·r and R its range. It makes no appeal to large numbers, and pays for it: the second term alone is
-    R·10/n at 95 %, often several times the normal interval. Its `note` says how many.
+    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It makes no appeal to large numbers, and pays for it:
+    the second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many.
 
     Examples
     --------
@@ -114,15 +115,8 @@ def bernstein(
     ----------
     Maurer & Pontil, "Empirical Bernstein bounds and sample variance penalization", COLT 2009, theorem 4 on both sides.
     """
-    from counterpoise.estimators.constant import ips
-
     check_level(level)
-    low, high = check_bounds(reward_bounds, max_weight)
-    if largest is not None and largest > max_weight:
-        raise LogError(
-            f"max_weight is {max_weight:g}, but the log has a weight of {largest:g}. A bound taken from the log itself is no bound: "
-            "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
-        )
+    (low, high), max_weight = check_bounds(reward_bounds, max_weight)
     estimate = ips(moments)
     if not estimate.identified or moments.n < 2:
         return Interval(low, high, level, "bernstein", "the log says nothing; these are the bounds themselves")
@@ -136,7 +130,9 @@ def bernstein(
     return Interval(max(estimate.value - half, low), min(estimate.value + half, high), level, "bernstein", note)
 
 
-def check_bounds(reward_bounds: tuple[float, float] | None, max_weight: float | None) -> tuple[float, float]:
+def check_bounds(
+    reward_bounds: tuple[float, float] | None, max_weight: float | None
+) -> tuple[tuple[float, float], float]:
     """Bounds that the finite-sample interval can use."""
     if reward_bounds is None or max_weight is None:
         raise OptionError(
@@ -145,5 +141,7 @@ def check_bounds(reward_bounds: tuple[float, float] | None, max_weight: float | 
         )
     low, high = reward_bounds
     if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(max_weight) and max_weight > 0):
-        raise OptionError(f"reward_bounds must be (low, high) and max_weight positive; found {reward_bounds!r} and {max_weight!r}.")
-    return float(low), float(high)
+        raise OptionError(
+            f"reward_bounds must be (low, high) and max_weight positive; found {reward_bounds!r} and {max_weight!r}."
+        )
+    return (float(low), float(high)), float(max_weight)

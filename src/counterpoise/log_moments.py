@@ -89,13 +89,8 @@ class LogMoments:
         place = [self.segments.index(label) if label in self.segments else -1 for label in segments]
 
         def stretch(stack: Moments) -> Moments:
-            none = Moments.empty(stack.columns, (1, stack.shape[1]))
-            parts = (stack, none)
-            padded = Moments(
-                *(np.concatenate([np.asarray(getattr(m, part)) for m in parts]) for part in ("n", "mean", "scatter", "centre")),
-                stack.columns,
-            )
-            return padded[np.array(place)]
+            none = Moments.empty(stack.columns, stack.shape[1:])
+            return Moments.stack([none if k < 0 else stack[k] for k in place])
 
         return LogMoments(
             {key: stretch(stack) for key, stack in self.moments.items()},
@@ -121,7 +116,9 @@ class LogMoments:
                         "target": key[0],
                         "against": key[1],
                         "moments": json.loads(stack.to_json()),
-                        "tails": [{"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())],
+                        "tails": [
+                            {"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())
+                        ],
                     }
                     for key, stack in self.moments.items()
                 ],
@@ -141,19 +138,24 @@ class LogMoments:
         try:
             raw = json.loads(text)
             if raw["format"] != FORMAT:
-                raise MomentsError(f"these moments are of format {raw['format']!r}, this version reads format {FORMAT}.")
+                raise MomentsError(
+                    f"these moments are of format {raw['format']!r}, this version reads format {FORMAT}."
+                )
             keys = [(entry["target"], entry["against"]) for entry in raw["contrasts"]]
             stacks = [Moments.from_json(json.dumps(entry["moments"])) for entry in raw["contrasts"]]
             tails = [
                 tuple(Tail(np.asarray(t["weights"], dtype=np.float64), int(t["zeros"])) for t in entry["tails"])
                 for entry in raw["contrasts"]
             ]
-            ends = [np.array([np.nan if x is None else x for x in raw[name]]) for name in ("reward_min", "reward_max")]
+            low, high = (
+                np.array([np.nan if x is None else x for x in raw[name]]) for name in ("reward_min", "reward_max")
+            )
             return cls(
                 dict(zip(keys, stacks, strict=True)),
                 {key: tail for key, tail in zip(keys, tails, strict=True) if tail},
                 tuple(tuple(_decode(value) for value in label) for label in raw["segments"]),
-                *ends,
+                low,
+                high,
                 tuple(raw["segment_columns"]),
                 str(raw["grouped_by"]),
                 int(raw["dropped"]),
@@ -176,7 +178,9 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("groups", (first.grouped_by, _groups(first)), (second.grouped_by, _groups(second))),
     ):
         if mine != theirs:
-            raise MomentsError(f"moments of logs with different {what} do not add: {mine} and {theirs}. Evaluate both alike.")
+            raise MomentsError(
+                f"moments of logs with different {what} do not add: {mine} and {theirs}. Evaluate both alike."
+            )
 
 
 def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:

@@ -14,8 +14,8 @@ from counterpoise.errors import MomentsError
 
 Floats = NDArray[np.float64]
 
-ROW = ("u", "s", "us")
-MODEL = ("e", "ue", "v")
+ROW: tuple[str, ...] = ("u", "s", "us")
+MODEL: tuple[str, ...] = ("e", "ue", "v")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,9 @@ class Moments:
         return cls(r.size, mean, z @ z.T, c, columns)
 
     @classmethod
-    def of_sums(cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]) -> Moments:
+    def of_sums(
+        cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]
+    ) -> Moments:
         """Moments from Σz and Σz·zᵀ, the form in which engines that only add deliver them."""
         count = np.asarray(n, dtype=np.int64)
         mean = sums / np.maximum(count, 1)[..., None]
@@ -173,7 +175,9 @@ class Moments:
         for part in parts[:0:-1]:
             after.append(Moments.stack([part, after[-1]]).merge(axis=0))
         out = Moments.stack([Moments.stack(before), Moments.stack(after[::-1])]).merge(axis=0)
-        return Moments(*(np.moveaxis(x, 0, len(self.shape) - 1) for x in (out.n, out.mean, out.scatter, out.centre)), self.columns)
+        last = len(self.shape) - 1
+        n, mean, scatter, centre = (np.moveaxis(part, 0, last) for part in (out.n, out.mean, out.scatter, out.centre))
+        return Moments(n, mean, scatter, centre, self.columns)
 
     def recentre(self, centre: ArrayLike) -> Moments:
         """The same rows seen from another centre of the rewards: s moves by δ, u·s by δ·u.
@@ -190,7 +194,9 @@ class Moments:
             mean[..., self.columns.index("v")] += delta
         scatter[..., us, :] += delta[..., None] * scatter[..., u, :]
         scatter[..., :, us] += delta[..., None] * scatter[..., :, u]
-        return Moments(self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns)
+        return Moments(
+            self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns
+        )
 
     # -- looking at them -----------------------------------------------------------------------------------------------
 
@@ -204,11 +210,13 @@ class Moments:
         key = index if isinstance(index, tuple) else (index,)
         rest = (slice(None),)
         inner = key if Ellipsis in key else (*key, ...)
-        return Moments(self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.centre[key], self.columns)
+        return Moments(
+            self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.centre[key], self.columns
+        )
 
     def average(self, column: str) -> Floats:
         """Mean of one column."""
-        return cast(Floats, self.mean[..., self.columns.index(column)])
+        return self.mean[..., self.columns.index(column)]
 
     def covariance(self, first: str, second: str) -> Floats:
         """Scatter of two columns over n."""

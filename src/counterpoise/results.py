@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Segment = Label | None  # None is the whole log
+WHOLE = "(all)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +68,11 @@ class Result:
 
     def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
         """Overlap and weights of a target (the first, unless named), over the whole log or in a segment."""
-        return self._of(self.all_diagnostics, target, segment)
+        return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
 
     def verdict(self, target: str | None = None, segment: Hashable = None) -> Verdict:
         """Whether the estimates of a target may be believed, and why."""
-        return self._of(self.verdicts, target, segment)
+        return cast(Verdict, self._of(self.verdicts, target, segment))
 
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
@@ -91,7 +92,7 @@ class Result:
         baseline = estimate.baseline
         return {
             "target": target,
-            "segment": None if segment is None else _text(segment),
+            **({"segment": WHOLE if segment is None else _text(segment)} if self.moments.segment_columns else {}),
             "estimator": estimator,
             "value": estimate.value if estimate.identified else None,
             "stderr": estimate.stderr,

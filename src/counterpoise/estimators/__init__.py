@@ -67,7 +67,7 @@ __all__ = [
     "ips",
     "lift",
     "optimal_dr",
-    "snips",
     "sndr",
+    "snips",
     "unstack",
 ]

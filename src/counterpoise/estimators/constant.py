@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, estimate_of, linear
@@ -118,16 +119,7 @@ def constant_dr(moments: Moments, *, prediction: BaselineChoice = "optimal") -> 
     ----------
     Gupta et al., RecSys 2024, eq. `dr_grad_const_rew`.
     """
-    around, beta = around_baseline(moments, prediction)
-    rest = beta - around.centre  # the row is r̂ + w(r − r̂) = r̂ + (s − rest) + (us − rest·u)
-    return linear(
-        "constant_dr",
-        around,
-        beta - rest,
-        {"s": 1.0, "us": 1.0, "u": -rest},
-        baseline=beta,
-        identified=has_overlap(moments),
-    )
+    return replace(beta_ips(moments, baseline=prediction), name="constant_dr")
 
 
 def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
@@ -152,7 +144,7 @@ def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     total = n.sum(axis=-1)
     share = n / np.maximum(total, 1)[..., None]
     value = (share * part.value).sum(axis=-1)
-    within = np.where(n > 1, np.square(part.stderr * n), 0.0).sum(axis=-1)
+    within = np.square(np.where(n > 1, part.stderr, 0.0) * n).sum(axis=-1)
     between = (n * np.square(part.value - value[..., None])).sum(axis=-1)
     known = has_overlap(groups.merge(axis=n.ndim - 1)) & ((n > 0).sum(axis=-1) > 1)
     mean_baseline = (share * part.baseline).sum(axis=-1)
@@ -169,10 +161,10 @@ def cross_fit_without(groups: Moments) -> Floats:
 def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     """β-IPS of every group with the baseline of the others; 0 for an empty group."""
     others = groups.leave_one_out()
-    _, beta = around_baseline(others, baseline)
-    # each group seen from the baseline of the others: the row is β + s + us
-    around = groups.recentre(np.where(others.n > 0, beta, groups.centre))
-    part = linear("part", around, around.centre, {"s": 1.0, "us": 1.0}, baseline=around.centre)
+    around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
+    rest = np.where(others.n > 0, beta - around.centre, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
+    coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
+    part = linear("part", around, around.centre, coefficients, baseline=around.centre + rest)
     return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))
 
 

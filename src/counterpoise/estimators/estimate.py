@@ -70,7 +70,9 @@ class Estimate:
 def check_level(level: float) -> None:
     """A confidence level lies strictly between 0 and 1."""
     if not (isinstance(level, int | float) and 0.0 < level < 1.0):
-        raise OptionError(f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95.")
+        raise OptionError(
+            f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
+        )
 
 
 def symmetric(value: float, half: float, level: float, method: str) -> Interval:

@@ -6,7 +6,13 @@ from typing import cast
 
 import numpy as np
 
-from counterpoise.estimators.constant import BaselineChoice, check_baseline, from_mean_reward, has_overlap, optimal_baseline
+from counterpoise.estimators.constant import (
+    BaselineChoice,
+    check_baseline,
+    from_mean_reward,
+    has_overlap,
+    optimal_baseline,
+)
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import Floats, Moments
 

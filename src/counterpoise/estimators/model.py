@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from counterpoise.errors import OptionError
-from counterpoise.estimators.constant import from_mean_reward, has_overlap, resolution
+from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import MODEL, ROW, Floats, Moments
 
@@ -45,7 +45,12 @@ def dr(moments: Moments) -> Estimate:
     """
     check_model(moments)
     return linear(
-        "dr", moments, moments.centre, {"v": 1.0, "e": 1.0, "ue": 1.0}, baseline=(0.0, 1.0), identified=has_overlap(moments)
+        "dr",
+        moments,
+        moments.centre,
+        {"v": 1.0, "e": 1.0, "ue": 1.0},
+        baseline=(0.0, 1.0),
+        identified=has_overlap(moments),
     )
 
 
@@ -134,9 +139,12 @@ def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floa
     """
     cross = controls @ moments.scatter @ controls.T
     right = moments.scatter @ response @ controls.T
-    size = np.sqrt(np.maximum(np.einsum("...ii->...i", cross), 0.0))
-    total = np.maximum(np.asarray(moments.n), 1)
-    size[..., 0] = np.where(np.square(size[..., 0]) / total > resolution(moments), size[..., 0], 0.0)
+    square = np.einsum("...ii->...i", cross)
+    # what rounding alone can leave of a control that is constant: its columns may be large and cancel
+    n = np.maximum(np.asarray(moments.n), 1)[..., None]
+    terms = np.einsum("...ii->...i", moments.scatter) @ np.square(controls).T
+    rounding = 1e-13 * (terms + n * np.square(moments.mean @ controls.T)) + n * 1e-30
+    size = np.sqrt(np.where(square > rounding, square, 0.0))
     inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
     correlation = cross * inverse[..., :, None] * inverse[..., None, :]
     solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse)[..., None]

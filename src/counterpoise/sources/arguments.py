@@ -66,10 +66,14 @@ def _one(part: str, value: Any, arrays: dict[str, Any] | None) -> str:
     """The name of one column; an array is put in with the others under the name of its part."""
     if arrays is None:
         if not isinstance(value, str):
-            raise OptionError(f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays.")
+            raise OptionError(
+                f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
+            )
         return value
     if isinstance(value, str):
-        raise OptionError(f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself.")
+        raise OptionError(
+            f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself."
+        )
     arrays[part] = value
     return part
 
@@ -87,7 +91,12 @@ def _many(part: str, value: Any, arrays: dict[str, Any] | None) -> list[str]:
     if isinstance(value, Mapping):
         arrays |= {str(name): column for name, column in value.items()}
         return [str(name) for name in value]
-    if isinstance(value, list | tuple) and len(value) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
+    if (
+        isinstance(value, list | tuple)
+        and len(value)
+        and hasattr(value[0], "__len__")
+        and not isinstance(value[0], str)
+    ):
         names = [f"{part}_{k}" for k in range(len(value))]
         arrays |= dict(zip(names, value, strict=True))
         return names

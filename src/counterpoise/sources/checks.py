@@ -54,7 +54,9 @@ def check_columns(request: Request, available: Sequence[str]) -> None:
         if column in available:
             continue
         near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
-        shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
+        shown = ", ".join(map(repr, available[:20])) + (
+            f" and {len(available) - 20} more" if len(available) > 20 else ""
+        )
         hint = f" Did you mean {near[0]!r}? Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these."
         raise ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
 

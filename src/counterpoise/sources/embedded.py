@@ -98,7 +98,8 @@ def _row_numbers(batch: pl.DataFrame, first_row: int) -> pl.Series:
 
 def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
     lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
-    return aggregate(lazy, request, centre).to_native().collect(engine="streaming")
+    answer: pl.DataFrame = aggregate(lazy, request, centre).to_native().collect(engine="streaming")
+    return answer
 
 
 def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
@@ -137,17 +138,24 @@ def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, F
     lazy = frame.lazy()
     if keys:
         grouped = lazy.select(*keys, w=t / p).group_by(keys).agg(pl.col("w").top_k(KEPT)).collect(engine="streaming")
-        found = {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
-        return found
+        return {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
     if frame.height > 10 * SAMPLE:
-        # A threshold from a sample leaves few rows to rank. Ranking all would cost as much as all the sums.
-        sample = frame.gather_every(frame.height // SAMPLE).select(t / p).to_series()
-        threshold = sample.top_k(max(20, 2 * KEPT * sample.len() // frame.height)).min()
-        few = lazy.filter(t >= p * float(threshold)).select(w=t / p).collect(engine="streaming").to_series()  # type: ignore[arg-type]
+        # A threshold from a sample leaves few rows to rank; ranking all of them would cost as much as all the sums.
+        sample = _sample(frame, target)
+        threshold = float(np.partition(sample, -40)[-40:].min())
+        few = lazy.filter(t >= p * threshold).select(w=t / p).collect(engine="streaming").to_series()
         if few.len() >= KEPT:
             return {(): np.sort(few.top_k(KEPT).to_numpy())[::-1]}
     top = lazy.select(w=t / p).top_k(KEPT, by="w").collect(engine="streaming").to_series()
     return {(): np.sort(top.to_numpy())[::-1]}
+
+
+def _sample(frame: pl.DataFrame, target: str) -> Floats:
+    """The weights of some rows from all over a long frame, at most `SAMPLE`: few enough that 40 of them bound `KEPT` of all."""
+    t, p = frame.get_column(target).to_numpy(), frame.get_column("p").to_numpy()
+    pieces, length = 64, min(SAMPLE, 20 * frame.height // KEPT) // 64
+    starts = np.linspace(0, frame.height - length, pieces, dtype=np.int64)
+    return np.concatenate([t[k : k + length] / p[k : k + length] for k in starts], dtype=np.float64)
 
 
 def as_values(row: tuple[Any, ...]) -> Label:

@@ -64,7 +64,9 @@ def from_arrays(arrays: Mapping[str, Any], request: Request) -> pl.DataFrame:
     series = [from_array(name, arrays[name], is_number=name in numbers) for name in names]
     lengths = {name: one.len() for name, one in zip(names, series, strict=True)}
     if len(set(lengths.values())) > 1:
-        raise LogError("all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + ".")
+        raise LogError(
+            "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
+        )
     return pl.DataFrame(series)
 
 
@@ -79,12 +81,15 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
     if array.ndim != 1:
         raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
     if isinstance(values, np.ma.MaskedArray):
-        array = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
-    if array.dtype.kind == "c":
-        raise ColumnError(f"column {name!r} holds complex numbers. Pass a column of real numbers.")
+        array = np.ma.filled(values.astype(object), None)
+    if is_number and array.dtype.kind in "cmM":
+        what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
+        raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
     if array.dtype.kind == "O" and is_number:
-        return pl.Series(name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64)
-    if array.dtype.kind in "OUSV":
+        return pl.Series(
+            name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64
+        )
+    if array.dtype.kind in "OUSVcmM":
         return pl.Series(name, [None if value is None else str(value) for value in array.tolist()], dtype=pl.String)
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import NDArray
 
 from counterpoise.log_moments import Contrast
 from counterpoise.moments import Floats, Moments
@@ -76,7 +77,7 @@ def is_clean(result: Mapping[str, Floats], request: Request) -> bool:
 
 
 def moments_of(
-    result: Mapping[str, Floats], request: Request, centre: float, segment: Floats, segments: int
+    result: Mapping[str, Floats], request: Request, centre: float, segment: NDArray[np.int64], segments: int
 ) -> dict[Contrast, Moments]:
     """The answer of `aggregate` as one stack (segments × groups) per contrast."""
     group = result["g"].astype(np.int64) if request.groups > 1 else np.zeros(len(segment), dtype=np.int64)
@@ -91,7 +92,7 @@ def moments_of(
             sums[segment, group, i] = result[a]
             for j, b in enumerate(names):
                 products[segment, group, i, j] = result[_square(*sorted((a, b)))]
-        found[contrast] = Moments.of_sums(n, sums, products, centre, columns)
+        found[contrast] = Moments.of_sums(n, sums, products, centre, tuple(columns))
     return found
 
 

@@ -38,7 +38,9 @@ class Request:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
             raise OptionError(f"groups must be a whole number from 2 to 10,000, found {self.groups!r}.")
         if (self.model_reward is None) != (not self.model_value):
-            raise OptionError("model_reward and model_value go together: the model's reward of the logged action, and of the target.")
+            raise OptionError(
+                "model_reward and model_value go together: the model's reward of the logged action, and of the target."
+            )
         if self.model_value and set(self.model_value) != set(self.targets):
             raise OptionError(
                 f"model_value needs one column per target: {', '.join(self.targets)}; found {', '.join(self.model_value)}."

@@ -1,0 +1,115 @@
+"""Diagnostics measure what they say, and verdicts follow from them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import counterpoise as cp
+from counterpoise.diagnostics import judge
+from counterpoise.tails import KEPT, Tail, pareto_k
+
+
+def evaluate(w, r=None, **options):
+    """A log with the given weights (at most 50)."""
+    w = np.asarray(w, dtype=float)
+    p = np.full(len(w), 0.02)
+    return cp.evaluate(reward=np.arange(len(w)) % 2 if r is None else r, propensity=p, target=w * p, **options)
+
+
+def test_effective_sample_size_mean_weight_and_shares():
+    g = np.random.default_rng(0)
+    w = g.exponential(size=5000) * (g.random(5000) < 0.5)
+    found = evaluate(w).diagnostics()
+    assert found.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum(), rel=1e-11)
+    assert found.effective_share == pytest.approx(found.effective_sample_size / 5000)
+    assert found.mean_weight == pytest.approx(w.mean(), rel=1e-12)
+    z = (w.mean() - 1) / (w.std() / math.sqrt(5000))
+    assert found.mean_weight_p == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-9)
+    assert found.max_weight == pytest.approx(w.max(), rel=1e-13)
+    assert found.top_rows == 50
+    assert found.top_share == pytest.approx(np.sort(w)[-50:].sum() / w.sum(), rel=1e-12)
+    assert found.zero_weight_share == (w == 0).mean()
+    assert (found.reward_min, found.reward_max) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("k", [-0.3, 0.2, 0.5, 0.9, 1.4])
+def test_pareto_k_finds_the_shape_of_known_tails(k):
+    """Fits 949 exceedances; the sd of the estimate is about (1 + k)/√949 = 5 %."""
+    g = np.random.default_rng(1)
+    found = [
+        pareto_k(Tail(np.sort(1 + stats.genpareto(k).rvs(100_000, random_state=g))[::-1][:KEPT], 0), 100_000)
+        for _ in range(20)
+    ]
+    assert np.mean(found) == pytest.approx(k, abs=0.08 + 4 * np.std(found) / math.sqrt(20))
+
+
+def test_pareto_k_of_few_or_equal_weights():
+    assert math.isnan(pareto_k(Tail(np.array([2.0, 1.0]), 0), 2))
+    assert pareto_k(Tail(np.full(100, 5.0), 0), 100) == -1.0
+    assert math.isnan(pareto_k(Tail(np.r_[9.0, np.ones(99)], 0), 100))
+
+
+def test_wrong_propensities_fail_the_mean_weight_test():
+    g = np.random.default_rng(2)
+    n = 20_000
+    p = np.full(n, 0.25)
+    hit = g.random(n) < 0.25
+    right = cp.evaluate(reward=hit, propensity=p, target=hit * 1.0)
+    wrong = cp.evaluate(reward=hit, propensity=p * 1.2, target=hit * 1.0)
+    assert right.diagnostics().mean_weight_p > 0.001
+    assert right.verdict().verdict == "ok"
+    assert wrong.diagnostics().mean_weight_p < 1e-6
+    assert wrong.verdict().verdict == "caution"
+    assert "propensities" in str(wrong.verdict())
+
+
+def test_verdicts():
+    g = np.random.default_rng(3)
+    even = evaluate(g.uniform(0.5, 1.5, 5000)).verdict()
+    assert (even.verdict, even.reasons) == ("ok", ())
+    assert evaluate(np.zeros(50)).verdict().verdict == "not identified"
+    assert evaluate(np.ones(1)).verdict().verdict == "not identified"
+    few = evaluate(g.uniform(0.5, 1.5, 50)).verdict()
+    assert few.verdict == "caution"
+    assert "effective sample" in few.reasons[0]
+    # Pareto weights of mean 1 and k = 0.9
+    heavy = 0.1 * g.random(50_000) ** -0.9
+    verdict = evaluate(np.minimum(heavy, 49)).verdict()
+    assert "heavy tail" in str(verdict) or "carry" in str(verdict) or "mean weight" in str(verdict)
+    # the log shows a fifth of what the target does
+    thin = evaluate(np.where(np.arange(5000) % 5 == 0, 1.0, 0.0)).verdict()
+    assert thin.verdict == "not identified"
+    assert "less than half" in str(thin)
+
+
+def test_few_clusters_are_said():
+    result = evaluate(np.random.default_rng(4).uniform(0.5, 1.5, 3000), cluster=np.arange(3000) % 5)
+    assert result.verdict().verdict == "caution"
+    assert "groups of clusters" in str(result.verdict())
+
+
+def test_the_mean_weight_test_allows_for_clusters():
+    """Weights alike within a user: the naive test would reject far more often than it says."""
+    g = np.random.default_rng(5)
+    rejections = {"naive": 0, "robust": 0}
+    for _ in range(100):
+        w = np.repeat(g.choice([0.5, 1.5], 200), 20)
+        user = np.repeat(np.arange(200), 20)
+        rejections["naive"] += evaluate(w).diagnostics().mean_weight_p < 0.05
+        rejections["robust"] += evaluate(w, cluster=user).diagnostics().mean_weight_p < 0.05
+    assert rejections["naive"] > 40
+    assert rejections["robust"] <= 14  # 5 expected, sd 2.2
+
+
+def test_weights_that_are_all_one_are_no_evidence_against_the_propensities():
+    g = np.random.default_rng(6)
+    p = g.uniform(0.1, 0.9, 1000)
+    found = cp.evaluate(reward=p, propensity=p, target=p * (1 + 1e-16)).diagnostics()
+    assert found.mean_weight_p == 1.0
+
+
+def test_verdict_words_come_from_the_diagnostics_alone():
+    found = evaluate(np.random.default_rng(3).uniform(0.5, 1.5, 5000))
+    assert judge(found.diagnostics()) == found.verdict()
