@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,34 +63,62 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
 
 
-def places(log: LogMoments) -> list[Segment]:
-    """The whole log, then its segments."""
-    return [None, *(log.segments if log.segment_columns else ())]
+@dataclass(frozen=True, eq=False)
+class View:
+    """One contrast of a log: the whole log first, then its segments, each in its groups."""
+
+    log: LogMoments
+    contrast: Contrast
+
+    @property
+    def places(self) -> list[Segment]:
+        """The whole log, then its segments."""
+        return [None, *(self.log.segments if self.log.segment_columns else ())]
+
+    @cached_property
+    def groups(self) -> Moments:
+        """A stack of places × groups."""
+        stack = self.log.moments[self.contrast]
+        total = stack.merge(axis=0)
+        return Moments.stack([total, *(stack[k] for k in range(len(self.places) - 1))])
+
+    @cached_property
+    def whole(self) -> Moments:
+        """A stack of places."""
+        return self.groups.merge(axis=1)
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the groups hold clusters, not single rows."""
+        return self.log.grouped_by not in ("", "row")
+
+    def tail(self, segment: Segment) -> Tail:
+        """The largest weights of a place."""
+        tails = self.log.tails.get(self.contrast, ())
+        return sum(tails, EMPTY) if segment is None else tails[self.log.segments.index(segment)]
 
 
 def estimates(
-    log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options
+    view: View, estimators: Mapping[str, Estimator], options: Options
 ) -> dict[tuple[str, str, Segment], Estimate]:
     """Every estimate of one contrast, over the whole log and by segment."""
     if options.method == "bernstein":
-        _check_within_bounds(log, contrast, options)
-    stack = _with_total(log, contrast)
-    whole = stack.merge(axis=1)
+        _check_within_bounds(view, options)
     found = {}
     for name, estimator in estimators.items():
-        together = estimator(stack if estimator.needs == "groups" else whole)
-        stderr, groups = None, np.zeros(len(stack.n))
-        if options.method == "jackknife" or (options.method == "anytime" and log.grouped_by not in ("", "row")):
+        together = estimator(view.groups if estimator.needs == "groups" else view.whole)
+        stderr, count = None, np.zeros(len(view.places))
+        if options.method == "jackknife" or (options.method == "anytime" and view.is_clustered):
             value = np.nan_to_num(np.asarray(together.value))
-            stderr, groups = jackknife_error(value, np.nan_to_num(estimator.without_each(stack)), stack.n)
-        for k, segment in enumerate(places(log)):
+            stderr, count = jackknife_error(value, np.nan_to_num(estimator.without_each(view.groups)), view.groups.n)
+        for k, segment in enumerate(view.places):
             one = replace(unstack(together, k), name=name)
             if stderr is not None and one.identified:
                 one = replace(one, stderr=float(stderr[k]))
-            interval = _interval(one, int(groups[k]), options, whole[k])
-            found[contrast[0], name, segment] = replace(one, interval=interval)
-    # targets in the order given, then segments, then estimators: how a reader scans the table
-    return {key: found[key] for segment in places(log) for key in found if key[2] == segment}
+            interval = _interval(one, int(count[k]), options, view.whole[k])
+            found[view.contrast[0], name, segment] = replace(one, interval=interval)
+    # place by place, estimator by estimator: how a reader scans the table
+    return {key: found[key] for segment in view.places for key in found if key[2] == segment}
 
 
 def _interval(estimate: Estimate, groups: int, options: Options, moments: Moments) -> Interval:
@@ -106,45 +135,42 @@ def _interval(estimate: Estimate, groups: int, options: Options, moments: Moment
             return normal(value, stderr, level)
 
 
-def _check_within_bounds(log: LogMoments, contrast: Contrast, options: Options) -> None:
+def _check_within_bounds(view: View, options: Options) -> None:
     """The log keeps to the bounds it was promised to keep."""
     (low, high), most = check_bounds(options.reward_bounds, options.max_weight)
-    largest = max((float(tail.weights[0]) for tail in log.tails[contrast] if len(tail.weights)), default=0.0)
-    if largest > most:
+    weights = view.tail(None).weights
+    if len(weights) and weights[0] > most:
         raise LogError(
-            f"max_weight is {most:g}, but the log has a weight of {largest:g}. A bound taken from the log itself is no bound: "
+            f"max_weight is {most:g}, but the log has a weight of {weights[0]:g}. A bound taken from the log itself is no bound: "
             "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
         )
-    lowest, highest = float(np.min(log.reward_min)), float(np.max(log.reward_max))
+    lowest, highest = float(np.min(view.log.reward_min)), float(np.max(view.log.reward_max))
     if lowest < low or highest > high:
         raise LogError(
             f"reward_bounds are ({low:g}, {high:g}), but the log has rewards from {lowest:g} to {highest:g}. "
             "Give bounds that hold for every possible reward."
         )
-    if log.grouped_by not in ("", "row"):
+    if view.is_clustered:
         raise OptionError(
             "the bernstein interval takes rows to be independent, and clusters say they are not: use jackknife."
         )
 
 
-def diagnostics(log: LogMoments, contrast: Contrast) -> dict[Segment, Diagnostics]:
+def diagnostics(view: View) -> dict[Segment, Diagnostics]:
     """Diagnostics of one target, over the whole log and by segment."""
-    stack = _with_total(log, contrast)
-    whole = stack.merge(axis=1)
-    clustered = log.grouped_by not in ("", "row")
-    error, groups = (
-        jackknife_error(whole.average("u"), stack.leave_one_out().average("u"), stack.n) if clustered else (None, None)
-    )
+    log = view.log
+    error, count = None, None
+    if view.is_clustered:
+        error, count = jackknife_error(view.whole.average("u"), view.groups.others.average("u"), view.groups.n)
     found = {}
-    for k, segment in enumerate(places(log)):
+    for k, segment in enumerate(view.places):
         at = slice(None) if segment is None else log.segments.index(segment)
-        ends = (float(np.min(log.reward_min[at])), float(np.max(log.reward_max[at])))
         found[segment] = diagnose(
-            whole[k],
-            _tail(log, contrast, segment),
-            reward_range=ends,
+            view.whole[k],
+            view.tail(segment),
+            reward_range=(float(np.min(log.reward_min[at])), float(np.max(log.reward_max[at]))),
             mean_weight_error=None if error is None else float(error[k]),
-            clusters=None if groups is None else int(groups[k]),
+            clusters=None if count is None else int(count[k]),
             duplicates=log.duplicates if segment is None else None,
         )
     return found
@@ -153,19 +179,3 @@ def diagnostics(log: LogMoments, contrast: Contrast) -> dict[Segment, Diagnostic
 def verdicts(found: Mapping[Segment, Diagnostics]) -> dict[Segment, Verdict]:
     """The verdict of each place."""
     return {segment: judge(one) for segment, one in found.items()}
-
-
-def _with_total(log: LogMoments, contrast: Contrast) -> Moments:
-    """The stack (segments × groups) of a contrast, the whole log before its segments."""
-    stack = log.moments[contrast]
-    total = stack.merge(axis=0)
-    if not log.segment_columns:
-        return Moments.stack([total])
-    return Moments.stack([total, *(stack[k] for k in range(len(log.segments)))])
-
-
-def _tail(log: LogMoments, contrast: Contrast, segment: Segment) -> Tail:
-    tails = log.tails.get(contrast, ())
-    if segment is not None:
-        return tails[log.segments.index(segment)] if tails else EMPTY
-    return sum(tails, EMPTY)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterpoise import answer
-from counterpoise.answer import Options
+from counterpoise.answer import Options, View
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, Estimate
@@ -149,12 +149,12 @@ def compare(
     moments = _read(log, request)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     other = contrasts[0][1]
-    found = {contrast: answer.diagnostics(moments, contrast) for contrast in moments.moments if not contrast[1]}
+    found = {contrast: answer.diagnostics(View(moments, contrast)) for contrast in moments.moments if not contrast[1]}
     judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
     estimates: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
-        estimates |= answer.estimates(moments, contrast, DIFFERENCES, options)
+        estimates |= answer.estimates(View(moments, contrast), DIFFERENCES, options)
         for segment_, verdict in judged[contrast[0]].items():
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
@@ -173,8 +173,9 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
     diagnostics: dict[tuple[str, Segment], Diagnostics] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
-        estimates |= answer.estimates(moments, contrast, estimators, options)
-        found = answer.diagnostics(moments, contrast)
+        view = View(moments, contrast)
+        estimates |= answer.estimates(view, estimators, options)
+        found = answer.diagnostics(view)
         diagnostics |= {(contrast[0], place): one for place, one in found.items()}
         verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
     return Result(moments, estimates, diagnostics, verdicts, options.level, options.method)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -160,24 +161,33 @@ class Moments:
         between = n[..., None, None] * apart[..., :, None] * apart[..., None, :]
         return Moments(total, mean, (centred.scatter + between).sum(axis=axis), centre.squeeze(axis), self.columns)
 
-    def leave_one_out(self) -> Moments:
+    @cached_property
+    def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
         By merging what comes before with what comes after; subtracting from the total would cancel where one group holds
         nearly all of the scatter.
         """
-        groups = self.shape[-1]
-        parts = [self[..., g] for g in range(groups)]
-        none = Moments.empty(self.columns, self.shape[:-1])
-        before, after = [none], [none]
-        for part in parts[:-1]:
-            before.append(Moments.stack([before[-1], part]).merge(axis=0))
-        for part in parts[:0:-1]:
-            after.append(Moments.stack([part, after[-1]]).merge(axis=0))
-        out = Moments.stack([Moments.stack(before), Moments.stack(after[::-1])]).merge(axis=0)
-        last = len(self.shape) - 1
-        n, mean, scatter, centre = (np.moveaxis(part, 0, last) for part in (out.n, out.mean, out.scatter, out.centre))
-        return Moments(n, mean, scatter, centre, self.columns)
+        before, after = self._running()._moved(1), self[..., ::-1]._running()._moved(1)[..., ::-1]
+        return Moments.stack([before, after]).merge(axis=0)
+
+    def _running(self) -> Moments:
+        """Running totals along the last axis, in log₂ steps: every member takes in the total that ends 1, 2, 4, … before it."""
+        total, step = self, 1
+        while step < self.shape[-1]:
+            total = Moments.stack([total._moved(step), total]).merge(axis=0)
+            step *= 2
+        return total
+
+    def _moved(self, step: int) -> Moments:
+        """Every member of the last axis moved on by some places, with empty ones in front."""
+        out = Moments.empty(self.columns, self.shape)
+        for part in ("n", "mean", "scatter", "centre"):
+            target, source = getattr(out, part), getattr(self, part)
+            axis = len(self.shape) - 1
+            ahead = (slice(None),) * axis
+            target[(*ahead, slice(step, None))] = source[(*ahead, slice(None, -step))]
+        return out
 
     def recentre(self, centre: ArrayLike) -> Moments:
         """The same rows seen from another centre of the rewards: s moves by δ, u·s by δ·u.

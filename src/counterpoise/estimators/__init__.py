@@ -30,7 +30,7 @@ class Estimator:
 
     def without_each(self, groups: Moments) -> Floats:
         """The value without each of the groups (the last axis): what a delete-group jackknife looks at."""
-        return self.replicates(groups) if self.replicates else np.asarray(self.function(groups.leave_one_out()).value)
+        return self.replicates(groups) if self.replicates else np.asarray(self.function(groups.others).value)
 
 
 ESTIMATORS: dict[str, Estimator] = {

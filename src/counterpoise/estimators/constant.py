@@ -160,7 +160,7 @@ def cross_fit_without(groups: Moments) -> Floats:
 
 def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     """β-IPS of every group with the baseline of the others; 0 for an empty group."""
-    others = groups.leave_one_out()
+    others = groups.others
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
     rest = np.where(others.n > 0, beta - around.centre, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
