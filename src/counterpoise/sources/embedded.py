@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -12,7 +12,7 @@ import polars as pl
 from counterpoise.errors import LogError
 from counterpoise.log_moments import Label, LogMoments
 from counterpoise.moments import Floats
-from counterpoise.sources import checks
+from counterpoise.sources import checks, compiled
 from counterpoise.sources.groups import group_of, integer_ids
 from counterpoise.sources.query import aggregate, is_clean, moments_of
 from counterpoise.sources.request import Request
@@ -63,6 +63,10 @@ def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMo
     usual = head.filter(head.abs() <= checks.LARGEST)
     mean = usual.mean()
     centre = float(mean) if isinstance(mean, float) else 0.0
+    if compiled.suits(frame, request):
+        scanned = compiled.scan(frame, request, centre)
+        if scanned is not None:
+            return _collect(scanned[0], [()], request, centre, lambda target: {(): scanned[1][target]}), []
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
     if not is_clean(_numbers(answer), request):
@@ -70,7 +74,9 @@ def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMo
         problems = checks.find_problems(eager, request, first_row)
         frame = eager.filter(checks.valid(request)).to_native()
         answer = _run(frame, request, centre)
-    return _collect(frame, answer, request, centre), problems
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    labels = [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    return _collect(_numbers(answer), labels, request, centre, lambda target: _largest(frame, target, keys)), problems
 
 
 def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
@@ -108,13 +114,17 @@ def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
     return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
 
 
-def _collect(frame: pl.DataFrame, answer: pl.DataFrame, request: Request, centre: float) -> LogMoments:
-    keys = [f"k{j}" for j in range(len(request.segment))]
-    labels = [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+def _collect(
+    numbers: Mapping[str, Floats],
+    labels: Sequence[Label],
+    request: Request,
+    centre: float,
+    largest: Callable[[str], Mapping[Label, Floats]],
+) -> LogMoments:
+    """The answer of the query, one row per label, as moments."""
     segments = tuple(sorted(set(labels), key=_order))
     place = {label: k for k, label in enumerate(segments)}
     at = np.array([place[label] for label in labels], dtype=np.int64)
-    numbers = _numbers(answer)
     lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
     np.fmin.at(lowest, at, numbers["r_min"])
     np.fmax.at(highest, at, numbers["r_max"])
@@ -124,7 +134,7 @@ def _collect(frame: pl.DataFrame, answer: pl.DataFrame, request: Request, centre
         t = request.targets.index(contrast[0])
         zeros = np.zeros(len(segments))
         np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{t}"]))
-        weights = _largest(frame, f"t{t}", keys)
+        weights = largest(f"t{t}")
         tails[contrast] = tuple(
             Tail(weights.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
         )
