@@ -236,7 +236,7 @@ def test_no_overlap_is_not_identified(name):
 
 
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "cross_fit"])
-@pytest.mark.parametrize("weight", [1.0, 0.25])
+@pytest.mark.parametrize("weight", [1.0, 0.25, 0.3])
 def test_weights_that_are_all_equal(name, weight):
     """A constant weight has no variance to learn a baseline from; estimators with one fall back to the mean reward."""
     log = plain.random_log(2, binary=True)

@@ -108,6 +108,8 @@ class Result:
         return estimate, estimate.interval
 
     def __str__(self) -> str:
+        from counterpoise.tables import Table
+
         head = f"{self.n:,} rows, {self.level:.4g} level, {self.method} intervals"
         if self.dropped_rows:
             head += f", {self.dropped_rows:,} bad rows dropped"
@@ -116,7 +118,8 @@ class Result:
             where = target if segment is None else f"{target} in {_text(segment)}"
             if segment is None or verdict.verdict != "ok":
                 said.append(f"{where}: {verdict}")
-        return "\n".join([head, str(self.table()), *said])
+        shown = Table(self.table().drop("n", "baseline"))  # what fits into 80 columns
+        return "\n".join([head, str(shown), *said])
 
     __repr__ = __str__
 
