@@ -84,6 +84,19 @@ def test_verdicts():
     assert "less than half" in str(thin)
 
 
+def test_a_comparison_is_as_doubtful_as_the_worse_of_its_policies():
+    g = np.random.default_rng(3)
+    p = np.full(5000, 0.02)
+    good, none = p * g.uniform(0.5, 1.5, 5000), np.zeros(5000)
+    for target, against, doubted in ((good, none, "against"), (none, good, "target")):
+        found = cp.compare(reward=p, propensity=p, target=target, against=against)
+        assert found.verdict().verdict == "not identified"
+        assert f"{doubted}: No row has a positive weight" in str(found.verdict())
+        assert not found.difference.identified
+        assert tuple(found.interval) == (-np.inf, np.inf)
+    assert cp.compare(reward=p, propensity=p, target=good, against="logging").verdict().verdict == "ok"
+
+
 def test_few_clusters_are_said():
     result = evaluate(np.random.default_rng(4).uniform(0.5, 1.5, 3000), cluster=np.arange(3000) % 5)
     assert result.verdict().verdict == "caution"

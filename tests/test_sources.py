@@ -93,6 +93,19 @@ def test_segments_are_the_rows_with_that_value():
         assert as_numbers(one) == pytest.approx(as_numbers(other), rel=1e-10, nan_ok=True)
 
 
+def test_logs_with_different_segments_add_up():
+    log = a_log(2000)
+    question = QUESTION | {"segment": "country"}
+    first, second = log[:700].filter(pl.col("country") != "FR"), log[700:].filter(pl.col("country") != "DE")
+    merged = cp.evaluate(cp.evaluate(first, **question).moments + cp.evaluate(second, **question).moments)
+    expected = cp.evaluate(pl.concat([first, second]), **question)
+    assert numbers(merged).keys() == numbers(expected).keys()
+    for key, values in numbers(expected).items():
+        assert numbers(merged)[key] == pytest.approx(values, rel=1e-9, abs=1e-12), key
+    for key, one in expected.all_diagnostics.items():
+        assert as_numbers(merged.all_diagnostics[key]) == pytest.approx(as_numbers(one), rel=1e-10, nan_ok=True), key
+
+
 def test_missing_segment_values_are_a_segment():
     log = a_log(100).with_columns(pl.when(pl.col("device") == 1).then(pl.col("country")).alias("country"))
     result = cp.evaluate(log, reward="click", propensity="p", target="new", segment="country")
@@ -222,7 +235,7 @@ def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
+    ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", 1.5), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
 )
 def test_bad_rows_of_long_logs_are_found_too(column, value):
     n = compiled.SHORTEST

@@ -38,6 +38,11 @@ class Diagnostics:
     clusters: int | None = None
     duplicates: int | None = None
 
+    @property
+    def has_overlap(self) -> bool:
+        """Whether any row has a positive weight."""
+        return self.n > 0 and self.mean_weight > 1e-15
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -116,7 +121,7 @@ def judge(found: Diagnostics) -> Verdict:
 def _fatal(found: Diagnostics) -> str:
     if found.n == 0:
         return "There are no rows."
-    if found.mean_weight <= 1e-15:
+    if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "One row says nothing about its own error."

@@ -10,6 +10,7 @@ from counterpoise.answer import Options, View
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, Estimate
+from counterpoise.estimators.estimate import unknown
 from counterpoise.intervals import Method
 from counterpoise.log_moments import Contrast, LogMoments
 from counterpoise.results import Comparison, Result, Segment
@@ -154,7 +155,9 @@ def compare(
     estimates: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
-        estimates |= answer.estimates(View(moments, contrast), DIFFERENCES, options)
+        for key, estimate in answer.estimates(View(moments, contrast), DIFFERENCES, options).items():
+            seen = all(found[name, ""][key[2]].has_overlap for name in contrast if (name, "") in found)
+            estimates[key] = estimate if seen else unknown(estimate)
         for segment_, verdict in judged[contrast[0]].items():
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)

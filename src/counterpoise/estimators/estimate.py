@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -129,6 +129,12 @@ def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> 
     numbers: Baseline = tuple(float(b) for b in baseline) if isinstance(baseline, tuple) else float(baseline)
     point, error = float(value), float(stderr)
     return Estimate(name, point, error, int(n), numbers, normal(point, error))
+
+
+def unknown(estimate: Estimate) -> Estimate:
+    """The estimate as one that the log cannot give."""
+    nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
+    return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:
