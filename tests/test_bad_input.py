@@ -325,3 +325,45 @@ def test_arbitrary_arrays_are_answered_or_refused(data, n, drop, wild):
             assert np.isfinite(estimate.value)
             assert estimate.stderr >= 0
     str(result)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), n=st.integers(1, 12))
+def test_arbitrary_models_controls_segments_and_comparisons_are_answered_or_refused(data, n):
+    def draw(elements):
+        return data.draw(st.lists(elements, min_size=n, max_size=n))
+
+    wild = data.draw(st.booleans())
+    anything = numbers | st.none() if wild else st.floats(-1e6, 1e6)
+    log = {
+        "r": draw(anything),
+        "p": draw(st.floats(0.01, 1.0)),
+        "t": draw(tame),
+        "o": draw(tame),
+        "q": draw(anything),
+        "v": draw(anything),
+    }
+    log |= {
+        "x": draw(anything),
+        "s": draw(st.sampled_from([None, float("nan"), 1.5, "a"]) if wild else st.floats(allow_nan=True)),
+    }
+    log |= {"user": np.array(draw(st.integers(-128, 127)), dtype=data.draw(st.sampled_from(["i1", "i2", "i4", "i8"])))}
+    drop = data.draw(st.booleans())
+    question = {"reward": "r", "propensity": "p", "target": "t", "segment": "s", "drop_bad_rows": drop}
+    clustered = data.draw(st.sampled_from([{}, {"cluster": "user"}, {"groups": 3}]))
+    bounded = {"interval": "bernstein", "reward_bounds": (-1e6, 1e6), "max_weight": 100.0}
+    for ask in (
+        lambda: cp.evaluate(log, **question, **clustered, model_reward="q", model_value="v", control={"x": 0.5}),
+        lambda: cp.compare(log, **question, **clustered, against=data.draw(st.sampled_from(["o", "logging"]))),
+        lambda: cp.evaluate(log, **question, **bounded),
+    ):
+        try:
+            result = ask()
+        except cp.CounterpoiseError:
+            continue
+        for estimate in result.estimates.values():
+            assert estimate.interval.lower <= estimate.interval.upper
+            assert estimate.stderr >= 0
+            assert np.isfinite(estimate.value) or not estimate.identified
+        assert cp.LogMoments.from_json(result.moments.to_json()).n == result.n
+        str(result)

@@ -32,7 +32,14 @@ def integer_ids(values: pl.Series) -> pl.Series:
     Decided value by value, and the checksum is the same in every version and process, so that moments stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
-        narrow = values.dtype in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)  # too narrow for the prime
+        narrow = values.dtype in (
+            pl.Int8,
+            pl.Int16,
+            pl.Int32,
+            pl.UInt8,
+            pl.UInt16,
+            pl.UInt32,
+        )  # too narrow for the prime
         return values.cast(pl.Int64) if narrow else (values % _PRIME).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
