@@ -37,6 +37,13 @@ def evaluate(
     max_weight: float | None = None,
     tuned_for: int = 10_000,
     drop_bad_rows: bool = False,
+    where: str | None = None,
+    target_action: Any = None,
+    action: str | None = None,
+    context: Any = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """What the target policies would have earned on this log, and how sure we are.
 
@@ -95,9 +102,13 @@ def evaluate(
             control=control,
             groups=_groups(groups) if wants_groups else 1,
             drop_bad_rows=drop_bad_rows,
+            where=where,
+            target_action=target_action,
+            action=action,
+            context=context,
         )
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
-        moments = _read(log, request)
+        moments = _read(log, request, table, query, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     return _result(moments, contrasts, asked, options)
 
@@ -117,6 +128,13 @@ def compare(
     groups: int | None = None,
     tuned_for: int = 10_000,
     drop_bad_rows: bool = False,
+    where: str | None = None,
+    target_action: Any = None,
+    action: str | None = None,
+    context: Any = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    progress: bool | None = None,
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
@@ -145,8 +163,12 @@ def compare(
         key=key,
         groups=_groups(groups) if clustered or groups is not None or options.method == "jackknife" else 1,
         drop_bad_rows=drop_bad_rows,
+        where=where,
+        target_action=target_action,
+        action=action,
+        context=context,
     )
-    moments = _read(log, request)
+    moments = _read(log, request, table, query, progress)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     other = contrasts[0][1]
     found = {contrast: answer.diagnostics(View(moments, contrast)) for contrast in moments.moments if not contrast[1]}
@@ -195,9 +217,8 @@ def _groups(groups: int | None) -> int:
     return groups or GROUPS
 
 
-def _read(log: object, request: Request) -> LogMoments:
-    from counterpoise.sources.frames import (
-        read,
-    )  # here, so that importing counterpoise does not import narwhals and polars
+def _read(log: object, request: Request, table: Any, query: str | None, progress: bool | None) -> LogMoments:
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.sources.read import read
 
-    return read(log, request)
+    return read(log, request, table=table, query=query, progress=progress)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import narwhals as nw
 import numpy as np
@@ -13,70 +13,81 @@ from counterpoise.errors import LogError
 from counterpoise.log_moments import Label, LogMoments
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
-from counterpoise.sources.groups import group_of, integer_ids
-from counterpoise.sources.query import aggregate, is_clean, moments_of
+from counterpoise.sources.assemble import Largest, as_values, assemble, labels_of, numbers_of
+from counterpoise.sources.groups import integer_ids, with_groups
+from counterpoise.sources.query import aggregate, is_clean
 from counterpoise.sources.request import Request
-from counterpoise.tails import EMPTY, KEPT, Tail
+from counterpoise.tails import KEPT
 
 SAMPLE = 100_000
 
 
+@dataclass
+class Partial:
+    """What is known after some batches: the moments of their good rows, and the problems of the bad ones. `add` merges."""
+
+    total: LogMoments | None = None
+    problems: list[checks.Problem] = field(default_factory=list)
+    rows: int = 0
+    keys: list[pl.Series] = field(default_factory=list)
+
+    def add(self, batch: pl.DataFrame, request: Request) -> None:
+        """One more batch."""
+        if batch.height == 0:
+            return
+        part, wrong = _batch(batch, request, self.rows)
+        self.total = part if self.total is None else self.total + part
+        self.rows += batch.height
+        self.problems += wrong
+        if request.key:
+            self.keys.append(batch.select(request.key).hash_rows())
+
+    def finish(self, request: Request, duplicates: int | None = None) -> LogMoments:
+        """The moments of all batches; raises if any row is bad, unless bad rows are to be dropped."""
+        if self.total is None:
+            raise LogError("the log has no rows.")
+        if self.problems and not request.drop_bad_rows:
+            checks.refuse(self.problems, self.rows)
+        if self.total.n == 0:
+            checks.refuse_all(self.problems, self.rows)
+        if self.keys:
+            duplicates = self.rows - pl.concat(self.keys).n_unique()
+        return replace(self.total, dropped=self.rows - self.total.n, duplicates=duplicates)
+
+
 def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
     """Moments of all batches together; raises if any row is bad, unless bad rows are to be dropped."""
-    total: LogMoments | None = None
-    problems: list[checks.Problem] = []
-    keys: list[pl.Series] = []
-    rows = 0
+    partial = Partial()
     for batch in batches:
-        if batch.height == 0:
-            continue
-        part, wrong = _batch(batch, request, rows)
-        rows += batch.height
-        problems += wrong
-        if request.key:
-            keys.append(batch.select(request.key).hash_rows())
-        total = part if total is None else total + part
-    if total is None:
-        raise LogError("the log has no rows.")
-    if problems and not request.drop_bad_rows:
-        checks.refuse(problems, rows)
-    if total.n == 0:
-        raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, checks.merge_problems(problems))))
-    duplicates = rows - pl.concat(keys).n_unique() if keys else None
-    return LogMoments(
-        total.moments,
-        total.tails,
-        total.segments,
-        total.reward_min,
-        total.reward_max,
-        request.segment,
-        request.cluster or ("row" if request.groups > 1 else ""),
-        rows - total.n,
-        duplicates,
-    )
+        partial.add(batch, request)
+    return partial.finish(request)
 
 
 def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMoments, list[checks.Problem]]:
     """Moments of the good rows of one batch, and the problems of the bad ones."""
     frame = _prepare(batch, request, first_row)
-    head = frame.get_column("r").head(1000)
-    usual = head.filter(head.abs() <= checks.LARGEST)
-    mean = usual.mean()
-    centre = float(mean) if isinstance(mean, float) else 0.0
+    centre = centre_of(frame.get_column("r").head(1000))
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
         if scanned is not None:
-            return _collect(scanned[0], [()], request, centre, lambda target: {(): scanned[1][target]}), []
+            largest: dict[str, Largest] = {target: {(): weights} for target, weights in scanned[1].items()}
+            return assemble(scanned[0], [()], largest, request, centre), []
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
-    if not is_clean(_numbers(answer), request):
+    if not is_clean(numbers_of(answer), request):
         eager = nw.from_native(frame, eager_only=True)
         problems = checks.find_problems(eager, request, first_row)
         frame = eager.filter(checks.valid(request)).to_native()
         answer = _run(frame, request, centre)
     keys = [f"k{j}" for j in range(len(request.segment))]
-    labels = [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
-    return _collect(_numbers(answer), labels, request, centre, lambda target: _largest(frame, target, keys)), problems
+    largest = {f"t{k}": _largest(frame, f"t{k}", keys) for k in range(len(request.targets))}
+    return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), problems
+
+
+def centre_of(rewards: pl.Series) -> float:
+    """A provisional centre: the mean of some rewards, without the impossible ones."""
+    mean = rewards.filter(rewards.abs() <= checks.LARGEST).mean()
+    return float(mean) if isinstance(mean, float) else 0.0
 
 
 def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
@@ -94,7 +105,7 @@ def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFr
         chosen.append(ids.alias("g"))
     frame = pl.DataFrame(chosen)
     if request.groups > 1:
-        frame = nw.from_native(frame).with_columns(group_of(nw.col("g"), request.groups).alias("g")).to_native()
+        frame = with_groups(nw.from_native(frame), request.groups).to_native()
     return frame
 
 
@@ -106,40 +117,6 @@ def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
     lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
     answer: pl.DataFrame = aggregate(lazy, request, centre).to_native().collect(engine="streaming")
     return answer
-
-
-def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
-    """The answer's columns as float64, with nan for null."""
-    names = [name for name in answer.columns if name[0] != "k"]
-    return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
-
-
-def _collect(
-    numbers: Mapping[str, Floats],
-    labels: Sequence[Label],
-    request: Request,
-    centre: float,
-    largest: Callable[[str], Mapping[Label, Floats]],
-) -> LogMoments:
-    """The answer of the query, one row per label, as moments."""
-    segments = tuple(sorted(set(labels), key=_order))
-    place = {label: k for k, label in enumerate(segments)}
-    at = np.array([place[label] for label in labels], dtype=np.int64)
-    lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
-    np.fmin.at(lowest, at, numbers["r_min"])
-    np.fmax.at(highest, at, numbers["r_max"])
-    values = {contrast: k for k, contrast in enumerate(request.contrasts) if not contrast[1]}
-    tails = {}
-    for contrast in values:
-        t = request.targets.index(contrast[0])
-        zeros = np.zeros(len(segments))
-        np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{t}"]))
-        weights = largest(f"t{t}")
-        tails[contrast] = tuple(
-            Tail(weights.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
-        )
-    moments = moments_of(numbers, request, centre, at, len(segments))
-    return LogMoments(moments, tails, segments, lowest, highest, request.segment, "grouped")
 
 
 def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, Floats]:
@@ -166,19 +143,3 @@ def _sample(frame: pl.DataFrame, target: str) -> Floats:
     pieces, length = 64, min(SAMPLE, 20 * frame.height // KEPT) // 64
     starts = np.linspace(0, frame.height - length, pieces, dtype=np.int64)
     return np.concatenate([t[k : k + length] / p[k : k + length] for k in starts], dtype=np.float64)
-
-
-def as_values(row: tuple[Any, ...]) -> Label:
-    """Segment values that JSON keeps: text, numbers, booleans and null as they are, all else (dates, say) as text."""
-    return tuple(_plain(value) for value in row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and value != value:
-        return None
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-
-def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
-    """Numbers in order, then text, then null."""
-    return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)

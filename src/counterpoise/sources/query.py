@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -28,8 +28,11 @@ def columns_of(request: Request, contrast: int) -> dict[str, str]:
     return found | {column: f"y{j}" for j, column in enumerate(request.control)}
 
 
-def aggregate(frame: Frame, request: Request, centre: float) -> Frame:
-    """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad."""
+def aggregate(frame: Frame, request: Request, centre: float, watched: Sequence[str] = ()) -> Frame:
+    """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
+
+    Of the `watched` columns, which the frame has besides, the largest value.
+    """
     p, r = nw.col("p"), nw.col("r")
     first: dict[str, nw.Expr] = {"s": r - centre}
     if request.model_reward is not None:
@@ -48,13 +51,15 @@ def aggregate(frame: Frame, request: Request, centre: float) -> Frame:
     pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
     squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
-    zeros = {f"zero{k}": nw.col(f"t{k}") == 0 for k in range(len(request.targets))}
+    one, none = nw.lit(1.0), nw.lit(0.0)  # some engines do not add truth values
+    zeros = {f"zero{k}": nw.when(nw.col(f"t{k}") == 0).then(one).otherwise(none) for k in range(len(request.targets))}
     rows = rows.with_columns(**squares, **zeros)
     wanted = [nw.len().alias("n")]
     wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
     for name in request.numbers:
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
+    wanted += [nw.col(name).max() for name in watched]
     keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
 
