@@ -17,7 +17,7 @@ from counterpoise.sources import checks
 from counterpoise.sources.assemble import as_values, assemble, labels_of, numbers_of
 from counterpoise.sources.embedded import centre_of
 from counterpoise.sources.groups import with_groups
-from counterpoise.sources.query import aggregate
+from counterpoise.sources.query import aggregate, indicator
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
@@ -25,17 +25,20 @@ PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning th
 
 Frame = nw.LazyFrame[Any]
 Collect = Callable[[Frame], pl.DataFrame]
+Fence = Callable[[Frame], Frame]
 
 
-def summarise(frame: Frame, request: Request, names: Mapping[str, str], collect: Collect) -> LogMoments:
+def summarise(
+    frame: Frame, request: Request, names: Mapping[str, str], collect: Collect, fence: Fence = lambda frame: frame
+) -> LogMoments:
     """Moments of a log in a database: one aggregate per ten targets, then the largest weights of each target.
 
     `frame` has every column the request names, some under the other `names`. Its bad rows are blanked before any arithmetic,
     because databases stop at a division by zero where embedded engines carry on, so that one statement both counts the bad rows
-    and adds up the good ones.
+    and adds up the good ones. A `fence` keeps the database from writing one step's expressions into the next.
     """
-    rows = prepare(frame, request, names)
-    good = guard(rows, request)
+    rows = fence(prepare(frame, request, names))
+    good = fence(guard(rows, request))
     centre = centre_of(collect(good.select("r").head(1000)).to_series().cast(pl.Float64))
     parts = [_part(good, part, names, centre, collect) for part, names in split(request)]
     total, n = parts[0][1], int(parts[0][0].n) if parts[0][0] else 0
@@ -88,7 +91,7 @@ def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
 
 def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
     if dtype == nw.Boolean:  # which not every database casts to a number
-        return nw.when(column).then(nw.lit(1.0)).otherwise(nw.when(~column).then(nw.lit(0.0)))
+        column = nw.when(~column.is_null()).then(indicator(column))
     return column.cast(nw.Float64)
 
 
@@ -135,7 +138,7 @@ def _largest(frame: Frame, target: str, keys: list[str], collect: Collect) -> di
     """The largest weights of every segment, in descending order."""
     weights = frame.select(*keys, w=nw.col(target) / nw.col("p")).filter(~nw.col("w").is_null())
     if not keys:
-        top = collect(weights.top_k(KEPT, by="w"))
+        top = collect(weights.sort("w", descending=True).head(KEPT))
         return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
     rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
     top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
@@ -148,9 +151,8 @@ def find_problems(rows: Frame, request: Request, collect: Collect) -> list[check
     rules = checks.rules(request)
     bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
     marked = rows.with_columns(**bad)
-    one, none = nw.lit(1.0), nw.lit(0.0)
     marked = marked.with_columns(
-        *(nw.when(nw.col(name)).then(one).otherwise(none).alias(f"{name}_count") for name in bad),
+        *(indicator(nw.col(name)).alias(f"{name}_count") for name in bad),
         *(nw.when(nw.col(f"rule{k}")).then(nw.col(rule.shows)).alias(f"rule{k}_value") for k, rule in enumerate(rules)),
     )
     answer = collect(

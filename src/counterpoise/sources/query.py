@@ -51,8 +51,7 @@ def aggregate(frame: Frame, request: Request, centre: float, watched: Sequence[s
     pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
     squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
-    one, none = nw.lit(1.0), nw.lit(0.0)  # some engines do not add truth values
-    zeros = {f"zero{k}": nw.when(nw.col(f"t{k}") == 0).then(one).otherwise(none) for k in range(len(request.targets))}
+    zeros = {f"zero{k}": indicator(nw.col(f"t{k}") == 0) for k in range(len(request.targets))}
     rows = rows.with_columns(**squares, **zeros)
     wanted = [nw.len().alias("n")]
     wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
@@ -62,6 +61,11 @@ def aggregate(frame: Frame, request: Request, centre: float, watched: Sequence[s
     wanted += [nw.col(name).max() for name in watched]
     keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
+
+
+def indicator(condition: nw.Expr) -> nw.Expr:
+    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
+    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def is_clean(result: Mapping[str, Floats], request: Request) -> bool:

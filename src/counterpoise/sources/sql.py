@@ -16,6 +16,7 @@ from counterpoise.errors import ColumnError, CounterpoiseError, LogError, Option
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import pushdown
 from counterpoise.sources.checks import missing
+from counterpoise.sources.query import indicator
 from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
@@ -34,7 +35,7 @@ def read(log: Any, request: Request, table: Table = None, query: str | None = No
     """Moments of a log in a database, computed there."""
     with _Errors(log) as errors:
         frame, names = complete(relation(log, table, query), request)
-        return pushdown.summarise(frame, request, names, errors.collect)
+        return pushdown.summarise(frame, request, names, errors.collect, _fence_of(frame, request))
 
 
 def batches(log: Any, request: Request, table: Table = None, query: str | None = None) -> Iterator[pl.DataFrame]:
@@ -106,16 +107,27 @@ def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str
     return with_actions(frame, request, names)
 
 
+def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
+    """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
+
+    It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that it then works with one process, so that short questions go without.
+    """
+    native = frame.to_native()
+    backend = native.get_backend().name if _is(native, "ibis") else ""
+    if backend == "postgres" and (len(request.numbers) > 4 or request.groups > 1):
+        return lambda rows: rows.head(2**62)
+    return lambda rows: rows
+
+
 def with_actions(
     frame: nw.LazyFrame[Any], request: Request, names: dict[str, str]
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
     action = nw.col(names.get(str(request.action), str(request.action)))
-    one, none = nw.lit(1.0), nw.lit(0.0)
     for k, (made, column) in enumerate(request.target_actions.items()):
         same = nw.col(names.get(column, column)) == action
-        indicator = nw.when(same).then(one).otherwise(nw.when(~same).then(none))
-        frame = frame.with_columns(indicator.alias(f"chosen {k}"))
+        frame = frame.with_columns(nw.when(~same.is_null()).then(indicator(same)).alias(f"chosen {k}"))
         names = names | {made: f"chosen {k}"}
     return frame, names
 
