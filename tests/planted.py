@@ -65,7 +65,8 @@ QUESTIONS = {
         "control": {"x0": 0.0},
     },
     "whole": BASE | {"target": ["new", "old"]},
-    "expression": BASE | {"target": "0.7*new + 0.3*old", "where": "device = 1 and country <> 'FR'", "segment": "country"},
+    "expression": BASE
+    | {"target": "0.7*new + 0.3*old", "where": "device = 1 and country <> 'FR'", "segment": "country"},
     "action": BASE | {"target_action": "chosen", "action": "action", "segment": "device"},
     "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
 }
