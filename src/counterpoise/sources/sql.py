@@ -99,7 +99,7 @@ def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str
                 native = kept.project(f"*{computed}")
             else:
                 condition = "" if request.where is None else f" WHERE {request.where}"
-                native = native.alias("log").sql(f"SELECT *{computed} FROM log{condition}")
+                native = native.alias("counterpoise_log").sql(f"SELECT *{computed} FROM counterpoise_log{condition}")
         except Exception as error:
             raise cannot_compute([*texts, request.where], error, available) from error
     frame = nw.from_native(native)
