@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-ODD = 'we ird"; drop table\' é'
+ODD = "we ird\"; drop table' é"
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_wrong_tables_and_columns_in_postgresql_are_named(postgres, log):
     try:
         with pytest.raises(cp.LogError, match="nowhere"):
             cp.evaluate(postgres, table="nowhere", **question)
-        with pytest.raises(cp.ColumnError, match="no column 'rewards' for reward.*Did you mean 'reward'"):
+        with pytest.raises(cp.ColumnError, match=r"no column 'rewards' for reward.*Did you mean 'reward'"):
             cp.evaluate(postgres, table="faults", **question | {"reward": "rewards"})
         with pytest.raises(cp.ColumnError, match="nothing"):
             cp.evaluate(postgres, table="faults", **question | {"target": "new + nothing"})
@@ -223,7 +223,9 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
     assert_same(found["policy"], policy)
     one = cp.evaluate(log, **planted.BASE, target="new")["new", "snips"]
     assert found["odd"] == pytest.approx([one.value, one.stderr], rel=1e-9)
-    named = cp.evaluate(log.with_columns(name=pl.format("user {}", "user")), **planted.BASE, target="new", cluster="name")
+    named = cp.evaluate(
+        log.with_columns(name=pl.format("user {}", "user")), **planted.BASE, target="new", cluster="name"
+    )
     assert found["named"] == pytest.approx(named["new", "snips"].stderr, rel=1e-9)
     assert "propensity 'propensity' must lie in (0, 1]: 4 rows do not" in found["errors"]["bad rows"]
     assert "no column 'rewards' for reward" in found["errors"]["wrong column"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from counterpoise.log_moments import Label, LogMoments
+from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources.query import moments_of
 from counterpoise.sources.request import Request
@@ -19,14 +19,14 @@ Largest = Mapping[Label, Floats]  # segment → its largest weights in descendin
 
 def numbers_of(answer: pl.DataFrame) -> dict[str, Floats]:
     """The answer's columns as float64, with nan for null; some engines' sums are decimals."""
-    names = [name for name in answer.columns if name[0] != "k"]
+    names = [name for name in answer.columns if not name.startswith("k")]
     return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
 
 
 def labels_of(answer: pl.DataFrame, request: Request) -> list[Label]:
     """The segment of each of the answer's rows."""
     keys = [f"k{j}" for j in range(len(request.segment))]
-    return [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    return [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
 
 
 def assemble(
@@ -54,20 +54,22 @@ def assemble(
         tails[target, ""] = tuple(
             Tail(weights.get(label, EMPTY.weights), int(zeros[j])) for j, label in enumerate(segments)
         )
-    moments = moments_of(numbers, request, centre, at, len(segments))
-    grouped_by = request.cluster or ("row" if request.groups > 1 else "")
-    return LogMoments(moments, tails, segments, lowest, highest, request.segment, grouped_by, dropped, duplicates)
-
-
-def as_values(row: tuple[Any, ...]) -> Label:
-    """Segment values that JSON keeps: text, numbers, booleans and null as they are, all else (dates, say) as text."""
-    return tuple(_plain(value) for value in row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and value != value:
-        return None
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    centres = np.full((len(segments), 1), centre)
+    if "c" in numbers:
+        centres[at, 0] = numbers["c"]
+    moments = moments_of(numbers, request, centres, at, len(segments))
+    return LogMoments(
+        moments,
+        tails,
+        segments,
+        lowest,
+        highest,
+        request.segment,
+        request.cluster,
+        tuple(request.control.items()),
+        dropped,
+        duplicates,
+    )
 
 
 def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:

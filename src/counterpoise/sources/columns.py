@@ -45,8 +45,9 @@ class Plan:
         return frame
 
 
-def plan(request: Request, available: Sequence[str]) -> Plan:
+def plan(request: Request, names: Sequence[object]) -> Plan:
     """What to read and what to compute: a text that names a column is that column, any other is an SQL expression."""
+    available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
     expressions: dict[str, None] = {}
     for part, column in request.columns:

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import LogError
-from counterpoise.log_moments import Label, LogMoments
+from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
-from counterpoise.sources.assemble import Largest, as_values, assemble, labels_of, numbers_of
+from counterpoise.sources.assemble import Largest, assemble, labels_of, numbers_of
 from counterpoise.sources.groups import integer_ids, with_groups
-from counterpoise.sources.query import aggregate, is_clean
+from counterpoise.sources.query import aggregate, is_clean, is_well_centred
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
@@ -24,7 +24,7 @@ SAMPLE = 100_000
 
 @dataclass
 class Partial:
-    """What is known after some batches: the moments of their good rows, and the problems of the bad ones. `add` merges."""
+    """What is known after some batches: the moments of their good rows, and the problems of the bad ones."""
 
     total: LogMoments | None = None
     problems: list[checks.Problem] = field(default_factory=list)
@@ -35,12 +35,12 @@ class Partial:
         """One more batch."""
         if batch.height == 0:
             return
-        part, wrong = _batch(batch, request, self.rows)
+        part, wrong, good = _batch(batch, request, self.rows)
         self.total = part if self.total is None else self.total + part
         self.rows += batch.height
         self.problems += wrong
         if request.key:
-            self.keys.append(batch.select(request.key).hash_rows())
+            self.keys.append(good.get_column("key"))
 
     def finish(self, request: Request, duplicates: int | None = None) -> LogMoments:
         """The moments of all batches; raises if any row is bad, unless bad rows are to be dropped."""
@@ -51,7 +51,7 @@ class Partial:
         if self.total.n == 0:
             checks.refuse_all(self.problems, self.rows)
         if self.keys:
-            duplicates = self.rows - pl.concat(self.keys).n_unique()
+            duplicates = self.total.n - pl.concat(self.keys).n_unique()
         return replace(self.total, dropped=self.rows - self.total.n, duplicates=duplicates)
 
 
@@ -63,31 +63,43 @@ def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
     return partial.finish(request)
 
 
-def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMoments, list[checks.Problem]]:
-    """Moments of the good rows of one batch, and the problems of the bad ones."""
+def _batch(
+    batch: pl.DataFrame, request: Request, first_row: int
+) -> tuple[LogMoments, list[checks.Problem], pl.DataFrame]:
+    """Moments of the good rows of one batch, the problems of the bad ones, and the good rows themselves."""
     frame = _prepare(batch, request, first_row)
     centre = centre_of(frame.get_column("r").head(1000))
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
-        if scanned is not None:
+        if scanned is not None and is_well_centred(scanned[0]):
             largest: dict[str, Largest] = {target: {(): weights} for target, weights in scanned[1].items()}
-            return assemble(scanned[0], [()], largest, request, centre), []
+            return assemble(scanned[0], [()], largest, request, centre), [], frame
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
     if not is_clean(numbers_of(answer), request):
         eager = nw.from_native(frame, eager_only=True)
         problems = checks.find_problems(eager, request, first_row)
         frame = eager.filter(checks.valid(request)).to_native()
+        centre = centre_of(frame.get_column("r").head(1000))
         answer = _run(frame, request, centre)
     keys = [f"k{j}" for j in range(len(request.segment))]
+    if not is_well_centred(numbers_of(answer)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        frame = frame.with_columns(_own_centre(keys))
+        answer = _run(frame, request, None)
     largest = {f"t{k}": _largest(frame, f"t{k}", keys) for k in range(len(request.targets))}
-    return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), problems
+    return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), problems, frame
 
 
 def centre_of(rewards: pl.Series) -> float:
-    """A provisional centre: the mean of some rewards, without the impossible ones."""
-    mean = rewards.filter(rewards.abs() <= checks.LARGEST).mean()
-    return float(mean) if isinstance(mean, float) else 0.0
+    """The median of some rewards: near the others, whatever a broken row may hold."""
+    middle = rewards.filter(rewards.abs() <= checks.LARGEST).median()
+    return float(middle) if isinstance(middle, float) else 0.0
+
+
+def _own_centre(keys: list[str]) -> pl.Expr:
+    mean = pl.col("r").cast(pl.Float64).mean()
+    return (mean.over(keys) if keys else mean).alias("c")
 
 
 def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
@@ -97,12 +109,15 @@ def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFr
     for name, (part, column) in request.numbers.items():
         checks.check_type(part, column, schema[column])
         values = batch.get_column(column)
-        chosen.append((values if values.dtype.is_float() else values.cast(pl.Float64)).alias(name))
+        chosen.append((values if values.dtype in (pl.Float64, pl.Float32) else values.cast(pl.Float64)).alias(name))
     for k, column in enumerate(request.segment):
-        chosen.append(batch.get_column(column).alias(f"k{k}"))
+        values = batch.get_column(column).alias(f"k{k}")
+        chosen.append(values.fill_nan(None) if values.dtype.is_float() else values)
     if request.groups > 1:
         ids = integer_ids(batch.get_column(request.cluster)) if request.cluster else _row_numbers(batch, first_row)
         chosen.append(ids.alias("g"))
+    if request.key:
+        chosen.append(batch.select(request.key).hash_rows().alias("key"))
     frame = pl.DataFrame(chosen)
     if request.groups > 1:
         frame = with_groups(nw.from_native(frame), request.groups).to_native()
@@ -113,7 +128,7 @@ def _row_numbers(batch: pl.DataFrame, first_row: int) -> pl.Series:
     return pl.Series(np.arange(first_row, first_row + batch.height))
 
 
-def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
+def _run(frame: pl.DataFrame, request: Request, centre: float | None) -> pl.DataFrame:
     lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
     answer: pl.DataFrame = aggregate(lazy, request, centre).to_native().collect(engine="streaming")
     return answer
@@ -125,7 +140,7 @@ def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, F
     lazy = frame.lazy()
     if keys:
         grouped = lazy.select(*keys, w=t / p).group_by(keys).agg(pl.col("w").top_k(KEPT)).collect(engine="streaming")
-        return {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+        return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
     if frame.height > 10 * SAMPLE:
         # A threshold from a sample leaves few rows to rank; ranking all of them would cost as much as all the sums.
         sample = _sample(frame, target)

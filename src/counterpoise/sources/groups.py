@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import narwhals as nw
 import polars as pl
 
+from counterpoise.errors import ColumnError
+
 _PRIME = 2**26 - 5
 
 
@@ -30,21 +32,33 @@ def with_groups(frame: Frame, groups: int) -> Frame:
 
 
 def integer_ids(values: pl.Series) -> pl.Series:
-    """The ids of a cluster column as integers: whole numbers as they are, all else by the CRC-32 of its text.
+    """The ids of a cluster column as integers: whole numbers as they are, all else by the CRC-32 of its text; NaN is no id.
 
-    The checksum is the same in every version and process, so that moments stored today fit those of tomorrow.
+    Decided value by value, and the checksum is the same in every version and process, so that moments stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
-        return values.cast(pl.Int64) if values.dtype != pl.UInt64 else (values % _PRIME).cast(pl.Int64)
-    whole = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(values))
-    if (
-        values.dtype.is_float()
-    ):  # value by value: whether the others are whole must not matter, they may be in another batch
-        whole = values.set(values % 1 != 0, None).cast(pl.Int64, strict=False)
-        if whole.null_count() == values.is_nan().sum() + values.null_count():
-            return whole
-    text = values.cast(pl.String)
+        narrow = values.dtype in (
+            pl.Int8,
+            pl.Int16,
+            pl.Int32,
+            pl.UInt8,
+            pl.UInt16,
+            pl.UInt32,
+        )  # too narrow for the prime
+        return values.cast(pl.Int64) if narrow else (values % _PRIME).cast(pl.Int64)
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+        whole = (values % 1 == 0) & (values.abs() < 2.0**53)
+        numbers = values.set(~whole.fill_null(False), None).cast(pl.Int64)
+        return numbers.zip_with(whole.fill_null(True), _checksums(values))
+    return _checksums(values)
+
+
+def _checksums(values: pl.Series) -> pl.Series:
+    try:
+        text = values.cast(pl.String)
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
     distinct = text.drop_nulls().unique()
     ids = pl.Series([zlib.crc32(value.encode()) for value in distinct], dtype=pl.Int64)
-    checksums = text.replace_strict(distinct, ids, default=None, return_dtype=pl.Int64)
-    return whole.zip_with(whole.is_not_null(), checksums)
+    return text.replace_strict(distinct, ids, default=None, return_dtype=pl.Int64)

@@ -8,9 +8,8 @@ from threading import Lock
 import numpy as np
 import polars as pl
 
-from counterpoise.log_moments import Label
+from counterpoise.log_moments import Label, as_label
 from counterpoise.moments import Floats
-from counterpoise.sources.assemble import as_values
 from counterpoise.tails import KEPT
 
 PENDING = 20 * KEPT  # rows held before the largest are chosen among them
@@ -47,7 +46,7 @@ class Watcher:
             return {(): weights[:KEPT]}
         found: dict[Label, Floats] = {}
         for row in self._ranked().rows() if self._rows else []:
-            label = as_values(row[:-1])
+            label = as_label(row[:-1])
             weights = np.concatenate([found.get(label, np.empty(0)), np.asarray(row[-1], dtype=np.float64)])
             found[label] = np.sort(weights)[::-1][:KEPT]
         return found

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.log_moments import Label, LogMoments
+from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks
-from counterpoise.sources.assemble import as_values, assemble, labels_of, numbers_of
+from counterpoise.sources.assemble import assemble, labels_of, numbers_of
 from counterpoise.sources.embedded import centre_of
 from counterpoise.sources.groups import with_groups
-from counterpoise.sources.query import aggregate, indicator
+from counterpoise.sources.query import aggregate, indicator, is_well_centred
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
@@ -53,13 +53,12 @@ def summarise(
     found = [part for part, _ in parts if part is not None]
     moments = {contrast: stack for part in found for contrast, stack in part.moments.items()}
     tails = {contrast: tail for part in found for contrast, tail in part.tails.items()}
-    duplicates = _duplicates(frame, request, names, total, collect)
     return replace(
         found[0],
         moments={contrast: moments[contrast] for contrast in request.contrasts},
         tails=tails,
         dropped=total - n,
-        duplicates=duplicates,
+        duplicates=duplicates_of(good, request, n, collect),
     )
 
 
@@ -72,6 +71,7 @@ def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
         checks.check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
     chosen += [nw.col(names.get(column, column)).alias(f"k{k}") for k, column in enumerate(request.segment)]
+    chosen += [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(request.key)]
     if request.groups > 1:
         if request.cluster is None:
             raise OptionError(
@@ -125,13 +125,26 @@ def _part(
     kept = ["r", "p", *(["q"] if request.model_value else []), *(f"x{k}" for k in range(len(request.control)))]
     kept += [*keys, *(["g"] if request.groups > 1 else [])]
     frame = good.select(*kept, *(nw.col(old).alias(new) for new, old in names.items()))
-    answer = collect(aggregate(frame, request, centre))
-    total = int(numbers_of(answer)["n"].sum())
-    answer = answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0)
+    answer, total = _aggregate(frame, request, centre, collect)
     if answer.height == 0:
         return None, total
+    if not is_well_centred(numbers_of(answer)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        if keys:
+            answer, _ = _aggregate(frame.with_columns(c=nw.col("r").mean().over(*keys)), request, None, collect)
+        else:
+            sums = numbers_of(answer)
+            centre += float(sums["s"].sum() / sums["n"].sum())
+            answer, _ = _aggregate(frame, request, centre, collect)
     largest = {f"t{k}": _largest(frame, f"t{k}", keys, collect) for k in range(len(request.targets))}
     return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), total
+
+
+def _aggregate(frame: Frame, request: Request, centre: float | None, collect: Collect) -> tuple[pl.DataFrame, int]:
+    """The sums of the good rows, where there are any, and the number of all rows."""
+    answer = collect(aggregate(frame, request, centre))
+    total = int(numbers_of(answer)["n"].sum())
+    return answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0), total
 
 
 def _largest(frame: Frame, target: str, keys: list[str], collect: Collect) -> dict[Label, Floats]:
@@ -143,7 +156,7 @@ def _largest(frame: Frame, target: str, keys: list[str], collect: Collect) -> di
     rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
     top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
     grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
-    return {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+    return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
 
 
 def find_problems(rows: Frame, request: Request, collect: Collect) -> list[checks.Problem]:
@@ -167,11 +180,10 @@ def find_problems(rows: Frame, request: Request, collect: Collect) -> list[check
     ]
 
 
-def _duplicates(frame: Frame, request: Request, names: Mapping[str, str], total: int, collect: Collect) -> int | None:
-    """Rows whose key another row has."""
+def duplicates_of(good: Frame, request: Request, n: int, collect: Collect) -> int | None:
+    """Good rows whose key another good row has."""
     if not request.key:
         return None
-    distinct = collect(
-        frame.select(*(names.get(column, column) for column in request.key)).unique().select(nw.len().alias("n"))
-    )
-    return total - int(distinct.item())
+    keys = [f"key{k}" for k in range(len(request.key))]
+    distinct = collect(good.filter(nw.col("good")).select(*keys).unique().select(nw.len().alias("n")))
+    return n - int(distinct.item())

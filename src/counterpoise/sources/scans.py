@@ -15,7 +15,7 @@ from counterpoise.sources.columns import plan
 from counterpoise.sources.embedded import centre_of
 from counterpoise.sources.groups import integer_ids, with_groups
 from counterpoise.sources.largest import Watcher
-from counterpoise.sources.query import aggregate, is_clean
+from counterpoise.sources.query import aggregate, is_clean, is_well_centred
 from counterpoise.sources.request import Request
 
 PER_STATEMENT = 10  # targets
@@ -25,7 +25,7 @@ def summarise(scan: pl.LazyFrame, request: Request, report: Callable[[int], None
     """Moments of a scan that can be repeated: one pass, or three where rows are bad (find, name, leave out)."""
     wanted = plan(request, scan.collect_schema().names())
     frame = _prepare(wanted.complete(scan.select(wanted.read), request), request)
-    centre = centre_of(frame.select("r").head(1000).collect(engine="streaming").to_series())
+    centre = _centre(frame)
     answer, watchers = _run(frame, request, centre, report)
     rows = _rows(answer)
     if rows == 0:
@@ -34,20 +34,37 @@ def summarise(scan: pl.LazyFrame, request: Request, report: Callable[[int], None
         problems = _find_problems(frame, request)
         if not request.drop_bad_rows:
             checks.refuse(problems, rows)
-        good = nw.from_native(frame).filter(checks.valid(request)).to_native()
-        answer, watchers = _run(good, request, centre, None)
+        frame = nw.from_native(frame).filter(checks.valid(request)).to_native()
+        centre = _centre(frame)
+        answer, watchers = _run(frame, request, centre, None)
         if _rows(answer) == 0:
             checks.refuse_all(problems, rows)
-    largest = {target: watcher.largest() for target, watcher in watchers.items()}
+    if not is_well_centred(numbers_of(answer)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        answer, watchers = _run(_own_centres(frame, answer, request, centre), request, None, None)
+    n = _rows(answer)
     return assemble(
         numbers_of(answer),
         labels_of(answer, request),
-        largest,
+        {target: watcher.largest() for target, watcher in watchers.items()},
         request,
         centre,
-        dropped=rows - _rows(answer),
-        duplicates=_duplicates(frame, request, rows),
+        dropped=rows - n,
+        duplicates=_duplicates(frame, request, n),
     )
+
+
+def _centre(frame: pl.LazyFrame) -> float:
+    return centre_of(frame.select("r").head(1000).collect(engine="streaming").to_series())
+
+
+def _own_centres(frame: pl.LazyFrame, answer: pl.DataFrame, request: Request, centre: float) -> pl.LazyFrame:
+    """The rows with the mean reward of their segment, known from the sums that were too far from it for more."""
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    mean = (centre + pl.col("s").sum() / pl.col("n").sum()).alias("c")
+    if not keys:
+        return frame.with_columns(pl.lit(answer.select(mean).item()).alias("c"))
+    return frame.join(answer.group_by(keys).agg(mean).lazy(), on=keys, how="left", nulls_equal=True)
 
 
 def _prepare(frame: pl.LazyFrame, request: Request) -> pl.LazyFrame:
@@ -57,14 +74,14 @@ def _prepare(frame: pl.LazyFrame, request: Request) -> pl.LazyFrame:
     for name, (part, column) in request.numbers.items():
         checks.check_type(part, column, schema[column])
         chosen.append(pl.col(column).cast(pl.Float64).alias(name))
-    chosen += [pl.col(column).alias(f"k{k}") for k, column in enumerate(request.segment)]
+    for k, column in enumerate(request.segment):
+        values = pl.col(column).alias(f"k{k}")
+        chosen.append(values.fill_nan(None) if schema[column].is_float() else values)
     if request.key:
         chosen.append(pl.struct(request.key).hash().alias("key"))
     if request.cluster is not None:
-        ids = pl.col(request.cluster)
-        if not schema[request.cluster].is_integer():
-            ids = ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
-        chosen.append(ids.cast(pl.Int64).alias("g"))
+        ids = pl.col(request.cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        chosen.append(ids.alias("g"))
     prepared = frame.select(chosen)
     if request.groups > 1:
         if request.cluster is None:
@@ -74,7 +91,7 @@ def _prepare(frame: pl.LazyFrame, request: Request) -> pl.LazyFrame:
 
 
 def _run(
-    frame: pl.LazyFrame, request: Request, centre: float, report: Callable[[int], None] | None
+    frame: pl.LazyFrame, request: Request, centre: float | None, report: Callable[[int], None] | None
 ) -> tuple[pl.DataFrame, dict[str, Watcher]]:
     """The aggregate's answer and each target's watcher."""
     keys = [f"k{j}" for j in range(len(request.segment))]
@@ -111,8 +128,8 @@ def _find_problems(frame: pl.LazyFrame, request: Request) -> list[checks.Problem
     return problems
 
 
-def _duplicates(frame: pl.LazyFrame, request: Request, rows: int) -> int | None:
-    """Rows whose key another row has; this one query needs memory for every distinct key."""
+def _duplicates(frame: pl.LazyFrame, request: Request, n: int) -> int | None:
+    """Good rows whose key another row has; this one query needs memory for every distinct key."""
     if not request.key:
         return None
-    return rows - int(frame.select(pl.col("key").n_unique()).collect(engine="streaming").item())
+    return n - int(frame.select(pl.col("key").n_unique()).collect(engine="streaming").item())

@@ -97,13 +97,18 @@ def _with_policies(native: Any, request: Request, names: dict[str, str]) -> LogM
         whole.total = part if whole.total is None else whole.total + part
         whole.rows += found["rows"]
         whole.problems += [checks.Problem(rules[k], count, None, value) for k, count, value in found["problems"]]
-    return whole.finish(request, _duplicates(native, request, names, whole.rows))
+    n = whole.total.n if whole.total is not None else 0
+    return whole.finish(request, _duplicates(native, request, names, n))
 
 
-def _duplicates(native: Any, request: Request, names: dict[str, str], rows: int) -> int | None:
+def _duplicates(native: Any, request: Request, names: dict[str, str], n: int) -> int | None:
+    """Good rows whose key another good row has: Spark counts them, as no executor sees all keys."""
     if not request.key:
         return None
-    return rows - int(native.select(*(names[column] for column in request.key)).distinct().count())
+    # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them
+    stand_in = names | dict.fromkeys(request.policies, names[request.propensity])
+    good = pushdown.guard(pushdown.prepare(nw.from_native(native), request, stand_in), request)
+    return pushdown.duplicates_of(good, request, n, _collect)
 
 
 def partial_moments(request: Request, names: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -1,0 +1,48 @@
+"""The README's code runs as it stands, and its promises about the repository hold."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterpoise as cp
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def blocks():
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_code_blocks_run(code, capsys):
+    exec(compile(code, str(README), "exec"), {})
+    assert "beta_ips" in capsys.readouterr().out
+
+
+def test_there_is_code_to_run():
+    assert blocks()
+
+
+def test_every_estimator_has_its_row():
+    rows = re.findall(r"^\| `(\w+)` \|", README.read_text(encoding="utf-8"), flags=re.M)
+    assert set(rows) == set(cp.ESTIMATORS)
+
+
+def test_importing_is_fast_and_light():
+    """No heavy library comes along. (The time itself is looked at by `make benchmark`, not by a test.)"""
+    code = (
+        "import sys, counterpoise; "
+        "heavy = {'torch', 'pandas', 'matplotlib', 'sklearn', 'polars', 'narwhals', 'scipy', 'numba', 'pyarrow'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_the_demo_shows_the_truth_beside_the_estimates():
+    out = subprocess.run([sys.executable, "-m", "counterpoise.demo"], capture_output=True, text=True, check=True).stdout
+    for expected in ("Truth, known because", "beta_ips", "covers the truth", "new: ok", "New against old"):
+        assert expected in out
