@@ -68,10 +68,10 @@ def sql(
     try:
         (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
         inner = _inner(sqlglot, table, names, where, dialect)
+        whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
+        return str(whole.sql(dialect=dialect, pretty=True))
     except ValueError as error:  # an unknown dialect, or an expression that is none
         raise OptionError(f"cannot write the statement for {dialect!r}: {error}.") from error
-    whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
-    return str(whole.sql(dialect=dialect, pretty=True))
 
 
 def from_sums(
