@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.sources import largest
+from counterpoise.sources import compiled, largest, read
 from counterpoise.sources.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -189,3 +189,18 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
         assert report is None
     with progress_bar(False) as report:
         assert report is None
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad):
+    """Twelve targets are two pieces; a bad row in one of them is left out of both."""
+    monkeypatch.setattr(read, "LONG", 0)
+    monkeypatch.setattr(compiled, "SHORTEST", 100)
+    log = planted.a_log(bad=bad)
+    log.write_parquet(tmp_path / "log.parquet")
+    question = planted.QUESTIONS["many"]
+    expected = planted.numbers("", cp.evaluate(log, **question))
+    found = planted.numbers("", cp.evaluate(tmp_path / "log.parquet", **question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key

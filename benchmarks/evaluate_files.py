@@ -1,0 +1,130 @@
+"""How near `evaluate` on a Parquet file comes to the cost of reading it, as ratios of one run.
+
+python benchmarks/evaluate_files.py --rows 1e8  # as in RESULTS.md: 2.4 GB of disk, about 5 minutes
+python benchmarks/evaluate_files.py --rows 1e6  # what the gate runs: the overhead of a call shows in the ratios
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import counterpoise as cp
+
+PIECE = 1_000_000
+QUESTION = {"reward": "reward", "propensity": "propensity"}
+LIMITS = {"hand-written": 1.25, "plain sums": 1.6, "50 targets": 12.0, "memory": 600.0}
+
+
+def generate(path: Path, rows: int, targets: int = 1, seed: int = 0) -> Path:
+    """A log whose columns do not compress to nothing: float64 propensities and targets, rewards of 0 and 1."""
+    random = np.random.default_rng(seed)
+    writer = None
+    for start in range(0, rows, PIECE):
+        n = min(PIECE, rows - start)
+        p = 0.05 + 0.95 * random.random(n)
+        columns = {"reward": (random.random(n) < 0.1).astype(float), "propensity": p}
+        columns |= {f"target_{k}": np.minimum(p * random.exponential(1.0, n), 1.0) for k in range(targets)}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    return path
+
+
+def plain_sums(path: Path) -> object:
+    """The cost of decoding the file."""
+    return pl.scan_parquet(path).select(pl.col("reward", "propensity", "target_0").sum()).collect(engine="streaming")
+
+
+def hand_written(path: Path) -> object:
+    """The sums that every estimator and its error need, as one would write them in the engine's own language."""
+    r, p, t = pl.col("reward"), pl.col("propensity"), pl.col("target_0")
+    rows = pl.scan_parquet(path).select(u=(t - p) / p, s=r - 0.1).with_columns(us=pl.col("u") * pl.col("s"))
+    u, s, us = pl.col("u"), pl.col("s"), pl.col("us")
+    products = {"uu": u * u, "ss": s * s, "uus": u * us, "sus": s * us, "usus": us * us}
+    sums = [column.sum().alias(name) for name, column in products.items()]
+    return rows.select(pl.len(), u.sum(), s.sum(), us.sum(), *sums).collect(engine="streaming")
+
+
+def evaluated(path: Path, targets: int = 1) -> object:
+    return cp.evaluate(path, **QUESTION, target=[f"target_{k}" for k in range(targets)], progress=False)
+
+
+def best_of(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The shortest of several runs of each, taken in turns, so that a busy moment of the machine hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+    return {name: min(taken) for name, taken in times.items()}
+
+
+def peak_memory(path: Path) -> float:
+    """Peak resident megabytes of a fresh process that evaluates the file."""
+    done = subprocess.run([sys.executable, __file__, "--peak", path], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def print_peak(path: Path) -> None:
+    evaluated(path)
+    status = Path("/proc/self/status").read_text()
+    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    print(int(kilobytes) / 1000)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("--rows", type=float, default=1e7)
+    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--folder", type=Path)
+    arguments.add_argument("--peak", type=Path, help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.peak is not None:
+        return print_peak(given.peak)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        measure(Path(folder), int(given.rows), given.repeats)
+    return None
+
+
+def measure(folder: Path, rows: int, repeats: int) -> None:
+    log = generate(folder / "log.parquet", rows)
+    ways = {
+        "plain sums": lambda: plain_sums(log),
+        "hand-written": lambda: hand_written(log),
+        "evaluate": lambda: evaluated(log),
+    }
+    times = best_of(ways, repeats)
+    print(f"{rows:,} rows, {log.stat().st_size / 1e6:,.0f} MB of Parquet")
+    for name, seconds in times.items():
+        print(f"  {name:14} {seconds:8.3f} s  {seconds / rows * 1e9:6.2f} ns a row")
+    found = {name: times["evaluate"] / times[name] for name in ("hand-written", "plain sums")}
+    small = peak_memory(generate(folder / "small.parquet", min(rows, 1_000_000)))
+    found["memory"] = peak_memory(log)
+    log.unlink()
+    wide_rows = max(rows // 10, 1)
+    wide = generate(folder / "wide.parquet", wide_rows, 50)
+    many = best_of({"1": lambda: evaluated(wide), "50": lambda: evaluated(wide, 50)}, max(2, repeats // 2))
+    found["50 targets"] = many["50"] / many["1"]
+    print(f"  of {wide_rows:,} rows: 1 target {many['1']:.3f} s, 50 targets {many['50']:.3f} s")
+    print(f"  peak memory {small:,.0f} MB at {min(rows, 1_000_000):,} rows")
+    for name, value in found.items():
+        unit, verdict = (" MB" if name == "memory" else " times"), "within" if value <= LIMITS[name] else "ABOVE"
+        print(f"  {name:14} {value:8.2f}{unit}, {verdict} {LIMITS[name]:g}")
+
+
+if __name__ == "__main__":
+    main()
