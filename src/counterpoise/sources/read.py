@@ -13,6 +13,7 @@ from counterpoise.sources.progress import Report, progress_bar
 from counterpoise.sources.request import Request
 
 LONG = 20_000_000  # bytes from which files are worth the start of the compiled loop
+FEW = 3  # targets up to which the streaming engine is as fast, with half the memory
 
 
 def read(
@@ -44,7 +45,7 @@ def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
     try:
         if request.policies:
             return embedded.summarise(frames.completed(scan, request, report), request)
-        if long and not request.key and compiled.answers(request):
+        if long and len(request.targets) > FEW and not request.key and compiled.answers(request):
             found = _compiled(scan, request, report)
             if found is not None:
                 return found
