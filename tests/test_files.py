@@ -80,6 +80,11 @@ def test_unknown_and_mixed_formats_are_refused(folder):
         cp.evaluate([folder / "log.csv", folder / "day 0.parquet"], **QUESTION)
 
 
+def test_files_in_the_cloud_are_left_to_polars():
+    with pytest.raises(cp.OptionError, match="scan_parquet"):
+        cp.evaluate("s3://bucket/logs/*.parquet", **QUESTION)
+
+
 def test_a_file_that_may_not_be_read_is_named(folder):
     (folder / "day 1.parquet").chmod(0)
     if os.access(folder / "day 1.parquet", os.R_OK):

@@ -20,6 +20,7 @@ from counterpoise.sources.query import indicator
 from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
+CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 
 Table = str | Sequence[str] | None
 
@@ -77,6 +78,8 @@ def _connect(place: str) -> Any:
 
         return duckdb.connect(place, read_only=True)
     kind = place.split("://")[0]
+    if kind in CLOUD:
+        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
     if kind == "postgres":
         place = "postgresql" + place[len("postgres") :]
     try:
