@@ -1,0 +1,22 @@
+"""Learning a policy from a log; importing this needs nothing but NumPy and PyTorch."""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("counterpoise.learn needs PyTorch: pip install 'counterpoise[learn]'") from error
+
+from counterpoise.learn import baselines, norms, objectives
+from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+
+__all__ = [
+    "MLP",
+    "LinearSoftmax",
+    "ModulePolicy",
+    "Policy",
+    "RunningBaseline",
+    "TwoTower",
+    "baselines",
+    "norms",
+    "objectives",
+]
