@@ -1,0 +1,233 @@
+"""This file holds the learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
+
+It needs NumPy and PyTorch only, so that a bare machine with a GPU can run it:
+``python -m counterpoise.experiments.learning --device cuda --scale paper --out results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import OptionError
+from counterpoise.experiments.result_file import write_atomically
+
+if TYPE_CHECKING:
+    from counterpoise.learn.many import Curves, GreedyValue, LoggedRows, Run
+
+Mode = Literal["full_batch", "mini_batch", "on_policy"]
+COLUMNS = ("mode", "quantity", "learning_rate", "method", "epoch", "mean", "sd", "runs")
+LEARNING_RATES = (0.1, 0.01, 0.001)
+N_ACTIONS = 100
+
+# method → (objective, λ). "BanditNet" is at 0.6 as in the published curves; 0.95 is what its tuning chose.
+METHODS: dict[Mode, dict[str, tuple[str, float]]] = {
+    "full_batch": {"IPS": ("ips", 0.0), "SNIPS": ("snips", 0.0), "beta-IPS": ("beta_ips", 0.0)},
+    "mini_batch": {
+        "IPS": ("ips", 0.0),
+        "BanditNet": ("lambda_ips", 0.6),
+        "BanditNet-0.95": ("lambda_ips", 0.95),
+        "beta-IPS": ("beta_ips", 0.0),
+        "beta-IPS-running": ("running_beta_ips", 0.0),
+    },
+    "on_policy": {"REINFORCE": ("none", 0.0), "REINFORCE-mean": ("mean", 0.0), "REINFORCE-optimal": ("optimal", 0.0)},
+}
+FLAGS = {
+    "ips": "IPS",
+    "snips": "SNIPS",
+    "banditnet": "BanditNet",
+    "banditnet_0.95": "BanditNet-0.95",
+    "beta_ips": "beta-IPS",
+    "running_beta_ips": "beta-IPS-running",
+    "none": "REINFORCE",
+    "mean": "REINFORCE-mean",
+    "optimal": "REINFORCE-optimal",
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment to run."""
+
+    rows: int
+    runs: int
+    epochs: dict[Mode, int]
+
+
+SCALES = {
+    "smoke": Scale(20_000, 2, {"full_batch": 3, "mini_batch": 3, "on_policy": 2}),
+    "paper": Scale(250_000, 32, {"full_batch": 500, "mini_batch": 100, "on_policy": 25}),
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean and sd over runs of one quantity, epoch by epoch."""
+
+    mode: str
+    quantity: str
+    learning_rate: float
+    method: str
+    mean: np.ndarray
+    sd: np.ndarray
+    runs: int
+
+
+class World:
+    """The paper's logged rows and test contexts, on a device."""
+
+    def __init__(self, rows: int, device: str) -> None:
+        from counterpoise.learn.many import GreedyValue, LoggedRows
+
+        bandit = SyntheticBandit(N_ACTIONS, inverse_temperature=-5, seed=12345)
+        train, test = bandit.draw(rows), bandit.draw(rows)
+        self.train: LoggedRows = LoggedRows(train.context, train.action, train.reward, train.propensity, device=device)
+        self.truth: GreedyValue = GreedyValue(train.context, _expected(train), device=device)
+        self.test: GreedyValue = GreedyValue(test.context, _expected(test), device=device)
+
+
+def _expected(feedback: Any) -> np.ndarray:
+    """All expected rewards in float32, made in parts."""
+    table = np.empty((len(feedback), N_ACTIONS), dtype=np.float32)
+    for start in range(0, len(feedback), 20_000):
+        rows = slice(start, min(start + 20_000, len(feedback)))
+        table[rows] = feedback.expected(rows)
+    return table
+
+
+def run_curves(
+    world: World,
+    mode: Mode,
+    method: str,
+    learning_rates: Sequence[float],
+    *,
+    runs: int,
+    epochs: int,
+    batch_size: int = 1024,
+    first_seed: int = 0,
+) -> list[Curve]:
+    """The curves of one method at some learning rates; all runs are one program."""
+    from counterpoise.learn.many import Run, train_many
+    from counterpoise.learn.on_policy import OnPolicyRun, train_on_policy
+
+    if method not in METHODS.get(mode, {}):
+        raise OptionError(f"no method {method!r} in mode {mode!r}; there are {', '.join(METHODS.get(mode, METHODS))}.")
+    if runs < 1 or epochs < 1:
+        raise OptionError(f"runs and epochs must be at least 1; found {runs} and {epochs}.")
+    objective, shift = METHODS[mode][method]
+    seeds = range(first_seed, first_seed + runs)
+    size = min(batch_size, len(world.train))
+    found: Curves
+    if mode == "on_policy":
+        drawn = [OnPolicyRun(objective, rate, seed) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
+        found = train_on_policy(world.truth, drawn, epochs=epochs, batch_size=size, value=world.test)
+    else:
+        all_runs = [Run(objective, rate, seed, shift) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
+        found = train_many(
+            world.train,
+            N_ACTIONS,
+            all_runs,
+            epochs=epochs,
+            batch_size=None if mode == "full_batch" else size,
+            value=world.test,
+        )
+    curves = []
+    for k, rate in enumerate(learning_rates):
+        of = slice(k * runs, (k + 1) * runs)
+        for quantity, table in (("policy_value", found.value), ("gradient_variance", found.gradient_variance)):
+            sd = table[of].std(axis=0, ddof=1) if runs > 1 else np.full(epochs, math.nan)
+            curves.append(Curve(mode, quantity, rate, method, table[of].mean(axis=0), sd, runs))
+    return curves
+
+
+def tune_shift(
+    world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
+) -> list[tuple[float, float]]:
+    """BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
+    from counterpoise.learn.many import Run, SnipsValue, train_many
+
+    shifts = [round(0.6 + 0.05 * k, 2) for k in range(8)]
+    all_runs: list[Run] = [Run("lambda_ips", learning_rate, seed, shift) for shift in shifts for seed in range(runs)]
+    size = min(batch_size, len(world.train))
+    found = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=size)
+    values = SnipsValue(world.train)(found.weights).reshape(len(shifts), runs).mean(1).tolist()
+    return list(zip(shifts, values, strict=True))
+
+
+def csv_text(curves: Iterable[Curve], *, thin: bool = False) -> str:
+    """The curves in the columns of the published file; `thin` keeps the epochs that it keeps in full batch."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for curve in curves:
+        for epoch in range(len(curve.mean)):
+            if thin and curve.mode == "full_batch" and epoch >= 50 and (epoch + 1) % 10:
+                continue
+            row = (curve.mode, curve.quantity, f"{curve.learning_rate:g}", curve.method, epoch)
+            writer.writerow((*row, f"{curve.mean[epoch]:.6g}", f"{curve.sd[epoch]:.6g}", curve.runs))
+    return stream.getvalue()
+
+
+def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tuple[float, float, int]]:
+    """(mode, quantity, learning rate, method, epoch) → (mean, sd, runs)."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as stream:
+            return {
+                (row["mode"], row["quantity"], float(row["learning_rate"]), row["method"], int(row["epoch"])): (
+                    float(row["mean"]),
+                    float(row["sd"]),
+                    int(row["runs"]),
+                )
+                for row in csv.DictReader(stream)
+            }
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise OptionError(f"{str(path)!r} is no file of learning curves: {error!r}. Name another one.") from error
+
+
+def main() -> None:
+    """All curves of all figures, or those of some modes."""
+    parser = argparse.ArgumentParser(description="The paper's learning experiments, with NumPy and PyTorch only.")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--scale", choices=SCALES, default="smoke")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--mode", choices=METHODS, action="append")
+    asked = parser.parse_args()
+    scale = SCALES[asked.scale]
+    started = perf_counter()
+    world = World(scale.rows, asked.device)
+    print(f"{scale.rows:,} rows drawn in {perf_counter() - started:.1f} s", flush=True)
+    curves: list[Curve] = []
+    for mode in asked.mode or METHODS:
+        for method in METHODS[mode]:
+            for rates in (LEARNING_RATES[:1], LEARNING_RATES[1:2], LEARNING_RATES[2:]):
+                began = perf_counter()
+                curves += run_curves(world, mode, method, rates, runs=scale.runs, epochs=scale.epochs[mode])
+                value = curves[-2].mean[-1]
+                print(
+                    f"{mode} {method} {rates[0]:g}: value {value:.4f}, {scale.runs} runs x {scale.epochs[mode]} epochs "
+                    f"in {perf_counter() - began:.2f} s",
+                    flush=True,
+                )
+            write_atomically(asked.out / "curves.csv", csv_text(curves, thin=asked.scale == "paper"))
+    if "mini_batch" in (asked.mode or METHODS):
+        lines = ["learning_rate,shift,snips"]
+        for rate in LEARNING_RATES:
+            tuned = tune_shift(world, rate, runs=min(4, scale.runs), epochs=scale.epochs["mini_batch"])
+            lines += [f"{rate:g},{shift:g},{snips:.6g}" for shift, snips in tuned]
+            print(f"BanditNet at {rate:g}: SNIPS is largest at {max(tuned, key=lambda pair: pair[1])[0]:g}", flush=True)
+        write_atomically(asked.out / "banditnet_tuning.csv", "\n".join(lines) + "\n")
+    print(f"done in {perf_counter() - started:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

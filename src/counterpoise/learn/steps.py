@@ -1,0 +1,115 @@
+"""This file holds one training step: the gradient of an objective on a batch, its baseline and its variance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
+
+Norms = Literal["last_layer", "all"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a log; `total` is how many rows the batch has over all processes."""
+
+    context: Tensor
+    action: Tensor
+    reward: Tensor
+    propensity: Tensor
+    total: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step did: its β, the two sums that β* comes from, and its gradient's variance."""
+
+    baseline: Tensor
+    sums: Tensor
+    variance: Tensor
+
+
+class Logged(nn.Module):
+    """A policy as a function of logged rows; a module of its own so that DistributedDataParallel can wrap it."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """π(a|x), and the squared norms of its gradient with respect to the last layer."""
+        h = self.policy.body(context)
+        target, squares = logged_probability(self.policy.scores(h), action)
+        bias = isinstance(self.policy.scores, nn.Linear) and self.policy.scores.bias is not None
+        return target, last_layer_norms(logit_norms(target, squares), h, bias=bias)
+
+
+def default_norms(policy: Policy) -> Norms:
+    """The last layer's share where it has a closed form, which for a linear policy is everything."""
+    return "last_layer" if isinstance(policy.scores, nn.Linear | ItemScores) else "all"
+
+
+def backward(
+    policy: Policy,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    *,
+    norms: Norms = "last_layer",
+    logged: nn.Module | None = None,
+    processes: int = 1,
+) -> Step:
+    r"""Put the gradient of −β-IPS on a batch into the parameters' `.grad`, which must be empty.
+
+    `baseline` None is β* of this very batch; 0 is IPS, λ is BanditNet. With `norms="all"` β* minimises the variance of
+    all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item vectors').
+    The variance is of the same parameters, over the rows of all processes.
+    """
+    if norms == "all":
+        return _backward_all(policy, batch, baseline, processes)
+    target, squared_norms = (logged or Logged(policy))(batch.context, batch.action)
+    sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
+    beta = _as_baseline(baseline, sums, batch.reward)
+    weight = (batch.reward - beta) / batch.propensity
+    # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
+    (-(target * weight).sum() * (processes / batch.total)).backward()
+    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
+    return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in measured], processes))
+
+
+def _backward_all(policy: Policy, batch: Batch, baseline: Tensor | float | None, processes: int) -> Step:
+    found = SampleGradients(policy, batch.context, batch.action)
+    sums = _over_processes(gradient_sums(found.squared_norms, batch.reward, batch.propensity), processes)
+    beta = _as_baseline(baseline, sums, batch.reward)
+    weight = (batch.reward - beta) / batch.propensity
+    gradients = found.weighted_sum(weight / -batch.total)
+    for parameter, gradient in gradients.items():
+        parameter.grad = _over_processes(gradient, processes)
+    variance = _variance(found.squared_norms, weight, batch, [p.grad for p in gradients], processes)
+    return Step(beta, sums, variance)
+
+
+def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(baseline_of(sums) if baseline is None else baseline, dtype=like.dtype, device=like.device)
+
+
+def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tensor | None], processes: int) -> Tensor:
+    """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; without gradients at hand the second term, the lesser one, is left out."""
+    second_moment = _over_processes((norms * weight.square()).sum(), processes) / batch.total
+    for gradient in gradients:
+        if gradient is not None:
+            second_moment = second_moment - gradient.square().sum()
+    return second_moment / batch.total
+
+
+def _over_processes(x: Tensor, processes: int) -> Tensor:
+    """The sum over all processes."""
+    if processes > 1:
+        torch.distributed.all_reduce(x)
+    return x
