@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -20,13 +19,15 @@ import numpy as np
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
-from counterpoise.experiments.result_file import write_atomically
+from counterpoise.experiments.result_file import Recipe, ResultFile, write_atomically
 
 if TYPE_CHECKING:
     from counterpoise.learn.many import Curves, GreedyValue, LoggedRows, Run
 
 Mode = Literal["full_batch", "mini_batch", "on_policy"]
-COLUMNS = ("mode", "quantity", "learning_rate", "method", "epoch", "mean", "sd", "runs")
+QUANTITIES = ("policy_value", "gradient_variance")
+KEYS = (("mode", str), ("quantity", str), ("learning_rate", float), ("method", str))
+VALUES = (("epoch", int), ("mean", float), ("sd", float), ("runs", int))
 LEARNING_RATES = (0.1, 0.01, 0.001)
 N_ACTIONS = 100
 
@@ -120,8 +121,7 @@ def run_curves(
     from counterpoise.learn.many import Run, train_many
     from counterpoise.learn.on_policy import OnPolicyRun, train_on_policy
 
-    if method not in METHODS.get(mode, {}):
-        raise OptionError(f"no method {method!r} in mode {mode!r}; there are {', '.join(METHODS.get(mode, METHODS))}.")
+    _check_method(mode, method)
     if runs < 1 or epochs < 1:
         raise OptionError(f"runs and epochs must be at least 1; found {runs} and {epochs}.")
     objective, shift = METHODS[mode][method]
@@ -150,6 +150,11 @@ def run_curves(
     return curves
 
 
+def _check_method(mode: Mode, method: str) -> None:
+    if method not in METHODS[mode]:
+        raise OptionError(f"no method {method!r} in mode {mode!r}; there are {', '.join(METHODS[mode])}.")
+
+
 def tune_shift(
     world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
 ) -> list[tuple[float, float]]:
@@ -164,18 +169,47 @@ def tune_shift(
     return list(zip(shifts, values, strict=True))
 
 
-def csv_text(curves: Iterable[Curve], *, thin: bool = False) -> str:
-    """The curves in the columns of the published file; `thin` keeps the epochs that it keeps in full batch."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for curve in curves:
-        for epoch in range(len(curve.mean)):
-            if thin and curve.mode == "full_batch" and epoch >= 50 and (epoch + 1) % 10:
+def run_mode(
+    mode: Mode,
+    path: Path,
+    *,
+    scale: str = "smoke",
+    device: str = "cpu",
+    methods: Sequence[str] | None = None,
+    learning_rates: Sequence[float] = LEARNING_RATES,
+    runs: int | None = None,
+    epochs: int | None = None,
+) -> ResultFile:
+    """All curves of a mode in one CSV file, with the columns of the published one; an interrupted run continues it."""
+    if scale not in SCALES:
+        raise OptionError(f"no scale {scale!r}; there are {', '.join(SCALES)}.")
+    if mode not in METHODS:
+        raise OptionError(f"no mode {mode!r}; there are {', '.join(METHODS)}.")
+    for method in methods or ():
+        _check_method(mode, method)
+    size = SCALES[scale]
+    count, length = runs or size.runs, epochs or size.epochs[mode]
+    kept = [epoch for epoch in range(length) if mode != "full_batch" or epoch < 50 or epoch % 10 == 9]
+    recipe = Recipe(f"learning curves, {size.rows} rows, {count} runs, {length} epochs", 1, KEYS, VALUES, len(kept))
+    file = ResultFile.open(path, recipe)
+    world: World | None = None
+    for method in methods or METHODS[mode]:
+        for rate in learning_rates:
+            if all((mode, quantity, rate, method) in file.rows for quantity in QUANTITIES):
                 continue
-            row = (curve.mode, curve.quantity, f"{curve.learning_rate:g}", curve.method, epoch)
-            writer.writerow((*row, f"{curve.mean[epoch]:.6g}", f"{curve.sd[epoch]:.6g}", curve.runs))
-    return stream.getvalue()
+            world = world or World(size.rows, device)
+            began = perf_counter()
+            curves = run_curves(world, mode, method, [rate], runs=count, epochs=length)
+            for curve in curves:
+                rows = [(k, float(curve.mean[k]), float(curve.sd[k]), curve.runs) for k in kept]
+                file.add({(mode, curve.quantity, rate, method): rows})
+            file.save()
+            print(
+                f"{mode} {method} {rate:g}: value {curves[0].mean[-1]:.4f}, {count} runs of {length} epochs in "
+                f"{perf_counter() - began:.1f} s",
+                flush=True,
+            )
+    return file
 
 
 def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tuple[float, float, int]]:
@@ -195,38 +229,25 @@ def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tupl
 
 
 def main() -> None:
-    """All curves of all figures, or those of some modes."""
+    """The curves of all figures, or those of some modes, and BanditNet's tuning."""
     parser = argparse.ArgumentParser(description="The paper's learning experiments, with NumPy and PyTorch only.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", choices=SCALES, default="smoke")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--mode", choices=METHODS, action="append")
     asked = parser.parse_args()
-    scale = SCALES[asked.scale]
-    started = perf_counter()
-    world = World(scale.rows, asked.device)
-    print(f"{scale.rows:,} rows drawn in {perf_counter() - started:.1f} s", flush=True)
-    curves: list[Curve] = []
-    for mode in asked.mode or METHODS:
-        for method in METHODS[mode]:
-            for rates in (LEARNING_RATES[:1], LEARNING_RATES[1:2], LEARNING_RATES[2:]):
-                began = perf_counter()
-                curves += run_curves(world, mode, method, rates, runs=scale.runs, epochs=scale.epochs[mode])
-                value = curves[-2].mean[-1]
-                print(
-                    f"{mode} {method} {rates[0]:g}: value {value:.4f}, {scale.runs} runs x {scale.epochs[mode]} epochs "
-                    f"in {perf_counter() - began:.2f} s",
-                    flush=True,
-                )
-            write_atomically(asked.out / "curves.csv", csv_text(curves, thin=asked.scale == "paper"))
-    if "mini_batch" in (asked.mode or METHODS):
+    modes = asked.mode or list(METHODS)
+    for mode in modes:
+        run_mode(mode, asked.out / f"{mode}_{asked.scale}.csv", scale=asked.scale, device=asked.device)
+    if "mini_batch" in modes:
+        scale = SCALES[asked.scale]
+        world = World(scale.rows, asked.device)
         lines = ["learning_rate,shift,snips"]
         for rate in LEARNING_RATES:
             tuned = tune_shift(world, rate, runs=min(4, scale.runs), epochs=scale.epochs["mini_batch"])
             lines += [f"{rate:g},{shift:g},{snips:.6g}" for shift, snips in tuned]
             print(f"BanditNet at {rate:g}: SNIPS is largest at {max(tuned, key=lambda pair: pair[1])[0]:g}", flush=True)
-        write_atomically(asked.out / "banditnet_tuning.csv", "\n".join(lines) + "\n")
-    print(f"done in {perf_counter() - started:.1f} s", flush=True)
+        write_atomically(asked.out / f"banditnet_tuning_{asked.scale}.csv", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

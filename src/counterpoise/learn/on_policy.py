@@ -79,19 +79,27 @@ def train_on_policy(
 def _batch(
     world: GreedyValue, rows: Tensor, weights: Tensor, mean: Tensor, optimal: Tensor, chance: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of every run on its batch, and its variance."""
-    context, size = world.context[rows], rows.shape[1]
+    """Draw actions and rewards for every run's batch; the gradient, and its variance."""
+    context = world.context[rows]
     probabilities = torch.softmax(torch.bmm(context, weights), -1)
     # the largest of probabilities over exponential noise is a draw from them
-    action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1, keepdim=True)
-    expected = world.expected[rows].gather(-1, action)[..., 0]
+    action = (probabilities / torch.empty_like(probabilities).exponential_(generator=chance)).argmax(-1)
+    expected = world.expected[rows].gather(-1, action[..., None])[..., 0]
     reward = torch.bernoulli(expected, generator=chance)
+    return reinforce_gradient(context, probabilities, action, reward, mean, optimal)
+
+
+def reinforce_gradient(
+    context: Tensor, probabilities: Tensor, action: Tensor, reward: Tensor, mean: Tensor, optimal: Tensor
+) -> tuple[Tensor, Tensor]:
+    """mean((r − β)∇log π) of every run, (runs, context, actions), and its variance, written out for linear policies."""
+    size, action = action.shape[1], action[..., None]
     target = probabilities.gather(-1, action)[..., 0]
-    squares = probabilities.square().sum(-1) - target.square()
-    norms = ((1 - target).square() + squares.clamp(min=0)) * context.square().sum(-1)
-    baseline = torch.where(mean, reward.mean(1, keepdim=True), 0.0)
+    rest = probabilities.square().sum(-1) - target.square()
+    norms = ((1 - target).square() + rest.clamp(min=0)) * context.square().sum(-1)
     total = norms.sum(1, keepdim=True)
     best = (norms * reward).sum(1, keepdim=True) / torch.where(total > 0, total, 1.0)
+    baseline = torch.where(mean, reward.mean(1, keepdim=True), 0.0)
     centred = reward - torch.where(optimal, best, baseline)
     coefficient = centred[..., None] / size
     outer = (probabilities * -coefficient).scatter_add_(-1, action, coefficient)
