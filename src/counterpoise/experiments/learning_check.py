@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 Key = tuple[str, str, float, str, int]
 Curves = Mapping[Key, tuple[float, float, int]]
@@ -13,13 +15,25 @@ FACTOR = 2.5  # of gradient variances, which between seeds differ by 2 late in t
 FEW = 8  # with fewer runs than this their own sd is known too poorly, and the published one is used if larger
 
 
-def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> tuple[int, list[str]]:
-    """How many numbers were compared, and a line for each that is too far off.
+@dataclass(frozen=True)
+class Agreement:
+    """How many numbers were compared, those too far off, and gradient variances off by more than the factor but no
+    more than their own Monte Carlo error."""
+
+    compared: int
+    off: tuple[str, ...]
+    noisy: tuple[str, ...]
+
+
+def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> Agreement:
+    """Compare at `EPOCHS` what both have.
 
     Values must agree within 0.01 or `errors` standard errors of the difference of means, whichever is larger; gradient
-    variances within a factor.
+    variances within a factor, or they are noisy if within the standard errors: a mean over 32 runs may hang on one run.
     """
-    compared, off = 0, []
+    compared = 0
+    off: list[str] = []
+    noisy: list[str] = []
     for key, (mean, sd, runs) in sorted(published.items()):
         _, quantity, _, _, epoch = key
         if epoch + 1 not in EPOCHS or key not in found:
@@ -28,16 +42,15 @@ def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: fl
         ours, our_sd, our_runs = found[key]
         if our_runs < FEW:
             our_sd = max(sd, our_sd) if our_sd == our_sd else sd
+        error = (sd**2 / runs + our_sd**2 / our_runs) ** 0.5
+        apart = f"{ours:.6g} against {mean:.6g}, {abs(ours - mean) / error if error else math.inf:.1f} standard errors apart"
+        within = abs(ours - mean) <= errors * error
         if quantity == "policy_value":
-            allowed = max(LEAST, errors * (sd**2 / runs + our_sd**2 / our_runs) ** 0.5)
-            wrong = not abs(ours - mean) <= allowed
-            says = f"differs by {ours - mean:+.4f}, allowed {allowed:.4f}"
-        else:
-            wrong = not 1 / factor <= ours / mean <= factor
-            says = f"is {ours / mean:.2f} times the published, allowed {1 / factor:.2f} to {factor:g}"
-        if wrong:
-            off.append(f"{_name(key)}: {ours:.6g} against {mean:.6g} {says}")
-    return compared, off
+            if not (within or abs(ours - mean) <= LEAST):
+                off.append(f"{_name(key)}: {apart}")
+        elif not 1 / factor <= ours / mean <= factor:
+            (noisy if within else off).append(f"{_name(key)}: {apart}, {ours / mean:.2f} times the published")
+    return Agreement(compared, tuple(off), tuple(noisy))
 
 
 def order(found: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:

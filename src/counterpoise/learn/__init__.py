@@ -8,15 +8,21 @@ except ImportError as error:
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.storage import export_onnx, load_policy, save_policy
+from counterpoise.learn.trainer import PolicyLearner
 
 __all__ = [
     "MLP",
     "LinearSoftmax",
     "ModulePolicy",
     "Policy",
+    "PolicyLearner",
     "RunningBaseline",
     "TwoTower",
     "baselines",
+    "export_onnx",
+    "load_policy",
     "norms",
     "objectives",
+    "save_policy",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.objectives import dr
 from counterpoise.learn.policies import ItemScores, Policy
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
 
 Norms = Literal["last_layer", "all"]
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Batch:
     reward: Tensor
     propensity: Tensor
     total: int
+    model_rewards: Tensor | None = None  # a column per action, for DR
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def backward(
     batch: Batch,
     baseline: Tensor | float | None,
     *,
+    objective: Objective | None = None,
     norms: Norms = "last_layer",
     logged: nn.Module | None = None,
     processes: int = 1,
@@ -69,30 +74,71 @@ def backward(
 
     `baseline` None is β* of this very batch; 0 is IPS, λ is BanditNet. With `norms="all"` β* minimises the variance of
     all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item vectors').
-    The variance is of the same parameters, over the rows of all processes.
+    The variance is of the same parameters, over the rows of all processes. `objective` is another function of target,
+    reward and propensity to maximise, such as `snips`, for full batches in one process.
     """
     if norms == "all":
-        return _backward_all(policy, batch, baseline, processes)
+        return _backward_all(policy, batch, baseline, objective, processes)
     target, squared_norms = (logged or Logged(policy))(batch.context, batch.action)
-    sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
-    beta = _as_baseline(baseline, sums, batch.reward)
-    weight = (batch.reward - beta) / batch.propensity
+    weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
     # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
     (-(target * weight).sum() * (processes / batch.total)).backward()
     measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
     return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in measured], processes))
 
 
-def _backward_all(policy: Policy, batch: Batch, baseline: Tensor | float | None, processes: int) -> Step:
+def backward_dr(policy: Policy, batch: Batch) -> Step:
+    """The same for doubly robust; its variance is that of the last layer's gradient where the last layer is linear."""
+    assert batch.model_rewards is not None
+    h = policy.body(batch.context)
+    logits = policy.scores(h)
+    target, _ = logged_probability(logits, batch.action)
+    value = dr(
+        target,
+        batch.reward,
+        batch.propensity,
+        probabilities=torch.softmax(logits, -1),
+        model_rewards=batch.model_rewards,
+        action=batch.action,
+    )
+    seen: list[Tensor] = []
+    logits.register_hook(seen.append)
+    (-value).backward()  # type: ignore[no-untyped-call]
+    bias = isinstance(policy.scores, nn.Linear) and policy.scores.bias is not None
+    norms = last_layer_norms((seen[0] * batch.total).square().sum(1), h, bias=bias)
+    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
+    variance = _variance(norms, torch.ones_like(norms), batch, [p.grad for p in measured], 1)
+    return Step(torch.zeros_like(variance), torch.zeros(2, dtype=torch.float64, device=norms.device), variance)
+
+
+def _backward_all(
+    policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective | None, processes: int
+) -> Step:
     found = SampleGradients(policy, batch.context, batch.action)
-    sums = _over_processes(gradient_sums(found.squared_norms, batch.reward, batch.propensity), processes)
-    beta = _as_baseline(baseline, sums, batch.reward)
-    weight = (batch.reward - beta) / batch.propensity
+    weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():
         parameter.grad = _over_processes(gradient, processes)
     variance = _variance(found.squared_norms, weight, batch, [p.grad for p in gradients], processes)
     return Step(beta, sums, variance)
+
+
+def _weights(
+    target: Tensor,
+    squared_norms: Tensor,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    objective: Objective | None,
+    processes: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """c of each row, in whose sum Σ c ∇π the gradient consists; β; and the two sums that β* comes from."""
+    sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
+    beta = _as_baseline(baseline, sums, batch.reward)
+    if objective is None:
+        return (batch.reward - beta) / batch.propensity, beta, sums
+    free = target.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(objective(free, batch.reward, batch.propensity), free)
+    return slope * batch.total, beta, sums
 
 
 def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:
