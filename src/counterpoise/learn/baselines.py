@@ -15,18 +15,15 @@ from counterpoise.errors import OptionError
 
 
 def gradient_sums(squared_norms: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""The numerator and the denominator of β*, from :math:`\lVert\nabla\pi(a_i|x_i)\rVert^2` of each row.
-
-    In float64: the square of a small propensity leaves float32.
-    """
-    weight = squared_norms.detach().double() / propensity.double().square()
-    return torch.stack([(weight * reward).sum(), weight.sum()])
+    r"""The numerator and the denominator of β*, from :math:`\lVert\nabla\pi(a_i|x_i)\rVert^2` of each row."""
+    weight = squared_norms.detach() / propensity / propensity
+    return torch.stack([torch.dot(weight, reward), weight.sum()])
 
 
 def on_policy_sums(squared_log_norms: Tensor, reward: Tensor) -> Tensor:
     r"""The same two sums on-policy, from :math:`\lVert\nabla\log\pi(a_i|x_i)\rVert^2` of each row."""
-    weight = squared_log_norms.detach().double()
-    return torch.stack([(weight * reward).sum(), weight.sum()])
+    weight = squared_log_norms.detach()
+    return torch.stack([torch.dot(weight, reward), weight.sum()])
 
 
 def baseline_of(sums: Tensor) -> Tensor:
@@ -36,8 +33,7 @@ def baseline_of(sums: Tensor) -> Tensor:
     (0.75, 0.0)
     """
     numerator, denominator = sums.unbind(-1)
-    some = denominator > 0
-    return torch.where(some, numerator, 0) / torch.where(some, denominator, 1)
+    return numerator / denominator.clamp(min=torch.finfo(sums.dtype).tiny)
 
 
 class RunningBaseline:
@@ -71,4 +67,4 @@ class RunningBaseline:
 
     def update(self, sums: Tensor) -> None:
         """Take in the sums of a batch, after its step."""
-        self.sums = self.decay * self.sums.to(sums) + sums.detach()
+        self.sums = self.decay * self.sums + sums.detach()

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.errors import LogError, OptionError
-from counterpoise.learn.softmax import logit_norms
+from counterpoise.learn.softmax import logit_norms, squared_sum
 
 Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "snips"]
 MINI_BATCH = ("ips", "lambda_ips", "beta_ips", "running_beta_ips")
@@ -206,8 +206,7 @@ def chunks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
 
 def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> Tensor:
     """‖∇π(a|x)‖²/π₀² of every row."""
-    squares = torch.linalg.vector_norm(probabilities, dim=-1).square()
-    return logit_norms(target, squares) * factor
+    return logit_norms(target, squared_sum(probabilities)) * factor
 
 
 def check_device(device: str) -> None:

@@ -23,7 +23,7 @@ class _Logged(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = torch.softmax(logits, dim=-1)
         target = probabilities.gather(-1, action[..., None])[..., 0]
-        squares = torch.linalg.vector_norm(probabilities, dim=-1).square()
+        squares = squared_sum(probabilities)
         ctx.save_for_backward(probabilities, action, target)
         ctx.mark_non_differentiable(squares)
         return target, squares
@@ -34,6 +34,12 @@ class _Logged(torch.autograd.Function):
         scale = gradients[0] * target
         found = probabilities * -scale[..., None]
         return found.scatter_add_(-1, action[..., None], scale[..., None]), None
+
+
+def squared_sum(probabilities: Tensor) -> Tensor:
+    """Σ_b π(b|x)² of every row, without a matrix of squares."""
+    size: Tensor = torch.linalg.vector_norm(probabilities, dim=-1)
+    return size.square_()
 
 
 def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,9 +55,10 @@ def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
 
 def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
     """‖∂π_a/∂z‖², from what `logged_probability` gives."""
+    t = target.detach()
+    t2 = t * t
     # written so, and not 1 - 2π + Σπ², because it loses fewer digits where π_a is close to 1
-    rest = (squares - target.square()).clamp(min=0)
-    return (target.square() * ((1 - target).square() + rest)).detach()
+    return (1 - t).square_().add_((squares - t2).clamp_(min=0)).mul_(t2)
 
 
 def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
@@ -64,4 +71,5 @@ def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
 
 def last_layer_norms(logit_norms: Tensor, features: Tensor, *, bias: bool = False) -> Tensor:
     """‖∇π_a‖² with respect to a linear last layer z = W h (+ b), with `features` h: exact for linear policies."""
-    return logit_norms * (features.detach().square().sum(-1) + float(bias))
+    size = features.detach().square().sum(-1)
+    return logit_norms * (size + 1 if bias else size)
