@@ -72,6 +72,17 @@ def resident(what: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(what))
 
 
+def import_time() -> None:
+    """Seconds that `import counterpoise` takes in a fresh interpreter, beyond starting Python."""
+
+    def run(code: str) -> float:
+        return best_of(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    print(
+        f"import counterpoise: {run('import counterpoise') - run('pass'):.3f} s, of which NumPy {run('import numpy') - run('pass'):.3f} s"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=10**7)
@@ -81,6 +92,7 @@ def main() -> None:
     if options.memory:
         memory(options.rows, options.memory)
         return
+    import_time()
     for rows in (10**5, 10**6, 10**7, 10**8) if options.scaling else (options.rows,):
         measure(rows)
     for dtype in ("float64", "float32"):

@@ -1,6 +1,7 @@
 """Bad input gets a clear error, and drop_bad_rows loses nothing else."""
 
 import datetime
+import json
 
 import numpy as np
 import polars as pl
@@ -152,6 +153,11 @@ def test_a_missing_cluster_is_a_bad_row():
         ({"estimator": "magic"}, "no estimator 'magic'"),
         ({"groups": 1}, "groups must be"),
         ({"groups": True}, "groups must be"),
+        ({"estimator": 5}, "estimator must be"),
+        ({"estimator": [["ips"]]}, "no estimator"),
+        ({"interval": "bernstein", "reward_bounds": (0, 1, 2), "max_weight": 3}, "reward_bounds"),
+        ({"interval": "bernstein", "reward_bounds": ("a", "b"), "max_weight": 3}, "reward_bounds"),
+        ({"interval": "anytime", "tuned_for": True}, "tuned_for"),
         ({"target": []}, "no target"),
         ({"target": ["t", "t"]}, "named once"),
         ({"target": 3}, "name of a column or a list"),
@@ -187,6 +193,99 @@ def test_asking_a_result_for_what_it_has_not():
 def test_comparing_a_policy_with_itself():
     with pytest.raises(cp.OptionError, match="two different policies"):
         cp.compare(GOOD, reward="r", propensity="p", target="t", against="t")
+
+
+def test_arrays_that_would_overwrite_each_other():
+    log = {"reward": GOOD["r"], "propensity": GOOD["p"]}
+    for target in ({"reward": GOOD["t"]}, {"propensity": GOOD["t"]}):
+        with pytest.raises(cp.OptionError, match="two of the arrays are called"):
+            cp.evaluate(**log, target=target)
+    with_model = cp.evaluate(**log, target={"new": GOOD["t"]}, model_reward=[0.5] * 4, model_value={"new": [0.4] * 4})
+    assert with_model["new", "ips"].value == pytest.approx(0.875)
+    assert with_model["new", "dm"].value == pytest.approx(0.4)
+
+
+def test_masked_arrays():
+    masked = np.ma.array([1.0, 0.0, 1.0, 1.0], mask=[False, True, False, False])
+    with pytest.raises(cp.LogError, match="row 1 with null"):
+        cp.evaluate(GOOD | {"r": masked}, **QUESTION)
+    assert cp.evaluate(GOOD | {"r": masked}, **QUESTION, drop_bad_rows=True).dropped_rows == 1
+
+
+def test_one_wrong_value_is_reported_once():
+    for column, value in (("p", None), ("t", float("nan"))):
+        with pytest.raises(cp.LogError) as error:
+            cp.evaluate(with_bad(column, value), **QUESTION)
+        assert "Also" not in str(error.value)
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame, lambda x: pl.DataFrame(x).to_pandas()])
+def test_odd_column_names(frame):
+    log = frame(GOOD)
+    if not isinstance(log, pl.DataFrame):
+        log[0] = 1.0  # a name that is no text
+    with pytest.raises(cp.ColumnError, match="no column 'zzz'"):
+        cp.evaluate(log, **(QUESTION | {"reward": "zzz"}))
+    if not isinstance(log, pl.DataFrame):
+        log.columns = ["r", "p", "t", "t"]
+        with pytest.raises(cp.ColumnError, match="name of its own"):
+            cp.evaluate(log, **QUESTION)
+
+
+@pytest.mark.parametrize("cluster", [[[1], [2], [3], [4]], [b"\xff", b"\xfe", b"a", b"b"]], ids=["lists", "bytes"])
+def test_clusters_that_are_no_ids(cluster):
+    log = pl.DataFrame(GOOD | {"user": cluster})
+    with pytest.raises(cp.ColumnError, match="cluster 'user' must hold numbers or text"):
+        cp.evaluate(log, **QUESTION, cluster="user")
+
+
+@pytest.mark.parametrize(
+    "control", [{"t": float("nan")}, {"t": float("inf")}, {"t": None}, {"t": "a"}, ["t"], "t"], ids=str
+)
+def test_controls_need_a_known_mean(control):
+    with pytest.raises(cp.OptionError, match="control"):
+        cp.evaluate(GOOD, **QUESTION, control=control)
+
+
+def test_controls_with_different_means_do_not_add():
+    first, second = (cp.evaluate(GOOD, **QUESTION, control={"t": mean}).moments for mean in (0.0, 0.5))
+    with pytest.raises(cp.MomentsError, match="different controls"):
+        first + second
+
+
+def test_moments_have_no_columns_to_choose_from():
+    moments = cp.evaluate(GOOD, **QUESTION).moments
+    for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}):
+        with pytest.raises(cp.OptionError, match="no columns left"):
+            cp.evaluate(moments, **options)
+    with pytest.raises(cp.OptionError, match="no jackknife"):
+        cp.evaluate(moments, interval="jackknife")
+    with pytest.raises(cp.OptionError, match="earlier compare"):
+        cp.compare(moments)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dropped": float("inf")},
+        {"reward_min": []},
+        {"reward_min": ["a"]},
+        {"duplicates": "x"},
+        {"contrasts": []},
+        {"segments": []},
+        {"format": 99},
+    ],
+    ids=str,
+)
+def test_damaged_state_is_refused(change):
+    raw = json.loads(cp.evaluate(GOOD, **QUESTION).moments.to_json()) | change
+    with pytest.raises(cp.MomentsError):
+        cp.LogMoments.from_json(json.dumps(raw))
+
+
+def test_numpy_numbers_are_numbers():
+    result = cp.evaluate(GOOD, **QUESTION, level=np.float32(0.9), groups=np.int64(2), interval="anytime", tuned_for=1e4)
+    assert result.level == pytest.approx(0.9)
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -226,3 +325,45 @@ def test_arbitrary_arrays_are_answered_or_refused(data, n, drop, wild):
             assert np.isfinite(estimate.value)
             assert estimate.stderr >= 0
     str(result)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), n=st.integers(1, 12))
+def test_arbitrary_models_controls_segments_and_comparisons_are_answered_or_refused(data, n):
+    def draw(elements):
+        return data.draw(st.lists(elements, min_size=n, max_size=n))
+
+    wild = data.draw(st.booleans())
+    anything = numbers | st.none() if wild else st.floats(-1e6, 1e6)
+    log = {
+        "r": draw(anything),
+        "p": draw(st.floats(0.01, 1.0)),
+        "t": draw(tame),
+        "o": draw(tame),
+        "q": draw(anything),
+        "v": draw(anything),
+    }
+    log |= {
+        "x": draw(anything),
+        "s": draw(st.sampled_from([None, float("nan"), 1.5, "a"]) if wild else st.floats(allow_nan=True)),
+    }
+    log |= {"user": np.array(draw(st.integers(-128, 127)), dtype=data.draw(st.sampled_from(["i1", "i2", "i4", "i8"])))}
+    drop = data.draw(st.booleans())
+    question = {"reward": "r", "propensity": "p", "target": "t", "segment": "s", "drop_bad_rows": drop}
+    clustered = data.draw(st.sampled_from([{}, {"cluster": "user"}, {"groups": 3}]))
+    bounded = {"interval": "bernstein", "reward_bounds": (-1e6, 1e6), "max_weight": 100.0}
+    for ask in (
+        lambda: cp.evaluate(log, **question, **clustered, model_reward="q", model_value="v", control={"x": 0.5}),
+        lambda: cp.compare(log, **question, **clustered, against=data.draw(st.sampled_from(["o", "logging"]))),
+        lambda: cp.evaluate(log, **question, **bounded),
+    ):
+        try:
+            result = ask()
+        except cp.CounterpoiseError:
+            continue
+        for estimate in result.estimates.values():
+            assert estimate.interval.lower <= estimate.interval.upper
+            assert estimate.stderr >= 0
+            assert np.isfinite(estimate.value) or not estimate.identified
+        assert cp.LogMoments.from_json(result.moments.to_json()).n == result.n
+        str(result)

@@ -71,6 +71,70 @@ def test_clustered_rows_have_larger_errors_and_only_the_jackknife_sees_it():
     assert robust.stderr > 2.5 * naive.stderr
 
 
+@pytest.mark.parametrize("offset", [1e4, 1e8])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "ips"])
+def test_the_jackknife_keeps_its_digits_far_from_zero(offset, name):
+    g = np.random.default_rng(0)
+    n = 20_000
+    noise = np.round(g.normal(size=n), 3)
+    arrays = {"propensity": np.full(n, 0.5), "target": g.uniform(0, 1, n), "cluster": g.integers(0, 2000, n)}
+    model = {"model_reward": 0.5 * noise, "model_value": 0.1 * noise}
+    near = cp.evaluate(reward=noise, **model, **arrays, estimator=name)["target", name]
+    far = cp.evaluate(reward=noise + offset, **{k: v + offset for k, v in model.items()}, **arrays, estimator=name)[
+        "target", name
+    ]
+    # rewards near 10⁸ are themselves known to 10⁻⁸ only
+    assert far.stderr**2 == pytest.approx(near.stderr**2, rel=1e-8 if offset < 1e5 else 1e-6)
+
+
+def test_an_estimate_that_rests_on_one_group_has_no_known_error():
+    user = np.repeat(np.arange(50), 10)
+    t = np.where(user == 7, 0.5, 0.0)
+    result = cp.evaluate(reward=np.zeros(500), propensity=np.full(500, 0.5), target=t, cluster=user)
+    for name in ("ips", "snips", "beta_ips"):
+        assert result["target", name].stderr == np.inf
+
+
+def test_anytime_and_compare_allow_for_clusters():
+    g = np.random.default_rng(0)
+    user = np.repeat(np.arange(200), 20)
+    t = np.repeat(g.choice([0.2, 0.8], 200), 20)
+    arrays = {"reward": np.repeat(g.normal(size=200), 20), "propensity": np.full(4000, 0.5), "target": t}
+    anytime_ = [cp.evaluate(**arrays, cluster=c, interval="anytime")["target", "snips"].stderr for c in (user, None)]
+    assert anytime_[0] > 3 * anytime_[1]
+    change = [cp.compare(**arrays, cluster=c) for c in (user, None)]
+    assert change[0].stderr > 3 * change[1].stderr
+    assert change[0].interval.method == "jackknife"
+    assert cp.compare(change[0].moments).stderr == change[0].stderr
+
+
+def test_bernstein_of_impossible_weights():
+    arrays = {"reward": np.ones(1000), "propensity": np.full(1000, 0.1), "target": np.full(1000, 0.9)}
+    interval = cp.evaluate(**arrays, interval="bernstein", reward_bounds=(0, 1), max_weight=10)[
+        "target", "ips"
+    ].interval
+    assert tuple(interval) == (0.0, 1.0)
+    assert "weights are wrong" in interval.note
+    thirds = {"reward": np.ones(1000), "propensity": np.full(1000, 1 / 3), "target": np.ones(1000)}
+    cp.evaluate(**thirds, interval="bernstein", reward_bounds=(0, 1), max_weight=3)  # 1/(1/3) may round up
+
+
+def test_fits_with_no_rows_to_spare_have_no_known_error():
+    log = {k: v[:3] for k, v in plain.random_log(1).items()}
+    arrays = {
+        "reward": log["r"],
+        "propensity": log["p"],
+        "target": log["t"],
+        "model_reward": log["q"],
+        "model_value": log["v"],
+    }
+    two = {k: v[:2] for k, v in arrays.items()}
+    assert cp.evaluate(**arrays)["target", "optimal_dr"].stderr == np.inf
+    assert cp.evaluate(**two)["target", "beta_ips"].stderr == np.inf
+    assert cp.evaluate(**two)["target", "lift"].stderr == np.inf
+    assert np.isfinite(cp.evaluate(**two)["target", "snips"].stderr)
+
+
 def test_one_group_says_nothing():
     error, groups = jackknife_error(np.array(1.0), np.array([1.0, 1.0]), np.array([5, 0]))
     assert (float(error), int(groups)) == (np.inf, 1)

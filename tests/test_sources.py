@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import plain
@@ -10,6 +11,7 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.sources import compiled, frames
+from counterpoise.sources.groups import group_of, integer_ids
 
 
 def a_log(n=3000, seed=0):
@@ -93,10 +95,23 @@ def test_segments_are_the_rows_with_that_value():
         assert as_numbers(one) == pytest.approx(as_numbers(other), rel=1e-10, nan_ok=True)
 
 
+def test_logs_with_different_segments_add_up():
+    log = a_log(2000)
+    question = QUESTION | {"segment": "country"}
+    first, second = log[:700].filter(pl.col("country") != "FR"), log[700:].filter(pl.col("country") != "DE")
+    merged = cp.evaluate(cp.evaluate(first, **question).moments + cp.evaluate(second, **question).moments)
+    expected = cp.evaluate(pl.concat([first, second]), **question)
+    assert numbers(merged).keys() == numbers(expected).keys()
+    for key, values in numbers(expected).items():
+        assert numbers(merged)[key] == pytest.approx(values, rel=1e-9, abs=1e-12), key
+    for key, one in expected.all_diagnostics.items():
+        assert as_numbers(merged.all_diagnostics[key]) == pytest.approx(as_numbers(one), rel=1e-10, nan_ok=True), key
+
+
 def test_missing_segment_values_are_a_segment():
     log = a_log(100).with_columns(pl.when(pl.col("device") == 1).then(pl.col("country")).alias("country"))
     result = cp.evaluate(log, reward="click", propensity="p", target="new", segment="country")
-    assert result["new", "ips", None].n == int(log["country"].null_count())
+    assert result["new", "ips", (None,)].n == int(log["country"].null_count())
     assert "(missing)" in str(result.table())
 
 
@@ -179,6 +194,102 @@ def test_large_integers_do_not_overflow_when_summed():
     assert cp.evaluate(arrays, reward="r", propensity="p", target="t")["t", "snips"].value == pytest.approx(2.0**62)
 
 
+@pytest.mark.parametrize("apart", [1e3, 1e8])
+def test_segments_whose_rewards_are_worlds_apart(apart):
+    log = a_log(4000).with_columns(click=pl.col("click") + apart * (pl.col("device") == 2))
+    question = {"reward": "click", "propensity": "p", "target": "new"}
+    for source in (log, log.lazy()):
+        result = cp.evaluate(source, **question, segment="device", cluster="user")
+        for device in (1, 2):
+            alone = cp.evaluate(log.filter(pl.col("device") == device), **question, cluster="user")
+            for name in ("snips", "beta_ips", "lift"):
+                found, expected = result["new", name, device], alone["new", name]
+                assert found.value == pytest.approx(expected.value, rel=1e-9)
+                assert found.stderr == pytest.approx(expected.stderr, rel=1e-7)
+
+
+def test_first_rows_unlike_the_rest():
+    """The provisional centre is taken from the first rows; nothing may depend on it."""
+    n = 30_000
+    g = np.random.default_rng(0)
+    r = np.where(np.arange(n) < 1000, 0.0, 1e8) + g.normal(size=n)
+    p, t = np.full(n, 0.5), g.uniform(0, 1, n)
+    w = t / p
+    value = (w * (r - 1e8)).sum() / w.sum()
+    found = cp.evaluate(reward=r, propensity=p, target=t)["target", "snips"]
+    assert found.value == pytest.approx(1e8 + value, rel=1e-12)
+    assert found.stderr == pytest.approx(np.sqrt(((w * (r - 1e8 - value)) ** 2).sum()) / w.sum(), rel=1e-8)
+    long = {"reward": np.tile(r, 40), "propensity": np.tile(p, 40), "target": np.tile(t, 40)}  # the compiled loop
+    assert cp.evaluate(**long)["target", "snips"].stderr == pytest.approx(found.stderr / np.sqrt(40), rel=1e-7)
+
+
+def test_a_bad_row_does_not_spoil_the_good_ones():
+    log = a_log(500)
+    question = {"reward": "click", "propensity": "p", "target": "new", "drop_bad_rows": True}
+    sentinel = pl.concat([log[:1].with_columns(click=pl.lit(1e12), p=pl.lit(0.0)), log])
+    found, expected = cp.evaluate(sentinel, **question), cp.evaluate(log, **question)
+    for name in ("ips", "snips", "beta_ips", "lift"):
+        assert found["new", name].value == pytest.approx(expected["new", name].value, rel=1e-12)
+        assert found["new", name].stderr == pytest.approx(expected["new", name].stderr, rel=1e-9)
+
+
+def test_cancellation_is_never_certainty():
+    """A reward of 10¹² in a row of weight 0 leaves no digits for the others: the error must say so, not 0."""
+    log = a_log(2000).with_columns(new=pl.when(pl.int_range(pl.len()) == 700).then(0.0).otherwise("new"))
+    log = log.with_columns(click=pl.when(pl.int_range(pl.len()) == 700).then(1e12).otherwise("click"))
+    found = cp.evaluate(log, reward="click", propensity="p", target="new")["new", "snips"]
+    assert found.stderr > 0.01
+
+
+def test_missing_and_nan_segments_are_one():
+    log = a_log(4000).with_columns(part=pl.Series([None, float("nan"), 1.0, 2.0] * 1000))
+    result = cp.evaluate(log, reward="click", propensity="p", target="new", segment="part")
+    assert (result.n, result.dropped_rows) == (4000, 0)
+    assert result["new", "ips", (None,)].n == 2000
+
+
+def test_segments_and_clusters_from_python_lists():
+    log = {"r": [1, 0, 1, 1], "p": [0.5] * 4, "t": [0.5] * 4, "s": [2, 10, None, 2], "m": ["a", float("nan"), None, 3]}
+    question = {"reward": "r", "propensity": "p", "target": "t"}
+    assert cp.evaluate(log, **question, segment="s").moments.segments == ((2,), (10,), (None,))
+    assert cp.evaluate(log, **question, segment="m").moments.segments == (("3",), ("a",), (None,))
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64]
+)
+def test_an_id_finds_its_group_whatever_its_type(dtype):
+    ids = pl.Series(range(100))
+    expected = group_of_series(ids)
+    assert group_of_series(ids.cast(dtype)) == expected
+    assert group_of_series(pl.Series([*map(float, range(100)), 4.5]))[:100] == expected
+
+
+def group_of_series(ids):
+    frame = nw.from_native(pl.DataFrame({"g": integer_ids(ids)}))
+    return frame.select(group_of(nw.col("g"), 100))["g"].to_list()
+
+
+def test_groups_are_even():
+    """Consecutive ids spread over the groups like balls thrown at random: χ² with 99 degrees of freedom."""
+    counts = np.bincount(group_of_series(pl.Series(range(100_000))), minlength=100)
+    statistic = ((counts - 1000) ** 2 / 1000).sum()
+    assert 50 < statistic < 160
+
+
+def test_a_cluster_column_called_row():
+    log = a_log(1000).rename({"user": "row"})
+    result = cp.evaluate(log, **(QUESTION | {"cluster": "row"}))
+    assert result.method == cp.evaluate(result.moments).method == "jackknife"
+    assert result.diagnostics().cluster_groups > 50
+
+
+def test_dropped_rows_are_no_duplicates():
+    log = {"r": [1, 0, 1], "p": [0.5, 0.5, 0.0], "t": [0.5] * 3, "id": [1, 2, 2]}
+    result = cp.evaluate(log, reward="r", propensity="p", target="t", key="id", drop_bad_rows=True)
+    assert result.diagnostics().duplicates == 0
+
+
 def test_clusters_by_name_and_by_number_alike():
     log = a_log(2000)
     named = log.with_columns(user=pl.format("user {}", "user"))
@@ -222,7 +333,7 @@ def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
+    ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", 1.5), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
 )
 def test_bad_rows_of_long_logs_are_found_too(column, value):
     n = compiled.SHORTEST

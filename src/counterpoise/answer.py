@@ -15,7 +15,7 @@ from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, unstack
 from counterpoise.estimators.estimate import Interval, check_level
 from counterpoise.intervals import METHODS, Method, anytime, bernstein, check_bounds, jackknife, jackknife_error, normal
 from counterpoise.log_moments import Contrast, LogMoments
-from counterpoise.moments import MODEL, ROW, Moments
+from counterpoise.moments import MODEL, ROW, Floats, Moments
 from counterpoise.results import Segment
 from counterpoise.tails import EMPTY, Tail
 
@@ -28,7 +28,7 @@ class Options:
     method: Method = "normal"
     reward_bounds: tuple[float, float] | None = None
     max_weight: float | None = None
-    tuned_for: int = 10_000
+    tuned_for: float = 10_000
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -50,7 +50,7 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
         return {"ips": ESTIMATORS["ips"]}
     if asked:
         for name in asked:
-            if name not in ESTIMATORS:
+            if not isinstance(name, str) or name not in ESTIMATORS:
                 raise OptionError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}.")
             if missing[ESTIMATORS[name].needs]:
                 what = (
@@ -90,7 +90,7 @@ class View:
     @property
     def is_clustered(self) -> bool:
         """Whether the groups hold clusters, not single rows."""
-        return self.log.grouped_by not in ("", "row")
+        return self.log.cluster is not None
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
@@ -109,8 +109,7 @@ def estimates(
         together = estimator(view.groups if estimator.needs == "groups" else view.whole)
         stderr, count = None, np.zeros(len(view.places))
         if options.method == "jackknife" or (options.method == "anytime" and view.is_clustered):
-            value = np.nan_to_num(np.asarray(together.value))
-            stderr, count = jackknife_error(value, np.nan_to_num(estimator.without_each(view.groups)), view.groups.n)
+            stderr, count = _jackknife(view, estimator)
         for k, segment in enumerate(view.places):
             one = replace(unstack(together, k), name=name)
             if stderr is not None and one.identified:
@@ -119,6 +118,23 @@ def estimates(
             found[view.contrast[0], name, segment] = replace(one, interval=interval)
     # place by place, estimator by estimator: how a reader scans the table
     return {key: found[key] for segment in view.places for key in found if key[2] == segment}
+
+
+def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
+    """Jackknife errors of all places, and the number of groups with rows.
+
+    Rewards far from 0 are moved there first, where the estimator moves along: small differences of large values lose their digits.
+    A value that is not identified without one of the groups rests on that group alone, and its error is unknown.
+    """
+    groups, whole = view.groups, view.whole
+    if estimator.follows_rewards:
+        centre = whole.centre + whole.average("s")
+        groups, whole = groups.shifted(-centre[:, None]), whole.shifted(-centre)
+    value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
+    without = estimator.without_each(groups)
+    lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
+    stderr, count = jackknife_error(np.nan_to_num(value), np.nan_to_num(without), groups.n)
+    return np.where(lost, np.inf, stderr), count
 
 
 def _interval(estimate: Estimate, groups: int, options: Options, moments: Moments) -> Interval:
@@ -139,7 +155,7 @@ def _check_within_bounds(view: View, options: Options) -> None:
     """The log keeps to the bounds it was promised to keep."""
     (low, high), most = check_bounds(options.reward_bounds, options.max_weight)
     weights = view.tail(None).weights
-    if len(weights) and weights[0] > most:
+    if len(weights) and weights[0] > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
         raise LogError(
             f"max_weight is {most:g}, but the log has a weight of {weights[0]:g}. A bound taken from the log itself is no bound: "
             "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
@@ -170,7 +186,7 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             view.tail(segment),
             reward_range=(float(np.min(log.reward_min[at])), float(np.max(log.reward_max[at]))),
             mean_weight_error=None if error is None else float(error[k]),
-            clusters=None if count is None else int(count[k]),
+            cluster_groups=None if count is None else int(count[k]),
             duplicates=log.duplicates if segment is None else None,
         )
     return found

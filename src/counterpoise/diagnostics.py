@@ -20,7 +20,11 @@ UNSUPPORTED = 0.5
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What the weights and rewards of one target look like."""
+    """What the weights and rewards of one target look like.
+
+    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` the share of all weight that the largest so many carry.
+    `cluster_groups` is the number of hashed groups of clusters that have rows.
+    """
 
     n: int
     effective_sample_size: float
@@ -35,8 +39,13 @@ class Diagnostics:
     zero_weight_share: float
     reward_min: float
     reward_max: float
-    clusters: int | None = None
+    cluster_groups: int | None = None
     duplicates: int | None = None
+
+    @property
+    def has_overlap(self) -> bool:
+        """Whether any row has a positive weight."""
+        return self.n > 0 and self.mean_weight > 1e-15
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ def diagnose(
     *,
     reward_range: tuple[float, float],
     mean_weight_error: float | None = None,
-    clusters: int | None = None,
+    cluster_groups: int | None = None,
     duplicates: int | None = None,
 ) -> Diagnostics:
     """Diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight where rows are clustered.
@@ -70,7 +79,21 @@ def diagnose(
     n = moments.n
     if n == 0:
         return Diagnostics(
-            0, 0.0, 0.0, math.nan, math.inf, 1.0, 0.0, 0, 0.0, math.nan, 0.0, math.nan, math.nan, clusters, duplicates
+            0,
+            0.0,
+            0.0,
+            math.nan,
+            math.inf,
+            1.0,
+            0.0,
+            0,
+            0.0,
+            math.nan,
+            0.0,
+            math.nan,
+            math.nan,
+            cluster_groups,
+            duplicates,
         )
     excess = float(moments.average("u"))
     mean = 1.0 + excess
@@ -93,7 +116,7 @@ def diagnose(
         zero_weight_share=tail.zeros / n,
         reward_min=reward_range[0],
         reward_max=reward_range[1],
-        clusters=clusters,
+        cluster_groups=cluster_groups,
         duplicates=duplicates,
     )
 
@@ -116,7 +139,7 @@ def judge(found: Diagnostics) -> Verdict:
 def _fatal(found: Diagnostics) -> str:
     if found.n == 0:
         return "There are no rows."
-    if found.mean_weight <= 1e-15:
+    if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "One row says nothing about its own error."
@@ -147,9 +170,9 @@ def _doubts(found: Diagnostics) -> list[str]:
         )
     if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
         doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
-    if found.clusters is not None and found.clusters < 20:
+    if found.cluster_groups is not None and found.cluster_groups < 20:
         doubts.append(
-            f"The rows fall into only {found.clusters} groups of clusters: cluster-robust errors need 20 or more."
+            f"The rows fall into only {found.cluster_groups} groups of clusters: cluster-robust errors need 20 or more."
         )
     if found.duplicates:
         doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")

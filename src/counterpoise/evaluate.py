@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from counterpoise import answer
@@ -10,6 +11,7 @@ from counterpoise.answer import Options, View
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, Estimate
+from counterpoise.estimators.estimate import unknown
 from counterpoise.intervals import Method
 from counterpoise.log_moments import Contrast, LogMoments
 from counterpoise.results import Comparison, Result, Segment
@@ -29,13 +31,13 @@ def evaluate(
     model_reward: Any = None,
     model_value: Any = None,
     control: Mapping[str, float] | None = None,
-    estimator: str | Sequence[str] = (),
+    estimator: str | Sequence[str] | None = None,
     interval: Method | None = None,
     level: float = 0.95,
     groups: int | None = None,
     reward_bounds: tuple[float, float] | None = None,
     max_weight: float | None = None,
-    tuned_for: int = 10_000,
+    tuned_for: float = 10_000,
     drop_bad_rows: bool = False,
 ) -> Result:
     """What the target policies would have earned on this log, and how sure we are.
@@ -43,8 +45,8 @@ def evaluate(
     Parameters
     ----------
     log
-        A mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the other arguments name its
-        columns. Without a log they are the arrays themselves. The `moments` of earlier results are a log too.
+        A mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy polars frames are read in batches); the other arguments
+        name its columns. Without a log they are the arrays themselves. The `moments` of earlier results are a log too.
     reward, propensity, target
         The reward; the logging policy's probability of the logged action; the target's probability of it, one or several.
     segment
@@ -62,8 +64,12 @@ def evaluate(
     interval
         ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, to look as often as one likes while the log
         grows (narrowest near `tuned_for` rows); ``"bernstein"``, for `ips` at any size, with `reward_bounds` and `max_weight`.
+    level
+        Confidence level of the intervals.
     groups
         How many groups to hash the clusters (or rows) into, for the jackknife and `cross_fit`; 100 where one of them is wanted.
+    reward_bounds, max_weight, tuned_for
+        Bounds known before seeing the log, for ``"bernstein"``; the size of log at which ``"anytime"`` is narrowest.
     drop_bad_rows
         Leave out rows with impossible values, and count them, instead of raising.
 
@@ -75,10 +81,11 @@ def evaluate(
     >>> result.verdict().verdict
     'caution'
     """
-    asked = (estimator,) if isinstance(estimator, str) else tuple(estimator)
-    clustered = cluster is not None or (isinstance(log, LogMoments) and log.grouped_by not in ("", "row"))
+    asked = _names(estimator)
+    clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
+        _check_stored(reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
         moments = log
     else:
         wants_groups = clustered or groups is not None or options.method == "jackknife" or "cross_fit" in asked
@@ -115,7 +122,7 @@ def compare(
     interval: Method | None = None,
     level: float = 0.95,
     groups: int | None = None,
-    tuned_for: int = 10_000,
+    tuned_for: float = 10_000,
     drop_bad_rows: bool = False,
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
@@ -130,31 +137,40 @@ def compare(
     >>> round(compare(log, reward="r", propensity="p", target="new", against="old").value, 3)
     0.125
     """
-    clustered = cluster is not None
+    clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
     options = Options(level, interval or ("jackknife" if clustered else "normal"), tuned_for=tuned_for)
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
-    log, request = arrange(
-        log,
-        reward=reward,
-        propensity=propensity,
-        target=target,
-        against=against,
-        segment=segment,
-        cluster=cluster,
-        key=key,
-        groups=_groups(groups) if clustered or groups is not None or options.method == "jackknife" else 1,
-        drop_bad_rows=drop_bad_rows,
-    )
-    moments = _read(log, request)
+    if isinstance(log, LogMoments):
+        _check_stored(reward, propensity, target, segment, cluster, key, groups)
+        moments = log
+    else:
+        log, request = arrange(
+            log,
+            reward=reward,
+            propensity=propensity,
+            target=target,
+            against=against,
+            segment=segment,
+            cluster=cluster,
+            key=key,
+            groups=_groups(groups) if clustered or groups is not None or options.method == "jackknife" else 1,
+            drop_bad_rows=drop_bad_rows,
+        )
+        moments = _read(log, request)
+    _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
+    if not contrasts:
+        raise OptionError("these moments are of single policies; compare needs those of an earlier compare.")
     other = contrasts[0][1]
     found = {contrast: answer.diagnostics(View(moments, contrast)) for contrast in moments.moments if not contrast[1]}
     judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
     estimates: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
-        estimates |= answer.estimates(View(moments, contrast), DIFFERENCES, options)
+        for key, estimate in answer.estimates(View(moments, contrast), DIFFERENCES, options).items():
+            seen = all(found[name, ""][key[2]].has_overlap for name in contrast if (name, "") in found)
+            estimates[key] = estimate if seen else unknown(estimate)
         for segment_, verdict in judged[contrast[0]].items():
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
@@ -189,10 +205,35 @@ def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
     return Verdict(worst, tuple(reasons))
 
 
+def _names(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
+    if estimator is None:
+        return ()
+    if not isinstance(estimator, str | list | tuple):
+        raise OptionError(f"estimator must be a name or a list of names, found {type(estimator).__name__}.")
+    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
+
+
 def _groups(groups: int | None) -> int:
-    if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 2):
+    if groups is None:
+        return GROUPS
+    if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
         raise OptionError(f"groups must be a whole number of at least 2, found {groups!r}.")
-    return groups or GROUPS
+    return int(groups)
+
+
+def _check_stored(*columns: object) -> None:
+    """Stored moments are sums already: no column can be chosen any more."""
+    if any(column is not None for column in columns):
+        raise OptionError(
+            "moments have no columns left to choose from: give the columns with the log itself, not with its moments."
+        )
+
+
+def _check_groups(moments: LogMoments, options: Options) -> None:
+    if options.method == "jackknife" and next(iter(moments.moments.values())).shape[1] < 2:
+        raise OptionError(
+            "these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster."
+        )
 
 
 def _read(log: object, request: Request) -> LogMoments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ def jackknife(value: float, stderr: float, groups: int, level: float = 0.95) -> 
     return symmetric(value, float(stdtrit(groups - 1, (1 + level) / 2)) * stderr, level, "jackknife")
 
 
-def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_for: int = 10_000) -> Interval:
+def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_for: float = 10_000) -> Interval:
     r"""An interval that stays valid however often, and whenever, one looks while the log grows.
 
     .. math:: \hat V \pm \hat\sigma \sqrt{\frac{2 (n\rho^2 + 1)}{n^2 \rho^2} \log\frac{\sqrt{n\rho^2 + 1}}{1 - \text{level}}}
@@ -84,7 +85,7 @@ def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_f
     Statistics 52 (2024), theorem 2.2 and its choice of ρ.
     """
     check_level(level)
-    if not (isinstance(tuned_for, int) and tuned_for > 0):
+    if isinstance(tuned_for, bool) or not isinstance(tuned_for, Real) or not 0 < tuned_for < math.inf:
         raise OptionError(f"tuned_for must be a positive number of rows, found {tuned_for!r}.")
     alpha = 1.0 - level
     best = -2.0 * math.log(alpha)
@@ -127,7 +128,10 @@ def bernstein(
     usual = normal(estimate.value, estimate.stderr, level).width / 2
     note = f"valid at any n; {half / usual:.1f} times as wide as the normal interval" if usual > 0 else "valid at any n"
     # the value itself is a mean of rewards, so it cannot leave their bounds
-    return Interval(max(estimate.value - half, low), min(estimate.value + half, high), level, "bernstein", note)
+    lower, upper = max(estimate.value - half, low), min(estimate.value + half, high)
+    if lower > upper:
+        return Interval(low, high, level, "bernstein", "the estimate lies outside the bounds: the weights are wrong")
+    return Interval(lower, upper, level, "bernstein", note)
 
 
 def check_bounds(
@@ -139,9 +143,12 @@ def check_bounds(
             "the bernstein interval needs reward_bounds=(low, high) and max_weight, both known before seeing the log; "
             "max_weight is 1/(the smallest propensity the logging policy can give)."
         )
-    low, high = reward_bounds
+    try:
+        low, high, max_weight = (float(x) for x in (*reward_bounds, max_weight))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"reward_bounds must be (low, high) and max_weight a number: {error}.") from error
     if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(max_weight) and max_weight > 0):
         raise OptionError(
             f"reward_bounds must be (low, high) and max_weight positive; found {reward_bounds!r} and {max_weight!r}."
         )
-    return (float(low), float(high)), float(max_weight)
+    return (low, high), max_weight

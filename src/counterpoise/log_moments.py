@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import MomentsError
+from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import Floats, Moments
 from counterpoise.tails import EMPTY, Tail
 
@@ -24,7 +24,7 @@ class LogMoments:
     """The moments of a log, per contrast, segment and group, with the largest weights and what was dropped.
 
     `+` adds the moments of another log with the same columns: yesterday's plus today's are those of both days. Groups are hashed
-    from the clusters, so the same cluster meets itself again.
+    from the clusters, so the same cluster meets itself again. Duplicates are counted within each log, not between them.
     """
 
     moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
@@ -33,22 +33,24 @@ class LogMoments:
     reward_min: Floats  # by segment
     reward_max: Floats
     segment_columns: tuple[str, ...] = ()
-    grouped_by: str = ""  # the cluster column, "row" for single rows, "" for one group
+    cluster: str | None = (
+        None  # the column that the groups were hashed from; without one, several groups are of single rows
+    )
+    control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
     dropped: int = 0
     duplicates: int | None = None
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """Moments of one target, over the whole log or in one segment."""
         name, segment = target if isinstance(target, tuple) else (target, None)
-        stack = self.moments[self._contrast(name)]
-        whole = stack.merge(axis=1)
-        return whole.merge(axis=0) if segment is None else whole[self.segments.index(as_label(segment))]
-
-    def _contrast(self, name: str) -> Contrast:
-        for contrast in self.moments:
-            if contrast[0] == name:
-                return contrast
-        raise KeyError(f"no target {name!r}; there are {', '.join(repr(target) for target in self.targets)}")
+        if (name, "") not in self.moments:
+            raise OptionError(f"no target {name!r}; there are {', '.join(repr(target) for target in self.targets)}.")
+        whole = self.moments[name, ""].merge(axis=1)
+        if segment is None:
+            return whole.merge(axis=0)
+        if as_label(segment) not in self.segments:
+            raise OptionError(f"no segment {segment!r} in these moments.")
+        return whole[self.segments.index(as_label(segment))]
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -74,7 +76,8 @@ class LogMoments:
             np.fmin(mine.reward_min, theirs.reward_min),
             np.fmax(mine.reward_max, theirs.reward_max),
             self.segment_columns,
-            self.grouped_by,
+            self.cluster,
+            self.control,
             self.dropped + other.dropped,
             duplicates,
         )
@@ -99,7 +102,8 @@ class LogMoments:
             np.append(self.reward_min, np.nan)[place],
             np.append(self.reward_max, np.nan)[place],
             self.segment_columns,
-            self.grouped_by,
+            self.cluster,
+            self.control,
             self.dropped,
             self.duplicates,
         )
@@ -122,11 +126,12 @@ class LogMoments:
                     }
                     for key, stack in self.moments.items()
                 ],
-                "segments": [[_encode(value) for value in label] for label in self.segments],
+                "segments": [list(label) for label in self.segments],
                 "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
                 "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
                 "segment_columns": list(self.segment_columns),
-                "grouped_by": self.grouped_by,
+                "cluster": self.cluster,
+                "control": [list(pair) for pair in self.control],
                 "dropped": self.dropped,
                 "duplicates": self.duplicates,
             }
@@ -150,24 +155,48 @@ class LogMoments:
             low, high = (
                 np.array([np.nan if x is None else x for x in raw[name]]) for name in ("reward_min", "reward_max")
             )
-            return cls(
+            found = cls(
                 dict(zip(keys, stacks, strict=True)),
                 {key: tail for key, tail in zip(keys, tails, strict=True) if tail},
-                tuple(tuple(_decode(value) for value in label) for label in raw["segments"]),
+                tuple(tuple(label) for label in raw["segments"]),
                 low,
                 high,
                 tuple(raw["segment_columns"]),
-                str(raw["grouped_by"]),
+                raw["cluster"],
+                tuple((str(name), float(mean)) for name, mean in raw["control"]),
                 int(raw["dropped"]),
-                raw["duplicates"],
+                None if raw["duplicates"] is None else int(raw["duplicates"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            _check_whole(found)
+            return found
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise MomentsError(f"not the JSON of a log's moments: {error}. Recompute them from the log.") from error
+
+
+def _check_whole(log: LogMoments) -> None:
+    """Every part speaks of the same segments and groups, and nothing is impossible."""
+    if not log.moments:
+        raise ValueError("there are no moments")
+    segments, groups = len(log.segments), _groups(log)
+    for key, stack in log.moments.items():
+        negative = bool((np.einsum("...ii->...i", stack.scatter) < 0).any())
+        if stack.shape != (segments, groups) or negative or (not key[1] and len(log.tails.get(key, ())) != segments):
+            raise ValueError(f"the moments of {key[0]!r} are damaged")
+    ends = (log.reward_min, log.reward_max)
+    if not segments or any(end.shape != (segments,) or end.dtype.kind not in "fi" for end in ends):
+        raise ValueError("the segments are damaged")
 
 
 def as_label(segment: Hashable) -> Label:
     """The label of a segment given as one value, or as a tuple of them."""
-    return segment if isinstance(segment, tuple) else (segment,)
+    return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
+
+
+def plain(value: Any) -> Any:
+    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, say) as text."""
+    if isinstance(value, float) and value != value:
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _check_alike(first: LogMoments, second: LogMoments) -> None:
@@ -175,7 +204,8 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("targets", tuple(first.moments), tuple(second.moments)),
         ("columns", _columns(first), _columns(second)),
         ("segment columns", first.segment_columns, second.segment_columns),
-        ("groups", (first.grouped_by, _groups(first)), (second.grouped_by, _groups(second))),
+        ("clusters", (first.cluster, _groups(first)), (second.cluster, _groups(second))),
+        ("controls", first.control, second.control),
     ):
         if mine != theirs:
             raise MomentsError(
@@ -189,12 +219,3 @@ def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:
 
 def _groups(log: LogMoments) -> int:
     return int(next(iter(log.moments.values())).shape[1])
-
-
-def _encode(value: Any) -> Any:
-    """Segment values as JSON keeps them; dates and the like as text, so that they still tell segments apart."""
-    return value if value is None or isinstance(value, str | int | float | bool) else {"text": str(value)}
-
-
-def _decode(value: Any) -> Any:
-    return value["text"] if isinstance(value, dict) else value

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import MomentsError
+from counterpoise.errors import LogError, MomentsError
 
 Floats = NDArray[np.float64]
 
@@ -83,6 +83,10 @@ class Moments:
         """
         w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
         c = centre if centre is not None else float(r.mean()) if r.size else 0.0
+        if w.shape != r.shape or w.ndim != 1:
+            raise LogError(f"weights and rewards must be one number per row; found shapes {w.shape} and {r.shape}.")
+        if (model_reward is None) != (model_value is None):
+            raise LogError("model_reward and model_value go together.")
         u, s = w - 1.0, r - c
         rows, columns = [u, s, u * s], ROW
         if model_reward is not None and model_value is not None:
@@ -92,6 +96,10 @@ class Moments:
         for name, column in (controls or {}).items():
             rows.append(np.asarray(column, dtype=np.float64))
             columns += (name,)
+        if any(row.shape != r.shape or not np.isfinite(row).all() for row in rows):
+            raise LogError(
+                "weights, rewards and further columns must be finite numbers, one per row, all of one length."
+            )
         z = np.stack(rows)
         mean = z.mean(axis=1) if r.size else np.zeros(len(columns))
         z -= mean[:, None]
@@ -207,6 +215,14 @@ class Moments:
         return Moments(
             self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns
         )
+
+    def shifted(self, constant: ArrayLike) -> Moments:
+        """The moments of the same log with a constant added to every reward (and to the model's).
+
+        >>> Moments.of([0.5, 2.0], [1, 0]).shifted(-0.5).centre
+        0.0
+        """
+        return Moments(self.n, self.mean, self.scatter, np.asarray(self.centre + np.asarray(constant)), self.columns)
 
     # -- looking at them -----------------------------------------------------------------------------------------------
 

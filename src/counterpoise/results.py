@@ -25,7 +25,8 @@ class Result:
     """The answer of `evaluate`.
 
     ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, ``result["pi_new", "beta_ips", "DE"]`` the one of a
-    segment. `table()` holds them all, `verdict(target)` says whether to believe them, `moments` is what to store.
+    segment (a tuple of values where there are several columns; ``(None,)`` for missing values). `table()` holds them all,
+    `verdict(target)` says whether to believe them, `moments` is what to store.
     """
 
     moments: LogMoments
@@ -38,8 +39,11 @@ class Result:
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
             raise OptionError('ask for result["target", "estimator"], or result["target", "estimator", "segment"].')
-        target, estimator, *rest = key
-        found = self.estimates.get((target, estimator, as_label(rest[0]) if rest else None))
+        target, estimator, segment = key if len(key) == 3 else (*key, None)
+        try:
+            found = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
+        except TypeError as error:
+            raise OptionError(f"a target, estimator and segment are names, found {key!r}.") from error
         if found is not None:
             return found
         for what, asked, known in (
@@ -49,7 +53,7 @@ class Result:
             if asked not in known:
                 raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
         segments = {_text(k[2]) for k in self.estimates if k[2] is not None}
-        raise OptionError(f"no segment {rest[0]!r} in this result; {_choice(str(rest[0]), segments)}")
+        raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -88,8 +92,8 @@ class Result:
         return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
-        estimate, interval = self._estimate_and_interval(target, estimator, segment)
-        baseline = estimate.baseline
+        estimate = self.estimates[target, estimator, segment]
+        interval, baseline = estimate.interval, estimate.baseline
         return {
             "target": target,
             **({"segment": WHOLE if segment is None else _text(segment)} if self.moments.segment_columns else {}),
@@ -102,10 +106,6 @@ class Result:
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
-
-    def _estimate_and_interval(self, target: str, estimator: str, segment: Segment) -> tuple[Estimate, Interval]:
-        estimate = self.estimates[target, estimator, segment]
-        return estimate, estimate.interval
 
     def __str__(self) -> str:
         from counterpoise.tables import Table

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,27 +34,23 @@ class Polynomial:
     kind: NDArray[np.int64]
 
     def __call__(self, x: Floats) -> Floats:
-        """v of each row and kind of action: a column per kind, `[:, kind]` makes it a column per action."""
-        found = np.empty((len(x), len(self.members)))
+        """v of each kind of action and row of x: a row per kind, `[kind]` makes it a row per action."""
+        found = np.empty((len(self.members), len(x)))
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
-            found[rows] = self._block(x[rows])
+            self._block(np.ascontiguousarray(x[rows].T), found[:, rows])
         return found
 
-    def _block(self, x: Floats) -> Floats:
-        column = np.ascontiguousarray(x.T)
-        phi = np.empty((len(x), len(self.monomials)), order="F")
-        for j, monomial in enumerate(self.monomials):
-            product = np.ones(len(x))
+    def _block(self, x: Floats, found: Floats) -> None:
+        """v of a few rows, which come as columns."""
+        phi = np.ones((len(self.monomials), x.shape[1]))
+        for product, monomial in zip(phi, self.monomials, strict=True):
             for index in reversed(monomial):  # this order of products keeps the last digit of the published runs
-                product = product * column[index]
-            phi[:, j] = product
-        values = (self.terms.T @ phi.T).T
-        interaction = np.zeros((len(x), len(self.members)), order="F")  # column by column, as it is filled
+                product *= x[index]
+        shared, values = self.context @ phi, self.terms.T @ phi
         for k, members in enumerate(self.members):
-            for term in members:
-                interaction[:, k] += values[:, term]
-        return (phi @ self.context)[:, None] + self.offset + interaction
+            found[k] = sum((values[term] for term in members), start=0.0)
+            found[k] += shared + self.offset[k]
 
 
 @lru_cache(maxsize=8)
@@ -76,9 +72,9 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         action = owner[position].astype(np.int64) - 2  # −1 is the constant, which every action has
         del owner
         context = random.uniform(-1, 1, size=n_context)
-        own = random.uniform(-1, 1, size=n_chosen)[position]
         # row by row the stream is that of one (n_context, n_chosen) draw, of which few columns are wanted
-        terms = np.stack([random.uniform(-1, 1, size=n_chosen)[position] for _ in range(n_context)])
+        rows = _uniform_rows(random, 1 + n_context, n_chosen, position)
+        own, terms = rows[0], rows[1:]
     else:
         # Nobody can permute 10¹⁰ monomials; each column that matters is then in with probability `ratio`.
         everyone = np.concatenate([[-1], np.tile(np.arange(n_actions), degree)])
@@ -87,6 +83,17 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         own = random.uniform(-1, 1, size=action.size)
         terms = random.uniform(-1, 1, size=(n_context, action.size))
     return _by_kind(tuple(monomials[i] for i in chosen), context, own, terms, action, n_actions)
+
+
+def _uniform_rows(random: np.random.RandomState, rows: int, size: int, position: NDArray[np.int64]) -> Floats:
+    """Some columns of `uniform(-1, 1, size=(rows, size))`, drawn in one buffer: fresh memory costs more than the draws."""
+    bits = np.random.MT19937()
+    bits.state = cast(Any, random.get_state(legacy=False))
+    generator, buffer = np.random.Generator(bits), np.empty(size)
+    found = np.empty((rows, len(position)))
+    for row in found:
+        row[:] = -1.0 + 2.0 * generator.random(out=buffer)[position]
+    return found
 
 
 def own_powers(n_actions: int, degree: int, size: int) -> NDArray[Any]:

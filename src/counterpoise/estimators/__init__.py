@@ -24,6 +24,7 @@ class Estimator:
     estimand: Literal["value", "lift"] = "value"
     needs: Literal["", "model", "groups"] = ""
     replicates: Callable[[Moments], Floats] | None = None
+    follows_rewards: bool = True  # a constant added to every reward is added to the value
 
     def __call__(self, moments: Moments) -> Estimate:
         return self.function(moments)
@@ -34,7 +35,7 @@ class Estimator:
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "ips": Estimator(ips),
+    "ips": Estimator(ips, follows_rewards=False),
     "snips": Estimator(snips),
     "beta_ips": Estimator(beta_ips),
     "cross_fit": Estimator(cross_fit, needs="groups", replicates=cross_fit_without),
@@ -48,7 +49,7 @@ ESTIMATORS: dict[str, Estimator] = {
 
 # The same family for the difference of two targets, where u is the difference of their weights.
 DIFFERENCES: dict[str, Estimator] = {
-    "ips": Estimator(partial(difference, baseline=0.0), estimand="lift"),
+    "ips": Estimator(partial(difference, baseline=0.0), estimand="lift", follows_rewards=False),
     "beta_ips": Estimator(difference, estimand="lift"),
 }
 

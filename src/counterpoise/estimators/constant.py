@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -99,6 +100,7 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
         {"s": 1.0, "us": 1.0, "u": around.centre - beta},
         baseline=beta,
         identified=has_overlap(moments),
+        fitted=int(baseline == "optimal"),
     )
 
 
@@ -193,7 +195,7 @@ def from_mean_reward(moments: Moments) -> Moments:
 
 def check_baseline(choice: object) -> float:
     """A baseline given as a number."""
-    if isinstance(choice, bool) or not isinstance(choice, int | float) or not np.isfinite(choice):
+    if isinstance(choice, bool) or not isinstance(choice, Real) or not np.isfinite(float(choice)):
         raise OptionError(f'a baseline is "optimal", "plug-in" or a finite number; found {choice!r}.')
     return float(choice)
 

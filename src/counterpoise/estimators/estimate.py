@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -64,12 +65,15 @@ class Estimate:
         if not self.identified:
             return f"{self.name}: not identified (n = {self.n:,})"
         lower, upper = self.interval
-        return f"{self.name}: {self.value:.6g} ± {self.stderr:.2g} ({self.interval.level:.0%}: {lower:.6g} to {upper:.6g}, n = {self.n:,})"
+        level = f"{100 * self.interval.level:.4g} %"
+        return (
+            f"{self.name}: {self.value:.6g} ± {self.stderr:.2g} ({level}: {lower:.6g} to {upper:.6g}, n = {self.n:,})"
+        )
 
 
 def check_level(level: float) -> None:
     """A confidence level lies strictly between 0 and 1."""
-    if not (isinstance(level, int | float) and 0.0 < level < 1.0):
+    if not (isinstance(level, Real) and 0.0 < level < 1.0):
         raise OptionError(
             f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
         )
@@ -101,24 +105,30 @@ def linear(
     *,
     baseline: Any,
     identified: Any = True,
+    fitted: int = 0,
 ) -> Estimate:
     """The mean of intercept + Σ coefficient·column over the rows, and its standard error √(aᵀ·scatter·a)/n.
 
     Every estimator of the family is such a form once its baseline is chosen. The variance divides by n (the paper's
-    formula), and is infinite for one row, which says nothing about its own error.
+    formula). It is infinite for one row, which says nothing about its own error, and where as many numbers were `fitted` to the rows
+    as there are differences between them; and it is never less than what rounding can hide where large terms cancel.
     """
     a = np.zeros(moments.mean.shape)
     for column, coefficient in coefficients.items():
         a[..., moments.columns.index(column)] = coefficient
     value = np.asarray(intercept) + (a * moments.mean).sum(axis=-1)
-    square = np.maximum(np.einsum("...i,...ij,...j->...", a, moments.scatter, a), 0.0)
-    return estimate_of(name, value, np.sqrt(square), moments.n, baseline=baseline, identified=identified)
+    square = np.einsum("...i,...ij,...j->...", a, moments.scatter, a)
+    terms = np.einsum("...i,...ij,...j->...", np.abs(a), np.abs(moments.scatter), np.abs(a))
+    root = np.sqrt(np.maximum(square, 4.0 * np.finfo(float).eps * terms))
+    return estimate_of(name, value, root, moments.n, baseline=baseline, identified=identified, fitted=fitted)
 
 
-def estimate_of(name: str, value: Any, root: Any, n: Any, *, baseline: Any, identified: Any = True) -> Estimate:
+def estimate_of(
+    name: str, value: Any, root: Any, n: Any, *, baseline: Any, identified: Any = True, fitted: int = 0
+) -> Estimate:
     """An estimate from its value and the root of its summed squares; unknown values become nan with an infinite error."""
     known = np.asarray(identified) & (np.asarray(n) > 0)
-    stderr = np.where(known & (np.asarray(n) > 1), np.asarray(root) / np.maximum(n, 1), np.inf)
+    stderr = np.where(known & (np.asarray(n) > 1 + fitted), np.asarray(root) / np.maximum(n, 1), np.inf)
     return _record(name, np.where(known, value, np.nan), stderr, n, baseline)
 
 
@@ -129,6 +139,12 @@ def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> 
     numbers: Baseline = tuple(float(b) for b in baseline) if isinstance(baseline, tuple) else float(baseline)
     point, error = float(value), float(stderr)
     return Estimate(name, point, error, int(n), numbers, normal(point, error))
+
+
+def unknown(estimate: Estimate) -> Estimate:
+    """The estimate as one that the log cannot give."""
+    nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
+    return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:

@@ -40,7 +40,7 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     """`lift` over another target: the same formula, where u is the difference of the two weights.
 
-    >>> same = Moments.of(weight=[1.0, 1.0], reward=[1, 3])  # two policies that never differ
+    >>> same = Moments.of(weight=[1.0, 1.0, 1.0], reward=[1, 3, 2])  # two policies that never differ
     >>> difference(same).value, difference(same).stderr
     (0.0, 0.0)
     """
@@ -59,5 +59,11 @@ def _difference(name: str, moments: Moments, choice: BaselineChoice, identified:
     else:
         beta = check_baseline(choice) - np.asarray(around.centre)
     return linear(
-        name, around, 0.0, {"us": 1.0, "u": -beta}, baseline=cast(Floats, around.centre + beta), identified=identified
+        name,
+        around,
+        0.0,
+        {"us": 1.0, "u": -beta},
+        baseline=cast(Floats, around.centre + beta),
+        identified=identified,
+        fitted=int(choice == "optimal"),
     )

@@ -31,13 +31,18 @@ def arrange(
         if value is None:
             raise OptionError(f"{part} is missing: name its column, or pass its array.")
     arrays: dict[str, Any] | None = {} if log is None else None
+    reward, propensity = _one("reward", reward, arrays), _one("propensity", propensity, arrays)
     targets = _many("target", target, arrays)
-    values = _many("model_value", model_value, arrays)
-    if values and len(values) != len(targets):
-        raise OptionError(f"model_value needs one column per target ({len(targets)}), found {len(values)}.")
+    values = _values(model_value, targets, arrays)
+    if control and arrays is not None:
+        raise OptionError("control names columns: pass them in a log, a mapping of arrays will do.")
+    if control is not None and not isinstance(control, Mapping):
+        raise OptionError(f"control maps columns to their known means, found {type(control).__name__}.")
     contrasts: tuple[Contrast, ...] = tuple((name, "") for name in targets)
     if against is not None:
         other = LOGGING if isinstance(against, str) and against == LOGGING else _one("against", against, arrays)
+        if not other:
+            raise OptionError("against must name a policy.")
         rivals = [name for name in targets if name != other]
         if not rivals:
             raise OptionError(f"target and against are both {other!r}: name two different policies.")
@@ -46,8 +51,8 @@ def arrange(
             contrasts += ((other, ""),)
         contrasts += tuple((name, other) for name in rivals)
     request = Request(
-        reward=_one("reward", reward, arrays),
-        propensity=_one("propensity", propensity, arrays),
+        reward=reward,
+        propensity=propensity,
         targets=tuple(targets),
         contrasts=contrasts,
         segment=tuple(_many("segment", segment, arrays)),
@@ -74,8 +79,30 @@ def _one(part: str, value: Any, arrays: dict[str, Any] | None) -> str:
         raise OptionError(
             f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself."
         )
-    arrays[part] = value
+    _put(arrays, part, value)
     return part
+
+
+def _put(arrays: dict[str, Any], name: str, value: Any) -> None:
+    if name in arrays:
+        raise OptionError(f"two of the arrays are called {name!r}: give the target (or segment, or key) another name.")
+    arrays[name] = value
+
+
+def _values(value: Any, targets: list[str], arrays: dict[str, Any] | None) -> list[str]:
+    """The model's value of each target, in the order of the targets; a mapping is by target."""
+    if isinstance(value, Mapping):
+        if set(value) != set(targets):
+            raise OptionError(
+                f"model_value needs one entry per target: {', '.join(targets)}; found {', '.join(map(str, value))}."
+            )
+        ordered = [value[name] for name in targets]
+        own_names = [f"model_value of {name}" for name in targets]
+        value = ordered if arrays is None else dict(zip(own_names, ordered, strict=True))
+    values = _many("model_value", value, arrays)
+    if values and len(values) != len(targets):
+        raise OptionError(f"model_value needs one column per target ({len(targets)}), found {len(values)}.")
+    return values
 
 
 def _many(part: str, value: Any, arrays: dict[str, Any] | None) -> list[str]:
@@ -89,7 +116,8 @@ def _many(part: str, value: Any, arrays: dict[str, Any] | None) -> list[str]:
             return list(value)
         raise OptionError(f"{part} must be the name of a column or a list of names, found {type(value).__name__}.")
     if isinstance(value, Mapping):
-        arrays |= {str(name): column for name, column in value.items()}
+        for name, column in value.items():
+            _put(arrays, str(name), column)
         return [str(name) for name in value]
     if (
         isinstance(value, list | tuple)
@@ -98,6 +126,7 @@ def _many(part: str, value: Any, arrays: dict[str, Any] | None) -> list[str]:
         and not isinstance(value[0], str)
     ):
         names = [f"{part}_{k}" for k in range(len(value))]
-        arrays |= dict(zip(names, value, strict=True))
+        for name, column in zip(names, value, strict=True):
+            _put(arrays, name, column)
         return names
     return [_one(part, value, arrays)]

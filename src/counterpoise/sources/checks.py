@@ -46,8 +46,9 @@ class Problem:
         )
 
 
-def check_columns(request: Request, available: Sequence[str]) -> None:
+def check_columns(request: Request, names: Sequence[object]) -> None:
     """Every named column exists; if not, the nearest names are suggested."""
+    available = [name for name in names if isinstance(name, str)]
     for part, column in request.columns:
         if not isinstance(column, str):
             raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
@@ -90,8 +91,8 @@ def rules(request: Request) -> list[Rule]:
     for k, target in enumerate(request.targets):
         t = nw.col(f"t{k}")
         found.append(Rule("target", target, "lie in [0, 1]", (t >= 0) & (t <= 1), f"t{k}", _TARGET))
-        # false only where the propensity itself is fine, so that one wrong value is reported once
-        believable = (t <= p * LARGEST) | (p <= 0)
+        # false only where both are fine by themselves, so that one wrong value is reported once
+        believable = ~((p > 0) & (t <= 1) & (t > p * LARGEST)).fill_null(False)
         found.append(Rule("target", target, f"be below {LARGEST:g} times the propensity", believable, "p", _DROP))
     for name, (part, column) in request.numbers.items():
         if name[0] in "qvx":

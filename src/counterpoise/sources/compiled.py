@@ -6,12 +6,11 @@ controls. Everything else, every short log and every log with a bad row takes th
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -31,8 +30,8 @@ def suits(frame: pl.DataFrame, request: Request) -> bool:
         frame.height >= SHORTEST
         and request.groups == 1
         and not (request.segment or request.model_value or request.control)
-        and all(column.dtype.is_float() and not column.null_count() for column in frame)
-        and importlib.util.find_spec("numba") is not None
+        and all(not column.null_count() for column in frame)
+        and _loop() is not None
     )
 
 
@@ -58,7 +57,7 @@ def scan(frame: pl.DataFrame, request: Request, centre: float) -> tuple[dict[str
 
 def _in_threads(p: Any, t: Any, minus: Any, r: Any, centre: float) -> tuple[Floats, float, float, Floats] | None:
     """Parts of the arrays on every core, and their results together."""
-    loop, threads = _loop(), pl.thread_pool_size()
+    loop, threads = cast(Callable[..., Any], _loop()), pl.thread_pool_size()
     ends = np.linspace(0, len(p), threads + 1, dtype=np.int64)
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(loop, p[i:j], t[i:j], minus[i:j], r[i:j], centre) for i, j in pairwise(ends)]
@@ -71,10 +70,15 @@ def _in_threads(p: Any, t: Any, minus: Any, r: Any, centre: float) -> tuple[Floa
 
 
 @cache
-def _loop() -> Callable[..., Any]:
-    """The loop itself, compiled on first use and kept on disk for the next time where there is a place for it."""
+def _loop() -> Callable[..., Any] | None:
+    """The loop itself, compiled on first use and kept on disk for the next time where there is a place for it.
+
+    None where numba is missing, or does not work with the NumPy that is there.
+    """
     try:
         return _compile(keep=True)
+    except ImportError:
+        return None
     except RuntimeError:  # numba's word for "no folder to keep it in"
         return _compile(keep=False)
 

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import LogError
-from counterpoise.log_moments import Label, LogMoments
+from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
 from counterpoise.sources.groups import group_of, integer_ids
-from counterpoise.sources.query import aggregate, is_clean, moments_of
+from counterpoise.sources.query import aggregate, is_clean, is_well_centred, moments_of
 from counterpoise.sources.request import Request
 from counterpoise.tails import EMPTY, KEPT, Tail
 
@@ -30,11 +30,11 @@ def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
     for batch in batches:
         if batch.height == 0:
             continue
-        part, wrong = _batch(batch, request, rows)
+        part, wrong, good = _batch(batch, request, rows)
         rows += batch.height
         problems += wrong
         if request.key:
-            keys.append(batch.select(request.key).hash_rows())
+            keys.append(good.get_column("key"))
         total = part if total is None else total + part
     if total is None:
         raise LogError("the log has no rows.")
@@ -42,7 +42,7 @@ def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
         checks.refuse(problems, rows)
     if total.n == 0:
         raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, checks.merge_problems(problems))))
-    duplicates = rows - pl.concat(keys).n_unique() if keys else None
+    duplicates = total.n - pl.concat(keys).n_unique() if keys else None
     return LogMoments(
         total.moments,
         total.tails,
@@ -50,33 +50,54 @@ def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
         total.reward_min,
         total.reward_max,
         request.segment,
-        request.cluster or ("row" if request.groups > 1 else ""),
+        request.cluster,
+        tuple(request.control.items()),
         rows - total.n,
         duplicates,
     )
 
 
-def _batch(batch: pl.DataFrame, request: Request, first_row: int) -> tuple[LogMoments, list[checks.Problem]]:
-    """Moments of the good rows of one batch, and the problems of the bad ones."""
+def _batch(
+    batch: pl.DataFrame, request: Request, first_row: int
+) -> tuple[LogMoments, list[checks.Problem], pl.DataFrame]:
+    """Moments of the good rows of one batch, the problems of the bad ones, and the good rows themselves."""
     frame = _prepare(batch, request, first_row)
-    head = frame.get_column("r").head(1000)
-    usual = head.filter(head.abs() <= checks.LARGEST)
-    mean = usual.mean()
-    centre = float(mean) if isinstance(mean, float) else 0.0
+    centre = _centre(frame)
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
-        if scanned is not None:
-            return _collect(scanned[0], [()], request, centre, lambda target: {(): scanned[1][target]}), []
+        if scanned is not None and is_well_centred(scanned[0]):
+            return _collect(scanned[0], [()], request, centre, lambda target: {(): scanned[1][target]}), [], frame
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
     if not is_clean(_numbers(answer), request):
         eager = nw.from_native(frame, eager_only=True)
         problems = checks.find_problems(eager, request, first_row)
         frame = eager.filter(checks.valid(request)).to_native()
+        centre = _centre(frame)
         answer = _run(frame, request, centre)
     keys = [f"k{j}" for j in range(len(request.segment))]
-    labels = [as_values(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
-    return _collect(_numbers(answer), labels, request, centre, lambda target: _largest(frame, target, keys)), problems
+    if not is_well_centred(_numbers(answer)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        frame = frame.with_columns(_own_centre(keys))
+        answer = _run(frame, request, None)
+    labels = [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    return (
+        _collect(_numbers(answer), labels, request, centre, lambda target: _largest(frame, target, keys)),
+        problems,
+        frame,
+    )
+
+
+def _centre(frame: pl.DataFrame) -> float:
+    """The median reward of the first rows: near the others, whatever a broken row may hold."""
+    head = frame.get_column("r").head(1000)
+    middle = head.filter(head.abs() <= checks.LARGEST).median()
+    return float(middle) if isinstance(middle, float) else 0.0
+
+
+def _own_centre(keys: list[str]) -> pl.Expr:
+    mean = pl.col("r").cast(pl.Float64).mean()
+    return (mean.over(keys) if keys else mean).alias("c")
 
 
 def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
@@ -86,12 +107,15 @@ def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFr
     for name, (part, column) in request.numbers.items():
         checks.check_type(part, column, schema[column])
         values = batch.get_column(column)
-        chosen.append((values if values.dtype.is_float() else values.cast(pl.Float64)).alias(name))
+        chosen.append((values if values.dtype in (pl.Float64, pl.Float32) else values.cast(pl.Float64)).alias(name))
     for k, column in enumerate(request.segment):
-        chosen.append(batch.get_column(column).alias(f"k{k}"))
+        values = batch.get_column(column).alias(f"k{k}")
+        chosen.append(values.fill_nan(None) if values.dtype.is_float() else values)
     if request.groups > 1:
         ids = integer_ids(batch.get_column(request.cluster)) if request.cluster else _row_numbers(batch, first_row)
         chosen.append(ids.alias("g"))
+    if request.key:
+        chosen.append(batch.select(request.key).hash_rows().alias("key"))
     frame = pl.DataFrame(chosen)
     if request.groups > 1:
         frame = nw.from_native(frame).with_columns(group_of(nw.col("g"), request.groups).alias("g")).to_native()
@@ -102,7 +126,7 @@ def _row_numbers(batch: pl.DataFrame, first_row: int) -> pl.Series:
     return pl.Series(np.arange(first_row, first_row + batch.height))
 
 
-def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
+def _run(frame: pl.DataFrame, request: Request, centre: float | None) -> pl.DataFrame:
     lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
     answer: pl.DataFrame = aggregate(lazy, request, centre).to_native().collect(engine="streaming")
     return answer
@@ -110,7 +134,7 @@ def _run(frame: pl.DataFrame, request: Request, centre: float) -> pl.DataFrame:
 
 def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
     """The answer's columns as float64, with nan for null."""
-    names = [name for name in answer.columns if name[0] != "k"]
+    names = [name for name in answer.columns if not name.startswith("k")]
     return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
 
 
@@ -138,8 +162,13 @@ def _collect(
         tails[contrast] = tuple(
             Tail(weights.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
         )
-    moments = moments_of(numbers, request, centre, at, len(segments))
-    return LogMoments(moments, tails, segments, lowest, highest, request.segment, "grouped")
+    centres = np.full((len(segments), 1), centre)
+    if "c" in numbers:
+        centres[at, 0] = numbers["c"]
+    moments = moments_of(numbers, request, centres, at, len(segments))
+    return LogMoments(
+        moments, tails, segments, lowest, highest, request.segment, request.cluster, tuple(request.control.items())
+    )
 
 
 def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, Floats]:
@@ -148,7 +177,7 @@ def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, F
     lazy = frame.lazy()
     if keys:
         grouped = lazy.select(*keys, w=t / p).group_by(keys).agg(pl.col("w").top_k(KEPT)).collect(engine="streaming")
-        return {as_values(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+        return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
     if frame.height > 10 * SAMPLE:
         # A threshold from a sample leaves few rows to rank; ranking all of them would cost as much as all the sums.
         sample = _sample(frame, target)
@@ -166,17 +195,6 @@ def _sample(frame: pl.DataFrame, target: str) -> Floats:
     pieces, length = 64, min(SAMPLE, 20 * frame.height // KEPT) // 64
     starts = np.linspace(0, frame.height - length, pieces, dtype=np.int64)
     return np.concatenate([t[k : k + length] / p[k : k + length] for k in starts], dtype=np.float64)
-
-
-def as_values(row: tuple[Any, ...]) -> Label:
-    """Segment values that JSON keeps: text, numbers, booleans and null as they are, all else (dates, say) as text."""
-    return tuple(_plain(value) for value in row)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and value != value:
-        return None
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:

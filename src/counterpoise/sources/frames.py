@@ -26,7 +26,7 @@ def read(log: object, request: Request) -> LogMoments:
 def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
     """The log's needed columns as polars frames: in one piece what is in memory, in batches what is lazy."""
     if isinstance(log, Mapping):
-        check_columns(request, [str(name) for name in log])
+        check_columns(request, list(log))
         yield from_arrays(log, request)
         return
     try:
@@ -35,6 +35,8 @@ def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
         raise OptionError(
             f"a log is a mapping of arrays, or a frame (pandas, polars, pyarrow, …); found {type(log).__name__}."
         ) from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {error}") from error
     check_columns(request, frame.collect_schema().names())
     names = list(dict.fromkeys(column for _, column in request.columns))
     wanted = frame.select(names)
@@ -54,7 +56,10 @@ def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
     """A column of any eager frame as a polars series."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
-    return values.to_polars().alias(values.name)
+    try:
+        return values.to_polars().alias(values.name)
+    except (TypeError, ValueError, NotImplementedError, pl.exceptions.PolarsError) as error:
+        raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
 
 
 def from_arrays(arrays: Mapping[str, Any], request: Request) -> pl.DataFrame:
@@ -81,7 +86,8 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
     if array.ndim != 1:
         raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
     if isinstance(values, np.ma.MaskedArray):
-        array = np.ma.filled(values.astype(object), None)
+        array = values.data.astype(object)
+        array[np.ma.getmaskarray(values)] = None
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
         raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
@@ -89,8 +95,10 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
         return pl.Series(
             name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64
         )
-    if array.dtype.kind in "OUSVcmM":
-        return pl.Series(name, [None if value is None else str(value) for value in array.tolist()], dtype=pl.String)
+    if array.dtype.kind == "O":
+        return _series_of_objects(name, [None if _is_null(value) else value for value in array.tolist()])
+    if array.dtype.kind in "USVcmM":
+        return pl.Series(name, [str(value) for value in array.tolist()], dtype=pl.String)
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
@@ -98,7 +106,7 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
 
 def _as_number(name: str, row: int, value: object) -> float | None:
     """A Python object as a number: Decimal, int of any size, bool, float; None is null."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' nulls, without importing pandas
+    if value is None or type(value).__name__ in _NULLS:
         return None
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}. Cast it to a number first.")
@@ -108,3 +116,18 @@ def _as_number(name: str, row: int, value: object) -> float | None:
         return float("inf")
     except (TypeError, ValueError) as error:
         raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}.") from error
+
+
+_NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
+
+
+def _is_null(value: object) -> bool:
+    return value is None or value != value or type(value).__name__ in _NULLS
+
+
+def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
+    """Python objects as their own type where they share one, else as text."""
+    try:
+        return pl.Series(name, values)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -7,6 +7,8 @@ import zlib
 import narwhals as nw
 import polars as pl
 
+from counterpoise.errors import ColumnError
+
 _PRIME = 2**26 - 5
 
 
@@ -25,15 +27,33 @@ def group_of(identity: nw.Expr, groups: int) -> nw.Expr:
 
 
 def integer_ids(values: pl.Series) -> pl.Series:
-    """The ids of a cluster column as integers: integers as they are, all else by the CRC-32 of its text.
+    """The ids of a cluster column as integers: whole numbers as they are, all else by the CRC-32 of its text; NaN is no id.
 
-    The checksum is the same in every version and process, so that moments stored today fit those of tomorrow.
+    Decided value by value, and the checksum is the same in every version and process, so that moments stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
-        return values if values.dtype != pl.UInt64 else (values % _PRIME).cast(pl.Int64)
-    if values.dtype.is_float() and bool((values.drop_nulls() % 1 == 0).all()):
-        return values.cast(pl.Int64, strict=False)
-    text = values.cast(pl.String)
+        narrow = values.dtype in (
+            pl.Int8,
+            pl.Int16,
+            pl.Int32,
+            pl.UInt8,
+            pl.UInt16,
+            pl.UInt32,
+        )  # too narrow for the prime
+        return values.cast(pl.Int64) if narrow else (values % _PRIME).cast(pl.Int64)
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+        whole = (values % 1 == 0) & (values.abs() < 2.0**53)
+        numbers = values.set(~whole.fill_null(False), None).cast(pl.Int64)
+        return numbers.zip_with(whole.fill_null(True), _checksums(values))
+    return _checksums(values)
+
+
+def _checksums(values: pl.Series) -> pl.Series:
+    try:
+        text = values.cast(pl.String)
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
     distinct = text.drop_nulls().unique()
     ids = pl.Series([zlib.crc32(value.encode()) for value in distinct], dtype=pl.Int64)
     return text.replace_strict(distinct, ids, default=None, return_dtype=pl.Int64)

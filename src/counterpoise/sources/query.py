@@ -28,13 +28,17 @@ def columns_of(request: Request, contrast: int) -> dict[str, str]:
     return found | {column: f"y{j}" for j, column in enumerate(request.control)}
 
 
-def aggregate(frame: Frame, request: Request, centre: float) -> Frame:
-    """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad."""
+def aggregate(frame: Frame, request: Request, centre: float | None) -> Frame:
+    """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
+
+    Without a centre, the column c holds one for each row's segment, and is part of the answer.
+    """
     p, r = nw.col("p"), nw.col("r")
-    first: dict[str, nw.Expr] = {"s": r - centre}
+    middle = nw.col("c") if centre is None else nw.lit(centre)
+    first: dict[str, nw.Expr] = {"s": r - middle}
     if request.model_reward is not None:
         first["e"] = r - nw.col("q")
-        first |= {f"w{k}": nw.col(f"v{k}") - centre for k in range(len(request.targets))}
+        first |= {f"w{k}": nw.col(f"v{k}") - middle for k in range(len(request.targets))}
     first |= {f"y{k}": nw.col(f"x{k}") - mean for k, mean in enumerate(request.control.values())}
     products: dict[str, nw.Expr] = {}
     for k, (target, against) in enumerate(request.contrasts):
@@ -50,7 +54,7 @@ def aggregate(frame: Frame, request: Request, centre: float) -> Frame:
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
     zeros = {f"zero{k}": nw.col(f"t{k}") == 0 for k in range(len(request.targets))}
     rows = rows.with_columns(**squares, **zeros)
-    wanted = [nw.len().alias("n")]
+    wanted = [nw.len().alias("n")] + ([nw.col("c").max()] if centre is None else [])
     wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
     for name in request.numbers:
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
@@ -76,8 +80,15 @@ def is_clean(result: Mapping[str, Floats], request: Request) -> bool:
     return all(bool(np.isfinite(result[name]).all()) for name in sums)
 
 
+def is_well_centred(result: Mapping[str, Floats]) -> bool:
+    """Whether the centre was near enough to the rewards of every segment for their variance to keep its digits."""
+    n = np.maximum(result["n"], 1)
+    mean = result["s"] / n
+    return bool((np.square(mean) <= 1e4 * np.maximum(result["s_s"] / n - np.square(mean), 0.0)).all())
+
+
 def moments_of(
-    result: Mapping[str, Floats], request: Request, centre: float, segment: NDArray[np.int64], segments: int
+    result: Mapping[str, Floats], request: Request, centre: Floats, segment: NDArray[np.int64], segments: int
 ) -> dict[Contrast, Moments]:
     """The answer of `aggregate` as one stack (segments × groups) per contrast."""
     group = result["g"].astype(np.int64) if request.groups > 1 else np.zeros(len(segment), dtype=np.int64)
@@ -87,11 +98,11 @@ def moments_of(
         names = list(columns.values())
         d, shape = len(names), (segments, request.groups)
         n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))
-        n[segment, group] = result["n"]
+        np.add.at(n, (segment, group), result["n"].astype(np.int64))
         for i, a in enumerate(names):
-            sums[segment, group, i] = result[a]
+            np.add.at(sums[..., i], (segment, group), result[a])
             for j, b in enumerate(names):
-                products[segment, group, i, j] = result[_square(*sorted((a, b)))]
+                np.add.at(products[..., i, j], (segment, group), result[_square(*sorted((a, b)))])
         found[contrast] = Moments.of_sums(n, sums, products, centre, tuple(columns))
     return found
 

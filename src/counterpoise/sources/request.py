@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 
 from counterpoise.errors import OptionError
 from counterpoise.log_moments import Contrast
@@ -45,6 +46,9 @@ class Request:
             raise OptionError(
                 f"model_value needs one column per target: {', '.join(self.targets)}; found {', '.join(self.model_value)}."
             )
+        for name, mean in self.control.items():
+            if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
+                raise OptionError(f"control maps a column to its known mean; that of {name!r} is {mean!r}.")
         reserved = set(self.control) & set(ROW + MODEL)
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
