@@ -119,7 +119,8 @@ def _backward_linear(
         weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, 1)
         coefficient = (target * weight).mul_(1 / batch.total)[:, None]
         outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
-        scores.weight.grad = outer.T @ features
+        # in this order, because BLAS is slow at the other where there are few features
+        scores.weight.grad = (features.T @ outer).T.contiguous()
         if scores.bias is not None:
             scores.bias.grad = outer.sum(0)
     if h.requires_grad:
