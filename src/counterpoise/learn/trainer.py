@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +21,13 @@ from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
 from counterpoise.learn.data import Inspection, Log, batches, held_out_rows, inspect, open_log
 from counterpoise.learn.measure import held_out_estimate, moments_of
+from counterpoise.learn.options import FULL_BATCH_ONLY, TUNED, Objective, check_options, check_sizes
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.processes import join, shared, wait
 from counterpoise.learn.progress import Progress
 from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, backward_dr, default_norms
 from counterpoise.learn.storage import save_policy
 
-Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips"]
-OBJECTIVES = ("ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips")
-FULL_BATCH_ONLY = ("snips", "value_beta_ips")
-TUNED = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # λ tried for BanditNet, as published
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 
 
@@ -113,19 +110,7 @@ class PolicyLearner:
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
-        if objective not in OBJECTIVES:
-            raise OptionError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}.")
-        if objective in FULL_BATCH_ONLY and batch_size is not None:
-            raise OptionError(f"{objective} is no sum over rows, and mini-batches would bias it: pass batch_size=None.")
-        if norms not in (None, "last_layer", "all"):
-            raise OptionError(f"norms must be 'last_layer' or 'all'; found {norms!r}.")
-        if not learning_rate > 0 or epochs < 1 or (batch_size is not None and batch_size < 1):
-            raise OptionError(
-                "learning_rate must be above 0, epochs and batch_size at least 1; "
-                f"found {learning_rate}, {epochs} and {batch_size}."
-            )
-        if not 0 <= holdout < 1:
-            raise OptionError(f"holdout must lie in [0, 1): it is a share of the rows; found {holdout}.")
+        check_options(objective, batch_size, norms, learning_rate, epochs, holdout)
         if policy is not None and n_actions not in (None, policy.n_actions):
             raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
         check_level(level)
@@ -160,7 +145,7 @@ class PolicyLearner:
         )
         known = self.policy.n_actions if self.policy is not None else self.n_actions
         found = inspect(read, known, self.holdout, self.seed)
-        self._check_sizes(read, found)
+        check_sizes(read, found, self.batch_size, self.holdout)
         self.context_ = read.names.context if log is not None else ()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -289,18 +274,6 @@ class PolicyLearner:
             state.progress["stopped"] = True
 
     # -- checks --------------------------------------------------------------------------------------------------------
-
-    def _check_sizes(self, log: Log, found: Inspection) -> None:
-        training = found.rows - found.held_out
-        if self.batch_size is None and len(log.starts) > 1:
-            raise OptionError(f"{found.rows:,} rows of files do not fit one batch: pass a batch_size, or load the log.")
-        if self.batch_size is not None and training < self.batch_size:
-            raise OptionError(
-                f"batch_size is {self.batch_size:,}, but the log has {training:,} rows to train on ({found.held_out:,} are "
-                "held out): lower it, or pass batch_size=None for full batches."
-            )
-        if self.holdout and not found.held_out:
-            raise OptionError(f"holdout={self.holdout} of {found.rows:,} rows is no row: raise it, or pass holdout=0.")
 
     def _check_finite(self, bad: int, epoch: int, good: dict[str, Tensor]) -> None:
         """Stop at a loss that is no number, with the policy as it was before the epoch."""
