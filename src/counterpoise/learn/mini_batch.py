@@ -49,7 +49,8 @@ class _Epoch:
         self.fixed = torch.tensor([[run.shift] for run in runs], device=device)
         self.from_batch = torch.tensor([[run.objective == "beta_ips"] for run in runs], device=device)
         self.from_past = torch.tensor([[run.objective == "running_beta_ips"] for run in runs], device=device)
-        self.any_batch, self.any_past = bool(self.from_batch.any()), bool(self.from_past.any())
+        self.any_batch, self.all_batch = bool(self.from_batch.any()), bool(self.from_batch.all())
+        self.any_past = bool(self.from_past.any())
         self.sums = torch.zeros(2, len(runs), 1, device=device)
 
     def shuffle(self) -> None:
@@ -87,18 +88,20 @@ class _Epoch:
         baseline = self.fixed
         if not (self.any_batch or self.any_past):
             return baseline
-        sums = torch.stack([(squares * reward).sum(1, keepdim=True), squares.sum(1, keepdim=True)])
+        numerator, denominator = (squares * reward).sum(1, keepdim=True), squares.sum(1, keepdim=True)
+        if self.all_batch:
+            return _ratio(numerator, denominator)
         if self.any_batch:
-            baseline = torch.where(self.from_batch, _ratio(sums), baseline)
+            baseline = torch.where(self.from_batch, _ratio(numerator, denominator), baseline)
         if self.any_past:
-            baseline = torch.where(self.from_past, _ratio(self.sums), baseline)
-            self.sums.mul_(self.decay).add_(sums)
+            baseline = torch.where(self.from_past, _ratio(*self.sums), baseline)
+            self.sums.mul_(self.decay).add_(torch.stack([numerator, denominator]))
         return baseline
 
 
-def _ratio(sums: Tensor) -> Tensor:
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """0 before there is anything to divide."""
-    return torch.where(sums[1] > 0, sums[0] / sums[1], 0.0)
+    return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
 def _captured(epoch: _Epoch, device: torch.device) -> Callable[[], None]:
