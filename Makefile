@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types tests statistics benchmark reproduce-check benchmark-reproduce clean
+.PHONY: help setup demo test lint types tests statistics benchmark reproduce-check benchmark-reproduce benchmark-learning clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
+	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
 $(READY): pyproject.toml constraints.txt
@@ -52,6 +53,9 @@ reproduce-check: $(READY)
 
 benchmark-reproduce: $(READY)
 	$(BIN)/python benchmarks/reproduce_cell.py
+
+benchmark-learning: $(READY)
+	$(BIN)/python benchmarks/learning.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

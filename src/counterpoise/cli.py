@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import typer
 
+from counterpoise import cli_learning
 from counterpoise.errors import CounterpoiseError, OptionError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-reproduce = typer.Typer(
-    help="Run the paper's evaluation experiments again.", no_args_is_help=True, rich_markup_mode=None
-)
+reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 
 Scale = Annotated[
@@ -221,3 +220,7 @@ def _seeds(text: str) -> range:
     if stop <= start:
         raise OptionError(f"the seeds {text} are none: the last is left out, so it must be above the first.")
     return range(start, stop)
+
+
+for _command in cli_learning.COMMANDS:
+    reproduce.command()(without_traceback(_command))

@@ -23,3 +23,11 @@ class MomentsError(CounterpoiseError):
 
 class ResultFileError(CounterpoiseError):
     """A result file that cannot be continued or written: move it away, or name another one."""
+
+
+class TrainingError(CounterpoiseError):
+    """Training went wrong on its way: lower the learning rate, or look at the batch it names."""
+
+
+class PolicyFileError(CounterpoiseError):
+    """A saved policy or checkpoint that is damaged, or of another model: name another file, or move it away."""

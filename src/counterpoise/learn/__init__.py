@@ -1,0 +1,28 @@
+"""Learning a policy from a log; importing this needs nothing but NumPy and PyTorch."""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("counterpoise.learn needs PyTorch: pip install 'counterpoise[learn]'") from error
+
+from counterpoise.learn import baselines, norms, objectives
+from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.storage import export_onnx, load_policy, save_policy
+from counterpoise.learn.trainer import PolicyLearner
+
+__all__ = [
+    "MLP",
+    "LinearSoftmax",
+    "ModulePolicy",
+    "Policy",
+    "PolicyLearner",
+    "RunningBaseline",
+    "TwoTower",
+    "baselines",
+    "export_onnx",
+    "load_policy",
+    "norms",
+    "objectives",
+    "save_policy",
+]

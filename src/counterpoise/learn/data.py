@@ -1,0 +1,299 @@
+"""This file holds logs as training reads them: checked once, then batches in an order that seed and epoch alone decide."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.learn.steps import Batch
+
+CHUNK = 2**18  # rows of a file in memory at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a log as tensors."""
+
+    context: Tensor
+    action: Tensor
+    reward: Tensor
+    propensity: Tensor
+    model_rewards: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def take(self, index: Any) -> Rows:
+        """Some of these rows."""
+        more = None if self.model_rewards is None else self.model_rewards[index]
+        return Rows(self.context[index], self.action[index], self.reward[index], self.propensity[index], more)
+
+    def followed_by(self, other: Rows) -> Rows:
+        """These rows, then others."""
+        pairs = zip(self._parts(), other._parts(), strict=True)
+        return Rows(*(torch.cat(pair) for pair in pairs))
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on a device."""
+        return Rows(*(part.to(device) for part in self._parts()))
+
+    def _parts(self) -> list[Tensor]:
+        parts = [self.context, self.action, self.reward, self.propensity]
+        return parts if self.model_rewards is None else [*parts, self.model_rewards]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns of a log, or what to call arrays in an error."""
+
+    context: tuple[str, ...]
+    action: str
+    reward: str
+    propensity: str
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.context, self.action, self.reward, self.propensity]
+
+
+class Log:
+    """A log in memory (one chunk) or in Parquet files (read chunk by chunk, every epoch)."""
+
+    def __init__(self, names: Names, memory: Rows | None, scan: Any = None, rows: int = 0) -> None:
+        self.names = names
+        self.memory = memory
+        self.scan = scan
+        self.rows = len(memory) if memory is not None else rows
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of every chunk."""
+        return [0] if self.memory is not None else list(range(0, self.rows, CHUNK))
+
+    def chunk(self, start: int) -> Rows:
+        """The rows of one chunk."""
+        if self.memory is not None:
+            return self.memory
+        frame = self.scan.slice(start, CHUNK).collect()
+        return rows_of({name: frame.get_column(name).to_numpy() for name in self.names.all}, self.names)
+
+
+def open_log(log: Any, *, context: Any, action: Any, reward: Any, propensity: Any, model_rewards: Any = None) -> Log:
+    """A log from arrays, a mapping of arrays, any frame, or the name of Parquet files."""
+    for part, value in (("context", context), ("action", action), ("reward", reward), ("propensity", propensity)):
+        if value is None:
+            raise OptionError(f"{part} is missing: name its column, or pass its array.")
+    if log is None:
+        table = np.asarray(context)
+        table = table[:, None] if table.ndim == 1 else table
+        names = Names(tuple(f"context[{k}]" for k in range(table.shape[1])), "action", "reward", "propensity")
+        columns = {name: table[:, k] for k, name in enumerate(names.context)}
+        columns |= {"action": action, "reward": reward, "propensity": propensity}
+        return Log(names, rows_of(columns, names, model_rewards))
+    chosen = (context,) if isinstance(context, str) else tuple(context)
+    names = Names(chosen, action, reward, propensity)
+    for name in names.all:
+        if not isinstance(name, str):
+            raise OptionError(f"with a log, context, action, reward and propensity name its columns; found {name!r}.")
+    if isinstance(log, str | PathLike):
+        return _parquet(log, names)
+    return Log(names, rows_of(_columns(log, names), names, model_rewards))
+
+
+def _columns(log: Any, names: Names) -> dict[str, Any]:
+    if isinstance(log, Mapping):
+        _check_names(names, list(log))
+        return {name: log[name] for name in names.all}
+    import narwhals as nw
+
+    frame = nw.from_native(log)
+    if isinstance(frame, nw.LazyFrame):
+        _check_names(names, frame.collect_schema().names())
+        frame = frame.select(names.all).collect()
+    _check_names(names, frame.columns)
+    return {name: frame.get_column(name).to_numpy() for name in names.all}
+
+
+def _parquet(path: str | PathLike[str], names: Names) -> Log:
+    import polars as pl
+
+    try:
+        scan = pl.scan_parquet(Path(path))
+        available = scan.collect_schema().names()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise LogError(
+            f"cannot read {str(path)!r} as Parquet: {str(error).splitlines()[0]}. Name a Parquet file."
+        ) from error
+    _check_names(names, available)
+    rows = int(scan.select(pl.len()).collect().item())
+    return Log(names, None, scan.select(names.all), rows)
+
+
+def _check_names(names: Names, available: Sequence[str]) -> None:
+    for part, column in [("context", name) for name in names.context] + [
+        (part, getattr(names, part)) for part in ("action", "reward", "propensity")
+    ]:
+        if column not in available:
+            near = difflib.get_close_matches(column, available, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ColumnError(
+                f"no column {column!r} for {part}; the log has {', '.join(map(repr, available[:20])) or 'no columns'}.{hint}"
+            )
+
+
+def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None) -> Rows:
+    """Columns as tensors; what is no number is refused here, wrong numbers by `check`."""
+    found = {name: _numbers(name, columns[name]) for name in names.all}
+    sizes = {name: len(column) for name, column in found.items()}
+    if len(set(sizes.values())) > 1:
+        raise ColumnError(f"all columns must have as many rows; found {sizes}.")
+    action = found[names.action]
+    whole = np.where(np.isfinite(action), action, -1)
+    # a fraction is no action, and must not be rounded into one
+    integers = np.where(whole == np.floor(whole), whole, -1).astype(np.int64)
+    table = None
+    if model_rewards is not None:
+        table = torch.as_tensor(np.array(model_rewards, dtype=np.float32))
+    return Rows(
+        torch.as_tensor(np.stack([found[name] for name in names.context], axis=1).astype(np.float32)),
+        torch.as_tensor(integers),
+        torch.as_tensor(found[names.reward].astype(np.float32)),
+        torch.as_tensor(found[names.propensity].astype(np.float32)),
+        table,
+    )
+
+
+def _numbers(name: str, column: Any) -> NDArray[np.float64]:
+    if isinstance(column, Tensor):
+        column = column.detach().cpu().numpy()
+    array = np.asarray(column)
+    if array.dtype.kind not in "biuf":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ColumnError(
+                f"{name!r} must hold numbers, found {array.dtype}: cast it first (actions to 0 … n − 1)."
+            ) from None
+    if array.ndim != 1:
+        raise ColumnError(f"{name!r} must have one number per row; found shape {array.shape}.")
+    return array.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a first pass over a log finds."""
+
+    rows: int
+    n_actions: int
+    held_out: int
+
+
+def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspection:
+    """Check every row; raise one error that counts what is wrong."""
+    problems: dict[str, list[Any]] = {}
+    largest, held, lowest, highest = -1, 0, np.inf, -np.inf
+    for start in log.starts:
+        rows = log.chunk(start)
+        if not len(rows):
+            continue
+        for says, bad, shown in _broken(rows, log.names, n_actions):
+            index = torch.nonzero(bad).flatten()
+            if len(index):
+                first = int(index[0])
+                known = problems.setdefault(says, [0, start + first, shown[first].item()])
+                known[0] += len(index)
+        largest = max(largest, int(rows.action.max()))
+        lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
+        held += int(held_out(start, len(rows), holdout, seed).sum())
+    if problems:
+        lines = [
+            f"{says}: {n:,} do not; the first is row {row:,} with {found:g}."
+            for says, (n, row, found) in problems.items()
+        ]
+        raise LogError(f"of {log.rows:,} rows: " + " Also: ".join(lines) + " Fix the logger, or leave such rows out.")
+    if not log.rows:
+        raise LogError("the log has no rows: there is nothing to learn from.")
+    if lowest == highest:
+        raise LogError(
+            f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
+        )
+    return Inspection(log.rows, n_actions or largest + 1, held)
+
+
+def _broken(rows: Rows, names: Names, n_actions: int | None) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Rules with the rows that break them; NaN breaks every one."""
+    p, r, a = rows.propensity, rows.reward, rows.action
+    yield f"propensity {names.propensity!r} must lie in (0, 1]", ~((p > 0) & (p <= 1)), p
+    yield f"reward {names.reward!r} must be a finite number", ~torch.isfinite(r), r
+    most = "" if n_actions is None else f" … {n_actions - 1}"
+    outside = (a < 0) | (a >= n_actions) if n_actions is not None else a < 0
+    yield f"action {names.action!r} must be one of the integers 0{most or ' and above'}", outside, a
+    for k, name in enumerate(names.context):
+        column = rows.context[:, k]
+        yield f"context {name!r} must be a finite number", ~torch.isfinite(column), column
+    if rows.model_rewards is not None:
+        odd = ~torch.isfinite(rows.model_rewards).all(1)
+        yield "model_rewards must be finite numbers", odd, rows.model_rewards.sum(1)
+
+
+def held_out(start: int, rows: int, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows are kept for selection: a hash of row number and seed (splitmix64), the same in every process."""
+    with np.errstate(over="ignore"):
+        x = np.arange(start, start + rows, dtype=np.uint64) + np.uint64(1 + seed) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < share)
+
+
+def batches(
+    log: Log,
+    epoch: int,
+    *,
+    batch_size: int | None,
+    holdout: float,
+    seed: int,
+    device: torch.device,
+    rank: int = 0,
+    processes: int = 1,
+) -> Iterator[Batch]:
+    """This process's share of every batch of an epoch: the batches are the same for any number of processes.
+
+    Rows are shuffled within a chunk, and chunks among each other; what is left of a chunk joins the next.
+    """
+    random = np.random.default_rng([seed, epoch])
+    starts = log.starts
+    left: Rows | None = None
+    for last, place in enumerate(random.permutation(len(starts)), start=1):
+        rows = log.chunk(starts[place])
+        ours = np.flatnonzero(~held_out(starts[place], len(rows), holdout, seed))
+        order = torch.as_tensor(random.permutation(ours) if batch_size is not None else ours, device=rows.action.device)
+        if left is not None:
+            rows, order = left.followed_by(rows.take(order)), torch.arange(len(left) + len(order))
+            left = None
+        size = batch_size or len(order)
+        for at in range(0, len(order), size):
+            part = order[at : at + size]
+            if len(part) < size and last < len(starts):
+                left = rows.take(part)
+                break
+            mine = rows.take(part[rank::processes]).to(device)
+            yield Batch(mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards)
+
+
+def held_out_rows(log: Log, holdout: float, seed: int, *, others: bool = False) -> Iterator[Rows]:
+    """The rows kept for selection, chunk by chunk, or the others."""
+    for start in log.starts:
+        rows = log.chunk(start)
+        held = held_out(start, len(rows), holdout, seed) != others
+        yield rows.take(torch.as_tensor(np.flatnonzero(held), device=rows.action.device))

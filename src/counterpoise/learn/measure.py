@@ -1,0 +1,38 @@
+"""This file holds the evaluation of a policy in training: the moments of its weights, and β-IPS on the held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.estimate import Estimate, normal
+from counterpoise.learn.data import Log, Rows, held_out_rows
+from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.moments import Moments
+
+
+def held_out_estimate(policy: Policy, log: Log, holdout: float, seed: int, level: float) -> Estimate:
+    """β-IPS with its interval; nan where no row is held out."""
+    found = beta_ips(moments_of(policy, held_out_rows(log, holdout, seed)))
+    return replace(found, interval=normal(found.value, found.stderr, level))
+
+
+@torch.no_grad()
+def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
+    """Moments of weights and rewards, however many rows there are."""
+    total = Moments.empty()
+    was_training = policy.training
+    policy.eval()
+    device = next(policy.parameters()).device
+    size = max(1, CELLS // policy.n_actions)
+    for rows in parts:
+        for at in range(0, len(rows), size):
+            part = rows.take(slice(at, at + size))
+            target = policy.target(part.context.to(device), part.action.to(device))
+            weight = target.double().cpu() / part.propensity.double().cpu()
+            total = total + Moments.of(weight=weight.numpy(), reward=part.reward.double().cpu().numpy())
+    policy.train(was_training)
+    return total

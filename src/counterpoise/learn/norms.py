@@ -1,0 +1,137 @@
+"""This file holds per-sample gradients of π(a|x): their squared norms and their weighted sums, one backward pass for both."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError
+from counterpoise.learn.layers import RULES, Gradients
+from counterpoise.learn.policies import Policy
+
+ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch see each other: no gradient belongs to one row
+CELLS = 2**26  # numbers of per-sample gradients that the fallback makes at a time
+
+
+class SampleGradients:
+    r"""The gradients :math:`\nabla\pi(a_i|x_i)` of every row: their squared norms, then any weighted sum of them.
+
+    One forward and one backward pass to the layers' outputs serve both, so that a step with exact norms of all layers
+    costs little more than a plain one: the weights c_i = (r_i − β)/π₀ are known only after the norms, and weighting
+    the rows of the output gradients is all that is left to do.
+
+    Where a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to
+    `torch.func`, which is right for these too and makes every row's gradient.
+
+    Examples
+    --------
+    >>> from counterpoise.learn.policies import MLP
+    >>> policy = MLP(3, 5, hidden=(4,))
+    >>> context, action = torch.randn(6, 3), torch.arange(6) % 5
+    >>> found = SampleGradients(policy, context, action)
+    >>> torch.allclose(found.squared_norms, reference_norms(policy, context, action), atol=1e-6)
+    True
+    """
+
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor) -> None:
+        _check_rows_independent(policy)
+        self._policy, self._context, self._action = policy, context, action
+        self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+        recorded = _record(policy, context, action) if has_rules(policy) else None
+        if recorded is None:
+            with torch.no_grad():
+                self.target = policy.target(context, action)
+            self.squared_norms = reference_norms(policy, context, action)
+        else:
+            self.target, self._calls = recorded
+            self.squared_norms = torch.stack([RULES[type(c[0])].norms(*c) for c in self._calls]).sum(0)
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether the rules of the layers were enough."""
+        return bool(self._calls)
+
+    def weighted_sum(self, weight: Tensor) -> Gradients:
+        r""":math:`\sum_i c_i \nabla\pi(a_i|x_i)`, by parameter."""
+        if not self.by_layer:
+            parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
+            total = (weight.detach() * self._policy.target(self._context, self._action)).sum()
+            return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))
+        found: Gradients = {}
+        for layer, h, delta in self._calls:
+            found |= RULES[type(layer)].weighted(layer, h, delta * weight.reshape(-1, *[1] * (delta.ndim - 1)))
+        return found
+
+
+def has_rules(module: nn.Module) -> bool:
+    """Whether every layer with parameters has a rule, shares none of them and has none frozen."""
+    owners = [layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))]
+    owned = [parameter for layer in owners for parameter in layer.parameters(recurse=False)]
+    return (
+        all(type(layer) in RULES for layer in owners)
+        and len({id(parameter) for parameter in owned}) == len(owned)
+        and all(parameter.requires_grad for parameter in owned)
+    )
+
+
+def _record(
+    policy: Policy, context: Tensor, action: Tensor
+) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
+    """π(a|x), and layer, input and output gradient of every layer with parameters; None unless each was called once."""
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        calls.append((layer, inputs[0].detach(), output))
+
+    layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
+    hooks = [layer.register_forward_hook(record) for layer in layers]
+    try:
+        target = policy.target(context, action)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, layers)):
+        return None
+    deltas = torch.autograd.grad(target.sum(), [output for _, _, output in calls])
+    return target.detach(), [(layer, h, delta) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
+
+
+def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
+    """‖∇π(a|x)‖² per row by `torch.func`: right for any module without state across rows, and slow."""
+    _check_rows_independent(policy)
+    parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
+    frozen = {name: p.detach() for name, p in policy.named_parameters() if not p.requires_grad}
+    frozen |= dict(policy.named_buffers())
+    # functional_call does not put a layer used under two names back as it was, so it gets a copy to spoil
+    shared = len(list(policy.named_parameters(remove_duplicate=False))) > len(list(policy.named_parameters()))
+    module = deepcopy(policy) if shared else policy
+
+    def probability(values: dict[str, Tensor], x: Tensor, a: Tensor) -> Tensor:
+        logits = torch.func.functional_call(module, values | frozen, (x[None],))
+        return torch.softmax(logits[0], -1).gather(-1, a[None])[0]
+
+    per_row = torch.func.vmap(torch.func.grad(probability), in_dims=(None, 0, 0), randomness="error")
+    size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
+    found = []
+    for x, a in zip(torch.split(context, size), torch.split(action, size), strict=True):
+        gradients = per_row(parameters, x, a)
+        found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
+    return torch.cat(found)
+
+
+def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:
+    r"""Variance of a batch's gradient: (mean(‖∇π‖² c²) − ‖mean(c ∇π)‖²) / B, with c = (r − β)/π₀.
+
+    `mean_squared_norm` is ‖mean(c ∇π)‖², of the gradient that the optimiser sees.
+    """
+    return ((squared_norms * weight.square()).mean() - mean_squared_norm) / len(squared_norms)
+
+
+def _check_rows_independent(module: nn.Module) -> None:
+    for layer in module.modules():
+        if isinstance(layer, ACROSS_ROWS):
+            raise OptionError(
+                f"{layer} mixes the rows of a batch, so that no gradient belongs to one row: use LayerNorm instead."
+            )

@@ -1,0 +1,225 @@
+"""This file holds the policies: modules that give a logit per action, and what every one of them can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError
+from counterpoise.learn.softmax import logged_probability
+
+CELLS = 2**24  # logits worked on at a time outside training: 64 MB of float32
+
+
+class Policy(nn.Module):
+    """A softmax policy: `body` makes features of a context, `scores` makes a logit per action of the features.
+
+    Subclasses set the two; the split is what makes gradient norms of the last layer cheap. Any module that gives logits
+    is a policy by `ModulePolicy`.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+    >>> action, propensity = policy.sample(torch.zeros(4, 2))
+    >>> [round(p, 3) for p in propensity.tolist()]
+    [0.333, 0.333, 0.333, 0.333]
+    """
+
+    body: nn.Module
+    scores: nn.Module
+    n_actions: int
+
+    def forward(self, context: Tensor) -> Tensor:
+        """A logit per action."""
+        logits: Tensor = self.scores(self.body(context))
+        return logits
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that make this policy again, as JSON can hold them."""
+        raise OptionError(
+            f"{type(self).__name__} has no config: save its state_dict yourself, or give the class a config method."
+        )
+
+    def target(self, context: Tensor, action: Tensor) -> Tensor:
+        """π(a|x) of the logged actions, differentiable."""
+        return logged_probability(self(context), action)[0]
+
+    def log_target(self, context: Tensor, action: Tensor) -> Tensor:
+        """log π(a|x), differentiable."""
+        return torch.log_softmax(self(context), dim=-1).gather(-1, action[..., None])[..., 0]
+
+    @torch.no_grad()
+    def greedy(self, context: Tensor) -> Tensor:
+        """The most probable action of every row."""
+        return torch.cat([self(part).argmax(-1) for part in self._parts(context)])
+
+    @torch.no_grad()
+    def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """An action per row drawn from the policy, and its probability: what a logger must record with it."""
+        actions, propensities = [], []
+        for part in self._parts(context):
+            logits = self(part)
+            # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
+            noise = torch.empty_like(logits).exponential_(generator=generator).log()
+            action = (logits - noise).argmax(-1)
+            actions.append(action)
+            propensities.append(torch.softmax(logits, -1).gather(-1, action[:, None])[:, 0])
+        return torch.cat(actions), torch.cat(propensities)
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
+        return np.arange(self.n_actions)
+
+    @torch.no_grad()
+    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
+        table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+        parameter = next(self.parameters())
+        inputs = torch.as_tensor(table, device=parameter.device)
+        was_training = self.training
+        self.eval()
+        parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
+        self.train(was_training)
+        return torch.cat(parts).numpy()
+
+    def _parts(self, context: Tensor) -> Iterator[Tensor]:
+        yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+
+
+class LinearSoftmax(Policy):
+    """Softmax of a linear map of the context: the policy of the paper's experiments (which has no bias)."""
+
+    def __init__(self, context_dimension: int, n_actions: int, *, bias: bool = False) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
+        self.n_actions = n_actions
+        self.body = nn.Identity()
+        self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
+        self._config = {"context_dimension": context_dimension, "n_actions": n_actions, "bias": bias}
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class MLP(Policy):
+    """Hidden layers with ReLU, each normalised (LayerNorm) if asked, and a linear last layer."""
+
+    def __init__(
+        self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalise: bool = False
+    ) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
+        self.n_actions = n_actions
+        self.body, width = _tower(context_dimension, hidden, normalise)
+        self.scores = nn.Linear(width, n_actions)
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "hidden": list(hidden),
+            "normalise": normalise,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class TwoTower(Policy):
+    """Inner products of a context vector and an item vector, for catalogues of 10⁵ actions and more.
+
+    With `item_features` (a row per action) an item's vector is a linear map of its features, so that an item never
+    logged can still be scored; without, every item has a vector of its own.
+    """
+
+    def __init__(
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        dimension: int = 32,
+        hidden: Sequence[int] = (64,),
+        normalise: bool = False,
+        item_features: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
+        if item_features is not None and (item_features.ndim != 2 or len(item_features) != n_actions):
+            raise OptionError(
+                f"item_features must have a row for each of {n_actions:,} actions; found shape "
+                f"{tuple(item_features.shape)}."
+            )
+        self.n_actions = n_actions
+        tower, width = _tower(context_dimension, hidden, normalise)
+        self.body = nn.Sequential(tower, nn.Linear(width, dimension))
+        self.scores = (
+            nn.Linear(dimension, n_actions, bias=False)
+            if item_features is None
+            else ItemScores(dimension, item_features)
+        )
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "dimension": dimension,
+            "hidden": list(hidden),
+            "normalise": normalise,
+            "item_dimension": None if item_features is None else item_features.shape[1],
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class ItemScores(nn.Module):
+    """Logits u·(M f) of a context vector u for items with features f; only M is learned, the features are stored."""
+
+    features: Tensor
+
+    def __init__(self, dimension: int, features: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("features", features)
+        self.map = nn.Parameter(torch.empty(dimension, features.shape[1]))
+        nn.init.kaiming_uniform_(self.map, a=5**0.5)
+
+    def forward(self, u: Tensor) -> Tensor:
+        """(M f) for all items first: one matrix of item vectors, whatever the batch."""
+        return u @ (self.features @ self.map.T).T
+
+
+class ModulePolicy(Policy):
+    """Any module of yours that gives a logit per action.
+
+    >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
+    >>> policy.predict_proba([[0.0, 1.0]]).shape
+    (1, 3)
+    """
+
+    def __init__(self, module: nn.Module, n_actions: int) -> None:
+        super().__init__()
+        _check_sizes(n_actions=n_actions)
+        self.n_actions = n_actions
+        self.body = nn.Identity()
+        self.scores = module
+
+
+def _tower(width: int, hidden: Sequence[int], normalise: bool) -> tuple[nn.Sequential, int]:
+    """Hidden layers, and how many features they give."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers.append(nn.Linear(width, size))
+        if normalise:
+            layers.append(nn.LayerNorm(size))
+        layers.append(nn.ReLU())
+        width = size
+    return nn.Sequential(*layers), width
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise OptionError(f"{name} must be a whole number of at least 1; found {size!r}.")

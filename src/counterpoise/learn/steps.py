@@ -1,0 +1,212 @@
+"""This file holds one training step: the gradient of an objective on a batch, its baseline and its variance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.objectives import dr
+from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
+
+Norms = Literal["last_layer", "all"]
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
+UNKNOWN = torch.tensor(torch.nan)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a log; `total` is how many rows the batch has over all processes."""
+
+    context: Tensor
+    action: Tensor
+    reward: Tensor
+    propensity: Tensor
+    total: int
+    model_rewards: Tensor | None = None  # a column per action, for DR
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step did: its β, the two sums that β* comes from, and its gradient's variance."""
+
+    baseline: Tensor
+    sums: Tensor
+    variance: Tensor
+
+
+class Logged(nn.Module):
+    """A policy as a function of logged rows; a module of its own so that DistributedDataParallel can wrap it."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """π(a|x), and the squared norms of its gradient with respect to the last layer."""
+        return _logged(self.policy, context, action)
+
+
+def _logged(policy: Policy, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    h = policy.body(context)
+    target, squares = logged_probability(policy.scores(h), action)
+    bias = isinstance(policy.scores, nn.Linear) and policy.scores.bias is not None
+    return target, last_layer_norms(logit_norms(target, squares), h, bias=bias)
+
+
+def default_norms(policy: Policy) -> Norms:
+    """The last layer's share where it has a closed form, which for a linear policy is everything."""
+    return "last_layer" if isinstance(policy.scores, nn.Linear | ItemScores) else "all"
+
+
+def backward(
+    policy: Policy,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    *,
+    objective: Objective | None = None,
+    norms: Norms = "last_layer",
+    logged: nn.Module | None = None,
+    processes: int = 1,
+    measure: bool = True,
+) -> Step:
+    r"""Put the gradient of −β-IPS on a batch into the parameters' `.grad`, which must be empty.
+
+    `baseline` None is β* of this very batch; 0 is IPS, λ is BanditNet. With `norms="all"` β* minimises the variance of
+    all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item vectors').
+    The variance is of the same parameters, over the rows of all processes. `objective` is another function of target,
+    reward and propensity to maximise, such as `snips`, for full batches in one process. Without `measure` the variance
+    is nan, and the step a little cheaper.
+    """
+    if norms == "all":
+        return _backward_all(policy, batch, baseline, objective, processes, measure)
+    if processes == 1 and type(policy.scores) is nn.Linear and policy.scores.weight.requires_grad:
+        return _backward_linear(policy, policy.scores, batch, baseline, objective, measure)
+    target, squared_norms = (
+        _logged(policy, batch.context, batch.action) if logged is None else logged(batch.context, batch.action)
+    )
+    weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
+    # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
+    torch.autograd.backward(target, weight * (-processes / batch.total))
+    if not measure:
+        return Step(beta, sums, UNKNOWN)
+    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
+    return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in measured], processes))
+
+
+def _backward_linear(
+    policy: Policy,
+    scores: nn.Linear,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    objective: Objective | None,
+    measure: bool,
+) -> Step:
+    """The last layer's gradient written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; the rest by autograd."""
+    h = policy.body(batch.context)
+    with torch.no_grad():
+        features, action = h.detach(), batch.action[:, None]
+        probabilities = torch.softmax(scores(features), -1)
+        target = probabilities.gather(1, action)[:, 0]
+        logits = logit_norms(target, squared_sum(probabilities))
+        squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+        weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, 1)
+        coefficient = (target * weight).mul_(1 / batch.total)[:, None]
+        outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
+        # in this order, because BLAS is slow at the other where there are few features
+        scores.weight.grad = (features.T @ outer).T.contiguous()
+        if scores.bias is not None:
+            scores.bias.grad = outer.sum(0)
+    if h.requires_grad:
+        torch.autograd.backward(h, outer @ scores.weight.detach())
+    if not measure:
+        return Step(beta, sums, UNKNOWN)
+    return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in scores.parameters()], 1))
+
+
+def backward_dr(policy: Policy, batch: Batch) -> Step:
+    """The same for doubly robust; its variance is that of the last layer's gradient where the last layer is linear."""
+    assert batch.model_rewards is not None
+    h = policy.body(batch.context)
+    logits = policy.scores(h)
+    target, _ = logged_probability(logits, batch.action)
+    value = dr(
+        target,
+        batch.reward,
+        batch.propensity,
+        probabilities=torch.softmax(logits, -1),
+        model_rewards=batch.model_rewards,
+        action=batch.action,
+    )
+    seen: list[Tensor] = []
+    logits.register_hook(seen.append)
+    (-value).backward()  # type: ignore[no-untyped-call]
+    bias = isinstance(policy.scores, nn.Linear) and policy.scores.bias is not None
+    norms = last_layer_norms((seen[0] * batch.total).square().sum(1), h, bias=bias)
+    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
+    variance = _variance(norms, torch.ones_like(norms), batch, [p.grad for p in measured], 1)
+    return Step(torch.zeros_like(variance), torch.zeros(2, dtype=torch.float64, device=norms.device), variance)
+
+
+def _backward_all(
+    policy: Policy,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    objective: Objective | None,
+    processes: int,
+    measure: bool,
+) -> Step:
+    found = SampleGradients(policy, batch.context, batch.action)
+    weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
+    gradients = found.weighted_sum(weight / -batch.total)
+    for parameter, gradient in gradients.items():
+        parameter.grad = _over_processes(gradient, processes)
+    if not measure:
+        return Step(beta, sums, UNKNOWN)
+    variance = _variance(found.squared_norms, weight, batch, [p.grad for p in gradients], processes)
+    return Step(beta, sums, variance)
+
+
+def _weights(
+    target: Tensor,
+    squared_norms: Tensor,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    objective: Objective | None,
+    processes: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """c of each row, in whose sum Σ c ∇π the gradient consists; β; and the two sums that β* comes from."""
+    sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
+    beta = _as_baseline(baseline, sums, batch.reward)
+    if objective is None:
+        return (batch.reward - beta) / batch.propensity, beta, sums
+    with torch.enable_grad():
+        free = target.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(objective(free, batch.reward, batch.propensity), free)
+    return slope * batch.total, beta, sums
+
+
+def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(baseline_of(sums) if baseline is None else baseline, dtype=like.dtype, device=like.device)
+
+
+def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tensor | None], processes: int) -> Tensor:
+    """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; without gradients at hand the second term, the lesser one, is left out."""
+    second_moment = _over_processes((norms * weight.square()).sum(), processes) / batch.total
+    for gradient in gradients:
+        if gradient is not None:
+            second_moment = second_moment - gradient.square().sum()
+    return second_moment / batch.total
+
+
+def _over_processes(x: Tensor, processes: int) -> Tensor:
+    """The sum over all processes."""
+    if processes > 1:
+        torch.distributed.all_reduce(x)
+    return x

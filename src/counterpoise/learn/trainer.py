@@ -1,0 +1,333 @@
+"""This file holds `PolicyLearner`: fit a policy on a log, choose its epoch on held-out rows, keep it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError, TrainingError
+from counterpoise.estimators.constant import snips
+from counterpoise.estimators.estimate import check_level
+from counterpoise.learn import objectives
+from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.data import Inspection, Log, batches, held_out_rows, inspect, open_log
+from counterpoise.learn.measure import held_out_estimate, moments_of
+from counterpoise.learn.options import FULL_BATCH_ONLY, TUNED, Objective, check_options, check_sizes
+from counterpoise.learn.policies import LinearSoftmax, Policy
+from counterpoise.learn.processes import join, shared, wait
+from counterpoise.learn.progress import Progress
+from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, backward_dr, default_norms
+from counterpoise.learn.storage import save_policy
+
+LOOK = 50  # batches between looks for NaN: each look waits for the GPU
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches."""
+
+    epoch: int
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    gradient_variance: float
+    baseline: float
+
+
+class PolicyLearner:
+    """Learn a policy from a log of another one.
+
+    Parameters
+    ----------
+    objective
+        ``"beta_ips"``, with the baseline of least gradient variance of each batch; ``"running_beta_ips"``, with that of the
+        batches before it, hence unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet), with `shift` or, without, the best by
+        SNIPS on the training rows of 0.6, 0.65, …, 0.95 (or those given as `shift`); ``"dr"``, with `model_rewards`;
+        with ``batch_size=None`` only, ``"snips"`` and ``"value_beta_ips"`` (differentiated through its baseline).
+    policy
+        A `Policy`, trained in place; by default a linear softmax of the context.
+    norms
+        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimises. By default the last layer's where it
+        has a closed form (exact for linear policies, nearly free for others).
+    holdout
+        Share of rows kept from training; the epoch with the largest β-IPS value on them is the one kept, never the one
+        with the largest training objective. 0 keeps the last epoch.
+    patience
+        Stop after so many epochs without a better held-out value.
+    checkpoint
+        A file written after every epoch; if it is there already, `fit` goes on from it to the same result.
+    progress
+        A bar with value and gradient variance; by default where a terminal is watching.
+
+    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
+    >>> learner = PolicyLearner(epochs=5, batch_size=200, learning_rate=0.1)
+    >>> _ = learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
+    >>> learner.history_[-1].lower < learner.history_[-1].value < learner.history_[-1].upper
+    True
+    >>> bool(log.value(learner.predict_proba) > log.reward.mean())
+    True
+    """
+
+    policy_: Policy
+    shift_: float
+    history_: list[Epoch]
+    best_epoch_: int
+    tuning_: dict[float, float]
+
+    def __init__(
+        self,
+        objective: Objective = "beta_ips",
+        *,
+        policy: Policy | None = None,
+        n_actions: int | None = None,
+        learning_rate: float = 0.01,
+        batch_size: int | None = 1024,
+        epochs: int = 20,
+        shift: float | Sequence[float] | None = None,
+        norms: Norms | None = None,
+        decay: float = 0.9,
+        holdout: float = 0.1,
+        patience: int | None = None,
+        level: float = 0.95,
+        seed: int = 0,
+        device: str = "cpu",
+        optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        check_options(objective, batch_size, norms, learning_rate, epochs, holdout)
+        if policy is not None and n_actions not in (None, policy.n_actions):
+            raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
+        check_level(level)
+        self.objective, self.policy, self.n_actions = objective, policy, n_actions
+        self.learning_rate, self.batch_size, self.epochs = learning_rate, batch_size, epochs
+        self.shift, self.norms, self.decay, self.holdout = shift, norms, decay, holdout
+        self.patience, self.level, self.seed, self.device = patience, level, seed, device
+        self.optimiser = optimiser or (lambda parameters: torch.optim.Adam(parameters, lr=learning_rate))
+        self.checkpoint, self.progress = checkpoint, progress
+
+    # -- fitting -------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        log: Any = None,
+        *,
+        context: Any = None,
+        action: Any = None,
+        reward: Any = None,
+        propensity: Any = None,
+        model_rewards: ArrayLike | None = None,
+    ) -> PolicyLearner:
+        """Learn from a log: a mapping of arrays, any frame, or the name of Parquet files; the others name its columns.
+
+        Without a log they are the arrays themselves. Files are read chunk by chunk, so that they may be larger than memory.
+        `model_rewards` is an array of a reward model's predictions, a column per action, for DR.
+        """
+        if (self.objective == "dr") != (model_rewards is not None):
+            raise OptionError("objective 'dr' needs model_rewards, a column per action, and no other does.")
+        read = open_log(
+            log, context=context, action=action, reward=reward, propensity=propensity, model_rewards=model_rewards
+        )
+        known = self.policy.n_actions if self.policy is not None else self.n_actions
+        found = inspect(read, known, self.holdout, self.seed)
+        check_sizes(read, found, self.batch_size, self.holdout)
+        self.context_ = read.names.context if log is not None else ()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            policy = self.policy or LinearSoftmax(len(read.names.context), found.n_actions)
+            return self._fit(read, policy, found)
+
+    def _fit(self, log: Log, policy: Policy, found: Inspection) -> PolicyLearner:
+        if self.objective != "lambda_ips" or isinstance(self.shift, int | float):
+            return self._train(log, policy, self.shift if isinstance(self.shift, int | float) else 0.0, found)
+        # BanditNet's λ: train with each, and keep the best by SNIPS on the training rows, as published
+        start, tried = copy_of(policy), []
+        kept, self.checkpoint = self.checkpoint, None
+        self.tuning_ = {}
+        for shift in self.shift if self.shift is not None else TUNED:
+            policy.load_state_dict(start)
+            torch.manual_seed(self.seed)
+            self._train(log, policy, shift, found)
+            self.tuning_[shift] = snips(
+                moments_of(policy, held_out_rows(log, self.holdout, self.seed, others=True))
+            ).value
+            tried.append((self.tuning_[shift], shift, copy_of(self.policy_), self.history_, self.best_epoch_))
+        self.checkpoint = kept
+        _, self.shift_, best, self.history_, self.best_epoch_ = max(tried, key=lambda one: one[0])
+        self.policy_.load_state_dict(best)
+        return self
+
+    def _train(self, log: Log, policy: Policy, shift: float, found: Inspection) -> PolicyLearner:
+        rank, processes, device = join(self.device)
+        if processes > 1 and (self.objective in FULL_BATCH_ONLY or self.objective == "dr"):
+            raise OptionError(f"{self.objective} trains in one process: start it without torchrun.")
+        self.policy_, self.shift_ = policy.to(device).train(), shift
+        if log.memory is not None:
+            log.memory = log.memory.to(device)
+        self._norms: Norms = self.norms or default_norms(policy)
+        self._running = RunningBaseline(decay=self.decay)
+        self._running.sums = self._running.sums.to(device)
+        self._logged, self._processes = shared(Logged(policy), processes, device), processes
+        state = State(policy, self.optimiser(policy.parameters()), self._running.sums, copy_of(policy), {})
+        state.progress = {"done": 0, "history": [], "best": 0, "stopped": False}
+        settings = self._settings(log, policy, shift, found)
+        if self.checkpoint is not None and restore_checkpoint(self.checkpoint, state, settings):
+            self._running.sums = state.sums.to(device)
+        steps = math.ceil((found.rows - found.held_out) / (self.batch_size or found.rows))
+        with Progress(self.progress if rank == 0 else False, self.epochs, steps) as bar:
+            while state.progress["done"] < self.epochs and not state.progress["stopped"]:
+                self._epoch(log, state, device, rank, bar)
+                if rank == 0 and self.checkpoint is not None:
+                    state.sums = self._running.sums
+                    save_checkpoint(self.checkpoint, state, settings)
+                wait(processes)
+        self.history_ = [Epoch(**one) for one in state.progress["history"]]
+        self.best_epoch_ = state.progress["best"]
+        policy.load_state_dict(state.best)
+        policy.eval()
+        return self
+
+    def _epoch(self, log: Log, state: State, device: torch.device, rank: int, bar: Progress) -> None:
+        epoch = state.progress["done"]
+        good = copy_of(state.policy)
+        variance, last = torch.zeros((), device=device), torch.zeros((), device=device)
+        bad = torch.full((), -1, device=device)
+        count = 0
+        order = batches(
+            log,
+            epoch,
+            batch_size=self.batch_size,
+            holdout=self.holdout,
+            seed=self.seed,
+            device=device,
+            rank=rank,
+            processes=self._processes,
+        )
+        for count, batch in enumerate(order, start=1):
+            step = self._step(batch, state.optimiser)
+            variance, last = variance + step.variance, step.baseline
+            broken = ~(torch.isfinite(step.variance) & torch.isfinite(step.baseline))
+            bad = torch.where(broken & (bad < 0), count, bad)
+            if count % LOOK == 0:
+                self._check_finite(int(bad), epoch, good)
+                bar.advance(LOOK)
+        self._check_finite(int(bad), epoch, good)
+        estimate = held_out_estimate(state.policy, log, self.holdout, self.seed, self.level)
+        report = Epoch(
+            epoch=epoch + 1,
+            value=estimate.value,
+            stderr=estimate.stderr,
+            lower=estimate.interval.lower,
+            upper=estimate.interval.upper,
+            gradient_variance=float(variance) / max(count, 1),
+            baseline=float(last),
+        )
+        bar.epoch_done(report.epoch, report.value, report.gradient_variance)
+        state.progress["history"].append(asdict(report))
+        state.progress["done"] = epoch + 1
+        self._select(state)
+
+    def _step(self, batch: Batch, optimiser: torch.optim.Optimizer) -> Step:
+        optimiser.zero_grad(set_to_none=True)
+        if self.objective == "dr":
+            step = backward_dr(self.policy_, batch)
+        else:
+            baseline: Tensor | float | None = {"lambda_ips": self.shift_, "ips": 0.0}.get(self.objective)
+            if self.objective == "running_beta_ips":
+                baseline = self._running.value
+            chosen = {"snips": objectives.snips, "value_beta_ips": _value_beta_ips}.get(self.objective)
+            step = backward(
+                self.policy_,
+                batch,
+                baseline,
+                objective=chosen,
+                norms=self._norms,
+                logged=self._logged,
+                processes=self._processes,
+            )
+            self._running.update(step.sums)
+        optimiser.step()
+        return step
+
+    def _select(self, state: State) -> None:
+        """Keep the epoch with the largest held-out value; stop if it is long ago."""
+        history, best = state.progress["history"], state.progress["best"]
+        value = history[-1]["value"]
+        if not self.holdout or not best or math.isnan(history[best - 1]["value"]) or value > history[best - 1]["value"]:
+            state.best, state.progress["best"] = copy_of(state.policy), len(history)
+        elif self.patience is not None and len(history) - best >= self.patience:
+            state.progress["stopped"] = True
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _check_finite(self, bad: int, epoch: int, good: dict[str, Tensor]) -> None:
+        """Stop at a loss that is no number, with the policy as it was before the epoch."""
+        if bad < 0:
+            return
+        self.policy_.load_state_dict(good)
+        self.policy_.eval()
+        where = f", as {str(self.checkpoint)!r} has it" if self.checkpoint is not None and epoch else ""
+        raise TrainingError(
+            f"the gradient of batch {bad:,} of epoch {epoch + 1} is not finite. policy_ is as it was after epoch {epoch}{where}. "
+            f"Lower the learning rate ({self.learning_rate:g}), or look for extreme contexts and tiny propensities."
+        )
+
+    def _settings(self, log: Log, policy: Policy, shift: float, found: Inspection) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be continued."""
+        return {
+            "objective": self.objective,
+            "policy": type(policy).__name__,
+            "n_actions": found.n_actions,
+            "rows": found.rows,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "shift": shift,
+            "norms": self.norms,
+            "decay": self.decay,
+            "holdout": self.holdout,
+            "seed": self.seed,
+        }
+
+    # -- using ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        """The actions, in the order of `predict_proba`'s columns."""
+        return self._fitted().classes_
+
+    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities of all actions, a row per context: a learner is a `target` for `evaluate`."""
+        return self._fitted().predict_proba(context)
+
+    def predict(self, context: ArrayLike) -> NDArray[np.int64]:
+        """The greedy action of every context."""
+        return np.asarray(self.predict_proba(context).argmax(axis=1), dtype=np.int64)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy; `load_policy` reads it."""
+        save_policy(self._fitted(), path, context=self.context_)
+
+    def _fitted(self) -> Policy:
+        if not hasattr(self, "policy_"):
+            raise OptionError("this learner has learned nothing yet: call fit first.")
+        return self.policy_
+
+
+def _value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    baseline = objectives.value_baseline(target, reward, propensity)
+    return objectives.beta_ips(target, reward, propensity, baseline=baseline)

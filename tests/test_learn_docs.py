@@ -1,0 +1,20 @@
+"""The code on the page about learning runs as it stands."""
+
+import re
+from pathlib import Path
+
+import learning  # noqa: F401  (skips without torch)
+import pytest
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "learning.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_code_blocks_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(PAGE), "exec"), {})
+
+
+def test_there_is_code_to_run():
+    assert len(BLOCKS) == 2

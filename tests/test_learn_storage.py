@@ -1,0 +1,85 @@
+"""A saved policy is the policy, wherever it is used again."""
+
+import numpy as np
+import pytest
+from learning import policies, small_log, torch
+
+from counterpoise.errors import OptionError, PolicyFileError
+from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, TwoTower, export_onnx, load_policy, save_policy
+from counterpoise.learn.storage import read_tensors, write_tensors
+
+SAVED = [kind for kind in policies() if "embedding" not in kind]
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_loading_gives_back_what_was_saved(kind, tmp_path):
+    policy = policies()[kind].float()
+    save_policy(policy, tmp_path / "policy", context=("a", "b", "c"))
+    context = small_log()[0].numpy()
+    found = load_policy(tmp_path / "policy")
+    assert type(found) is type(policy)
+    np.testing.assert_array_equal(found.predict_proba(context), policy.predict_proba(context))
+    assert read_tensors(tmp_path / "policy")[1]["config"]["context"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_onnx_gives_the_same_probabilities(kind, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    policy = policies()[kind].float()
+    export_onnx(policy, tmp_path / "policy.onnx", context_dimension=3)
+    context = small_log()[0].numpy().astype(np.float32)
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    found = session.run(["probabilities"], {"context": context})[0]
+    np.testing.assert_allclose(found, policy.predict_proba(context), atol=1e-6)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    path = tmp_path / "policy"
+    with pytest.raises(PolicyFileError, match="no file"):
+        load_policy(path)
+    with pytest.raises(OptionError, match="has no config"):
+        save_policy(ModulePolicy(torch.nn.Linear(3, 2), 2), path)
+    save_policy(MLP(3, 6), path)
+    whole = path.read_bytes()
+    for spoil, says in (
+        (lambda tensors, _: tensors.pop("scores.bias"), r"lacks the tensor 'scores.bias'"),
+        (lambda tensors, _: tensors.update(extra=torch.zeros(1)), r"has the tensor 'extra'"),
+        (
+            lambda tensors, _: tensors.update({"scores.bias": torch.zeros(5)}),
+            r"'scores.bias' has shape \(5,\), this one needs \(6,\)",
+        ),
+        (
+            lambda _, description: description["config"].update(kind="Mystery"),
+            r"holds a Mystery, which counterpoise does not know",
+        ),
+        (lambda _, description: description["config"].update(arguments={"colour": 1}), r"does not describe a policy"),
+        (lambda _, description: description.update(format="other"), r"holds 'other', not a policy"),
+    ):
+        path.write_bytes(whole)
+        tensors, description = read_tensors(path)
+        spoil(tensors, description)
+        write_tensors(path, tensors, description)
+        with pytest.raises(PolicyFileError, match=says):
+            load_policy(path)
+    for content in (whole[:100], whole[:-10], b"", b"not a policy at all"):
+        path.write_bytes(content)
+        with pytest.raises(PolicyFileError, match="damaged"):
+            load_policy(path)
+
+
+def test_a_class_of_ones_own_is_made_again(tmp_path):
+    class Scaled(LinearSoftmax):
+        def forward(self, context):
+            return 2 * super().forward(context)
+
+    policy = Scaled(3, 4)
+    save_policy(policy, tmp_path / "policy")
+    found = load_policy(tmp_path / "policy", make=Scaled)
+    context = small_log()[0].numpy()
+    np.testing.assert_array_equal(found.predict_proba(context), policy.predict_proba(context))
+
+
+def test_large_catalogues_keep_their_item_features(tmp_path):
+    policy = TwoTower(3, 1000, item_features=torch.randn(1000, 4))
+    save_policy(policy, tmp_path / "policy")
+    torch.testing.assert_close(load_policy(tmp_path / "policy").scores.features, policy.scores.features)

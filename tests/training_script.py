@@ -1,0 +1,56 @@
+"""This file holds a training run that tests start in processes of their own: to kill one, and to have two."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+import counterpoise.learn.trainer as trainer
+from counterpoise.environments import SyntheticBandit
+from counterpoise.learn import MLP, PolicyLearner
+
+
+def train(objective="beta_ips", norms="last_layer", checkpoint=None):
+    """A small deep policy; the same however it is started."""
+    log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
+    torch.manual_seed(7)
+    learner = PolicyLearner(
+        objective,
+        policy=MLP(5, 8, hidden=(16,)),
+        epochs=4,
+        batch_size=250,
+        learning_rate=0.05,
+        norms=norms,
+        checkpoint=checkpoint,
+    )
+    return learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
+
+
+def die_after(saves):
+    """Kill this process, as the operating system would, right after so many checkpoints."""
+    save, count = trainer.save_checkpoint, 0
+
+    def save_then_die(*args):
+        nonlocal count
+        save(*args)
+        count += 1
+        if count == saves:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.save_checkpoint = save_then_die
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    what, out = sys.argv[1], Path(sys.argv[2])
+    if what == "kill":
+        die_after(2)
+        train("running_beta_ips", checkpoint=out / "checkpoint")
+    else:
+        for kind in ("last_layer", "all"):
+            found = train(norms=kind)
+            if torch.distributed.get_rank() == 0:
+                found.save(out / kind)
+        torch.distributed.destroy_process_group()
