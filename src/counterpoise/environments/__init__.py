@@ -1,0 +1,17 @@
+"""Worlds whose truth is known, and real logs to try estimators on; importing them needs nothing but NumPy."""
+
+from counterpoise.environments.classification import ClassificationBandit
+from counterpoise.environments.feedback import Feedback
+from counterpoise.environments.open_bandit import OpenBanditLog
+from counterpoise.environments.synthetic import SyntheticBandit
+from counterpoise.environments.thompson import SlateProbabilities, from_priors_file, thompson_probabilities
+
+__all__ = [
+    "ClassificationBandit",
+    "Feedback",
+    "OpenBanditLog",
+    "SlateProbabilities",
+    "SyntheticBandit",
+    "from_priors_file",
+    "thompson_probabilities",
+]

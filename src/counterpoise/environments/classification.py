@@ -1,0 +1,105 @@
+"""This file holds `ClassificationBandit`: any classification data set as a bandit whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
+from counterpoise.environments.feedback import Feedback, Floats, sample_actions
+from counterpoise.errors import OptionError
+
+
+class Classifier(Protocol):
+    """Anything fitted that predicts labels from contexts, as scikit-learn's classifiers do."""
+
+    def predict(self, X: Any, /) -> Any: ...  # noqa: N803
+
+
+class ClassificationBandit:
+    """A classification data set seen as a bandit: actions are labels, the true one earns 1 and the others 0.
+
+    The label of every row is known, so the true value of any policy is known too: its accuracy. Rows are logged by
+    a policy whose probabilities are known, hence exact propensities.
+
+    Examples
+    --------
+    The value of a policy is its accuracy:
+
+    >>> world = ClassificationBandit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "b", "b"], seed=1)
+    >>> world.labels.tolist(), world.draw().value(np.array([1, 1, 1, 1]))
+    (['a', 'b'], 0.75)
+
+    With scikit-learn: ``ClassificationBandit(*load_digits(return_X_y=True))``.
+
+    References
+    ----------
+    Dudík, Langford & Li, "Doubly robust policy evaluation and learning", ICML 2011, section 4.1.
+    """
+
+    def __init__(self, context: ArrayLike, label: ArrayLike, *, seed: int = 0) -> None:
+        self.context = np.asarray(context, dtype=np.float64)
+        found = np.asarray(label)
+        if self.context.ndim != 2 or found.ndim != 1 or len(self.context) != len(found):
+            raise OptionError(
+                "a classification data set is a matrix of contexts and one label per row; "
+                f"found contexts of shape {self.context.shape} and labels of shape {found.shape}."
+            )
+        check_seed(seed)
+        self.labels: NDArray[Any]
+        self.labels, action = np.unique(found, return_inverse=True)
+        check_at_least("number of different labels", len(self.labels), 2)
+        self._truth = action.astype(np.int64)
+        self._random = np.random.default_rng(seed)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self.labels)
+
+    def draw(self, n: int | None = None, *, logging: Callable[[Floats], ArrayLike] | None = None) -> Feedback:
+        """Log every row once, or n rows drawn with replacement; `logging` gives action probabilities, else uniform."""
+        if n is None:
+            context, truth = self.context, self._truth
+        else:
+            check_at_least("n", n, 1)
+            rows = self._random.integers(len(self.context), size=n)
+            context, truth = self.context[rows], self._truth[rows]
+        shape = (len(context), self.n_actions)
+        if logging is None:
+            probability = np.full(shape, 1.0 / self.n_actions)
+        else:
+            probability = np.asarray(logging(context), dtype=np.float64)
+            check_probabilities("the logging policy", probability, shape)
+        action = sample_actions(np.cumsum(probability, axis=1), self._random.random(len(context)))
+        everyone = np.arange(self.n_actions)
+        return Feedback(
+            context=context,
+            action=action,
+            reward=(action == truth).astype(np.float64),
+            propensity=probability[np.arange(len(action)), action],
+            n_actions=self.n_actions,
+            expected=lambda rows: (truth[rows, None] == everyone).astype(np.float64),
+        )
+
+    def policy_of(self, classifier: Classifier, *, exploration: float = 0.0) -> Callable[[Floats], Floats]:
+        """A fitted classifier as a policy: its label with probability 1 − exploration, else one at random."""
+        if not 0 <= exploration <= 1:
+            raise OptionError(f"exploration must lie in [0, 1]: it is a probability; found {exploration}.")
+
+        def policy(context: Floats) -> Floats:
+            predicted = np.asarray(classifier.predict(context))
+            action = np.minimum(np.searchsorted(self.labels, predicted), self.n_actions - 1)
+            unknown = np.flatnonzero(self.labels[action] != predicted)
+            if unknown.size:
+                raise OptionError(
+                    f"the classifier predicts a label the data set does not have: {predicted[unknown[0]]!r}. "
+                    f"Its labels are {', '.join(map(str, self.labels[:10]))}."
+                )
+            probability = np.full((len(context), self.n_actions), exploration / self.n_actions)
+            probability[np.arange(len(context)), action] += 1.0 - exploration
+            return probability
+
+        return policy

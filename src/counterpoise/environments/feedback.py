@@ -1,0 +1,132 @@
+"""This file holds `Feedback`: logged bandit rows whose truth is known, and the true value of any policy on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.environments.checks import check_probabilities
+from counterpoise.errors import OptionError
+
+if TYPE_CHECKING:
+    import polars
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Policy = ArrayLike | Callable[[Floats], ArrayLike]
+
+CHUNK = 2**21  # matrix cells worked on at a time: 16 MB of float64, so that n × n_actions never has to fit
+
+
+def chunks(n: int, width: int) -> Iterator[slice]:
+    """Slices of 0 … n whose rows hold about `CHUNK` cells of `width` columns each."""
+    rows = max(1, CHUNK // max(1, width))
+    for start in range(0, n, rows):
+        yield slice(start, min(start + rows, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """One batch of logged rows, and the expected reward of every action that was not taken.
+
+    `expected(rows)` is the matrix of expected rewards of a slice of rows, one column per action; it is computed when
+    asked for, so a batch of 10⁶ rows and 1,000 actions costs the memory of its rows only.
+
+    A policy, wherever one is asked for, is one action per row, or a row of probabilities per row, or a function from
+    contexts to either.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> log = SyntheticBandit(n_actions=3, seed=1).draw(1000)
+    >>> log.context.shape, log.action.shape, log.propensity.shape
+    ((1000, 5), (1000,), (1000,))
+    >>> always_first = np.zeros(1000, dtype=int)
+    >>> log.value(always_first) == float(log.expected_of(always_first).mean())
+    True
+    """
+
+    context: Floats
+    action: Integers
+    reward: Floats
+    propensity: Floats
+    n_actions: int
+    expected: Callable[[slice], Floats] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def value(self, policy: Policy) -> float:
+        """True value of a policy on these contexts: the mean over rows of its expected reward."""
+        means = np.empty(len(self))
+        for rows in chunks(len(self), self.n_actions):
+            chosen, expected = self._of(policy, rows), self.expected(rows)
+            means[rows] = _pick(expected, chosen) if chosen.ndim == 1 else np.einsum("ij,ij->i", expected, chosen)
+        return float(means.mean())
+
+    def expected_of(self, action: ArrayLike) -> Floats:
+        """Expected reward of one given action per row."""
+        found = np.empty(len(self))
+        for rows in chunks(len(self), self.n_actions):
+            found[rows] = _pick(self.expected(rows), self._of(action, rows))
+        return found
+
+    def target(self, policy: Policy) -> Floats:
+        """Probability that a policy gives to each logged action: what an evaluation needs beside the propensity."""
+        found = np.empty(len(self))
+        for rows in chunks(len(self), self.n_actions):
+            chosen, logged = self._of(policy, rows), self.action[rows]
+            found[rows] = chosen == logged if chosen.ndim == 1 else _pick(chosen, logged)
+        return found
+
+    def frame(self, **policies: Policy) -> polars.DataFrame:
+        """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column per named policy."""
+        import polars as pl
+
+        columns: dict[str, Any] = {f"context_{j}": self.context[:, j] for j in range(self.context.shape[1])}
+        columns |= {"action": self.action, "reward": self.reward, "propensity": self.propensity}
+        return pl.DataFrame(columns | {name: self.target(policy) for name, policy in policies.items()})
+
+    def _of(self, policy: Policy, rows: slice) -> NDArray[Any]:
+        """What a policy does on a slice of rows: actions (one axis) or probabilities (two), checked."""
+        count = rows.stop - rows.start
+        if callable(policy):
+            found = np.asarray(policy(self.context[rows]))
+        else:
+            found = np.asarray(policy)
+            if found.shape[:1] != (len(self),):
+                raise OptionError(
+                    f"a policy needs one entry per row: {len(self):,} rows, but its shape is {found.shape}."
+                )
+            found = found[rows]
+        if found.shape == (count,) and np.issubdtype(found.dtype, np.integer):
+            if found.size and (found.min() < 0 or found.max() >= self.n_actions):
+                wrong = found[(found < 0) | (found >= self.n_actions)]
+                raise OptionError(
+                    f"actions must lie in 0 … {self.n_actions - 1}: {wrong.size:,} of the policy's do not; "
+                    f"the first is {wrong[0]}."
+                )
+            return found
+        if found.shape != (count, self.n_actions):
+            raise OptionError(
+                f"a policy gives an integer action per row, or {self.n_actions} probabilities per row; "
+                f"for {count:,} rows this one gave {found.dtype} of shape {found.shape}."
+            )
+        check_probabilities("a policy", found, (count, self.n_actions), first=rows.start)
+        return found
+
+
+def _pick(matrix: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
+    """One entry per row."""
+    return np.asarray(matrix[np.arange(len(column)), column])
+
+
+def sample_actions(cumulative: Floats, uniform: Floats) -> Integers:
+    """First action whose cumulative probability exceeds the row's uniform draw."""
+    exceeds = cumulative > uniform[:, None]
+    exceeds[:, -1] = True  # a total that rounds to 1 - 1e-16 must not send a row to action 0
+    return np.asarray(exceeds.argmax(axis=1), dtype=np.int64)
