@@ -19,3 +19,7 @@ class OptionError(CounterpoiseError):
 
 class MomentsError(CounterpoiseError):
     """Moments that do not belong together, or are damaged: recompute them from their logs."""
+
+
+class ResultFileError(CounterpoiseError):
+    """A result file that cannot be continued or written: move it away, or name another one."""

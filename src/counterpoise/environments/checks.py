@@ -28,6 +28,7 @@ def check_probabilities(whose: str, found: NDArray[np.float64], shape: tuple[int
     off = np.flatnonzero(~((found >= 0).all(axis=1) & (np.abs(total - 1) < 1e-6)))  # so written, NaN is off too
     if off.size:
         raise OptionError(
-            f"the probabilities of {whose} must be at least 0 and sum to 1: {off.size:,} of {len(found):,} rows do not; "
-            f"the first, row {first + off[0]}, has the smallest {found[off[0]].min():.6g} and the sum {total[off[0]]:.6g}."
+            f"the probabilities of {whose} must be at least 0 and sum to 1: {off.size:,} of {len(found):,} rows do "
+            f"not; the first is row {first + off[0]}, with a smallest of {found[off[0]].min():.6g} and a sum of "
+            f"{total[off[0]]:.6g}."
         )

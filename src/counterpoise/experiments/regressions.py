@@ -1,0 +1,160 @@
+"""This file holds the two logistic regressions of the paper's recipe: the target policy and the reward model.
+
+Both minimise the objective of scikit-learn's ``LogisticRegression()`` with its solver (L-BFGS from 0, at most 100
+iterations) and agree with it to rounding. Written out here they go through the rows in blocks that stay in the cache
+and know that actions are one-hot, where scikit-learn allocates several n × n_actions matrices an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from counterpoise.environments import Feedback
+from counterpoise.errors import OptionError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+BLOCK = 1024  # rows at a time: 100 actions × 1,024 rows × 8 bytes stay in the second-level cache
+ITERATIONS = 100
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxPolicy:
+    """A multinomial logistic regression from contexts to the actions it saw, taken greedily."""
+
+    actions: Integers
+    coefficients: Floats  # one row per action: a coefficient per context dimension, then the intercept
+    iterations: int
+
+    def __call__(self, context: Floats) -> Integers:
+        """The action of highest probability, per row."""
+        found = np.empty(len(context), dtype=np.int64)
+        for start in range(0, len(context), BLOCK):
+            rows = slice(start, start + BLOCK)
+            score = self.coefficients[:, :-1] @ context[rows].T + self.coefficients[:, -1:]
+            found[rows] = self.actions[score.argmax(axis=0)]
+        return found
+
+
+def fit_target(log: Feedback) -> SoftmaxPolicy:
+    """The paper's target policy: context → action, each row weighted by reward / propensity."""
+    weight = log.reward / log.propensity
+    actions, label = np.unique(log.action, return_inverse=True)
+    kept = np.flatnonzero(weight)  # a row of weight 0 adds nothing to the objective but its action to the list
+    if len(actions) < 2 or not kept.size:
+        raise OptionError(
+            f"a training batch of {len(log):,} rows logged {len(actions)} action{'s' * (len(actions) != 1)} and "
+            f"{kept.size:,} rewards other than 0: no target policy can be learnt from it. Raise n or take another seed."
+        )
+    weight = weight[kept] / weight[kept].sum()
+    label = label[kept]
+    inputs = np.vstack([log.context[kept].T, np.ones(kept.size)])
+    penalty = 1.0 / (log.reward / log.propensity).sum()
+    if len(actions) == 2:  # then scikit-learn fits one score, not two
+        solved, iterations = _minimise(_binary(inputs, label.astype(float), weight, penalty), len(inputs))
+        return SoftmaxPolicy(actions, np.stack([-solved, solved]), iterations)
+    objective = _multinomial(inputs, label, weight, penalty, len(actions))
+    solved, iterations = _minimise(objective, len(actions) * len(inputs))
+    return SoftmaxPolicy(actions, solved.reshape((len(actions), -1), order="F"), iterations)
+
+
+@dataclass(frozen=True, eq=False)
+class RewardModel:
+    """A logistic regression of the reward on the context and the one-hot action."""
+
+    slope: Floats
+    of_action: Floats
+    iterations: int
+
+    def __call__(self, context: Floats, action: Integers) -> Floats:
+        """Predicted reward of one action per row."""
+        return np.asarray(expit(context @ self.slope + self.of_action[action]))
+
+
+def fit_reward_model(log: Feedback) -> RewardModel:
+    """The paper's reward model for DM and DR."""
+    if log.reward.min() == log.reward.max():
+        raise OptionError(
+            f"a training batch of {len(log):,} rows has no reward other than {log.reward[0]:g}: no reward model can be "
+            "learnt from it. Raise n, or take another seed."
+        )
+    n, d = log.context.shape
+    share, penalty = 1.0 / n, 1.0 / n
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        slope, of_action = flat[:d], flat[d:-1]
+        score = log.context @ slope + (of_action + flat[-1])[log.action]
+        loss, residual = _log_loss(score, log.reward)
+        gradient = np.empty_like(flat)
+        gradient[:d] = residual @ log.context
+        gradient[d:-1] = np.bincount(log.action, residual, minlength=log.n_actions)
+        gradient[-1] = gradient[d:-1].sum()
+        gradient *= share
+        gradient[:-1] += penalty * flat[:-1]
+        return share * float(loss.sum()) + 0.5 * penalty * float(flat[:-1] @ flat[:-1]), gradient
+
+    solved, iterations = _minimise(objective, d + log.n_actions + 1)
+    return RewardModel(solved[:d], solved[d:-1] + solved[-1], iterations)
+
+
+Objective = Callable[[Floats], tuple[float, Floats]]
+
+
+def _minimise(objective: Objective, size: int) -> tuple[Floats, int]:
+    """L-BFGS as scikit-learn calls it; where it stops without having converged, so did the published runs."""
+    options: Any = {"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * np.finfo(float).eps}
+    found = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)
+    return np.asarray(found.x, dtype=np.float64), int(found.nit)
+
+
+def _multinomial(inputs: Floats, label: Integers, weight: Floats, penalty: float, k: int) -> Objective:
+    """Weighted cross-entropy of a softmax over k actions; `inputs` is a row per dimension, the last one all ones."""
+    n = inputs.shape[1]
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        w = flat.reshape((k, -1), order="F")
+        gradient, total = np.zeros(w.shape), 0.0
+        for start in range(0, n, BLOCK):
+            rows = slice(start, min(start + BLOCK, n))
+            x, y, share = inputs[:, rows], label[rows], weight[rows]
+            score, each = w @ x, np.arange(len(y))
+            score -= score.max(axis=0)
+            chosen = score[y, each]
+            np.exp(score, out=score)
+            mass = score.sum(axis=0)
+            total += float(share @ (np.log(mass) - chosen))
+            score *= share / mass
+            score[y, each] -= share
+            gradient += score @ x.T
+        gradient[:, :-1] += penalty * w[:, :-1]
+        return total + 0.5 * penalty * float(np.square(w[:, :-1]).sum()), gradient.ravel(order="F")
+
+    return objective
+
+
+def _binary(inputs: Floats, label: Floats, weight: Floats, penalty: float) -> Objective:
+    """Weighted log-loss of one score."""
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        loss, residual = _log_loss(flat @ inputs, label)
+        gradient = inputs @ (weight * residual)
+        gradient[:-1] += penalty * flat[:-1]
+        return float(weight @ loss) + 0.5 * penalty * float(flat[:-1] @ flat[:-1]), gradient
+
+    return objective
+
+
+def _log_loss(score: Floats, label: Floats) -> tuple[Floats, Floats]:
+    """log(1 + exp(score)) − label·score, and its derivative."""
+    e = np.exp(-np.abs(score))
+    loss = np.maximum(score, 0.0) + np.log1p(e) - label * score
+    return loss, np.where(score >= 0, 1.0, e) / (1.0 + e) - label

@@ -1,0 +1,155 @@
+"""This file holds `ResultFile`: the tidy CSV of an experiment, which an interrupted run continues."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from counterpoise.errors import ResultFileError
+
+Key = tuple[float | int | str, ...]
+Row = tuple[float | int | str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a result file holds: change `version` whenever the same key would get other numbers."""
+
+    name: str
+    version: int
+    keys: tuple[tuple[str, type], ...]
+    values: tuple[tuple[str, type], ...]
+    complete: int  # rows that belong to one key
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.keys + self.values)
+
+
+@dataclass
+class ResultFile:
+    """Rows by key, in memory and on disk; a key is there with all of its rows or not at all.
+
+    The version of the recipe lies beside the CSV, in ``<name>.recipe.json``: the CSV itself stays plain.
+    """
+
+    path: Path
+    recipe: Recipe
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: str | Path, recipe: Recipe) -> ResultFile:
+        """Continue a file, or begin one; refuse what another recipe wrote, and what cannot be written."""
+        file = cls(Path(path), recipe)
+        if file.path.is_dir():
+            raise ResultFileError(f"{str(file.path)!r} is a folder: pass the name of a CSV file.")
+        if file.path.exists():
+            file._check_recipe()
+            file._read()
+        file.save()
+        return file
+
+    @property
+    def recipe_path(self) -> Path:
+        return self.path.with_suffix(".recipe.json")
+
+    def add(self, results: Mapping[Key, Iterable[Row]]) -> None:
+        """Rows of finished keys."""
+        for key, rows in results.items():
+            self.rows[key] = list(rows)
+
+    def save(self) -> None:
+        """Write everything, in the order of the keys; a reader never sees half a file."""
+        recipe = {"recipe": self.recipe.name, "version": self.recipe.version}
+        write_atomically(self.recipe_path, json.dumps(recipe) + "\n")
+        lines = [",".join(self.recipe.columns)]
+        lines += [",".join(_text(x) for x in key + row) for key in sorted(self.rows) for row in self.rows[key]]
+        write_atomically(self.path, "\n".join(lines) + "\n")
+
+    def _check_recipe(self) -> None:
+        wanted = f"version {self.recipe.version} of the recipe {self.recipe.name!r}"
+        advice = "Move it away, or write to another file."
+        try:
+            found = json.loads(self.recipe_path.read_text(encoding="utf-8"))
+            name, version = found["recipe"], found["version"]
+        except FileNotFoundError:
+            raise ResultFileError(
+                f"{str(self.path)!r} exists without its {self.recipe_path.name}: nothing says that {wanted} wrote it. "
+                f"{advice}"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultFileError(f"{str(self.recipe_path)!r} cannot be read: {error!r}. {advice}") from error
+        if (name, version) != (self.recipe.name, self.recipe.version):
+            raise ResultFileError(
+                f"{str(self.path)!r} was written by version {version} of the recipe {name!r}, this is {wanted}: "
+                f"their numbers must not be mixed. {advice}"
+            )
+
+    def _read(self) -> None:
+        found = read_rows(self.path, self.recipe)
+        self.rows = {key: rows for key, rows in found.items() if len(rows) == self.recipe.complete}
+
+
+def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
+    """Rows of a CSV file by key, whoever wrote it."""
+    columns = recipe.keys + recipe.values
+    found: dict[Key, list[Row]] = {}
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            missing = [name for name, _ in columns if name not in (reader.fieldnames or [])]
+            if missing:
+                raise ResultFileError(
+                    f"{str(path)!r} has no column {missing[0]!r}; it has "
+                    f"{', '.join(map(repr, reader.fieldnames or [])) or 'none'}. Name a file of results."
+                )
+            for number, line in enumerate(reader, start=2):
+                try:
+                    row = tuple(kind(line[name]) for name, kind in columns)
+                except (TypeError, ValueError):
+                    raise ResultFileError(
+                        f"{str(path)!r} is damaged: line {number} reads {','.join(map(str, line.values()))!r}. "
+                        "Move the file away."
+                    ) from None
+                found.setdefault(row[: len(recipe.keys)], []).append(row[len(recipe.keys) :])
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultFileError(f"{str(path)!r} cannot be read: {error}. Name a file of results.") from error
+    return found
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ResultFileError(
+            f"{str(path)!r} cannot be written: {error.strerror}. Name a file you may write."
+        ) from error
+
+
+def missing_keys(keys: Sequence[Key], file: ResultFile) -> list[Key]:
+    """Keys still to be run."""
+    return [key for key in keys if key not in file.rows]
+
+
+def _text(x: float | int | str) -> str:
+    """Twelve digits, as the published files have, and integers without a point."""
+    if isinstance(x, float):
+        return str(int(x)) if math.isfinite(x) and x == int(x) and abs(x) < 1e15 else f"{x:.12g}"
+    return str(x)
