@@ -1,0 +1,1 @@
+"""The paper's evaluation experiments, on the public API: Figures 4 and 5, Table 1, single cells."""

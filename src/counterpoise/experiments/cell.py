@@ -65,11 +65,11 @@ def run_cell(cell: Cell) -> list[Run]:
     model_reward, model_value = model(test.context, test.action), model(test.context, action)
     truth = test.value(action)
     found = published(weight, test.reward, model_reward, model_value)
-    found |= _ours(weight, test.reward, model_reward, model_value)
+    found |= ours(weight, test.reward, model_reward, model_value)
     return [Run(name, (value - truth) ** 2, variance) for name, (value, variance) in found.items()]
 
 
-def _ours(w: Floats, r: Floats, q: Floats, v: Floats) -> dict[str, tuple[float, float]]:
+def ours(w: Floats, r: Floats, q: Floats, v: Floats) -> dict[str, tuple[float, float]]:
     """The library's β (Cov/Var), the cross-fitted one, and the optimal combination with the reward model."""
     folds = [
         Moments.of(w[k::FOLDS], r[k::FOLDS], model_reward=q[k::FOLDS], model_value=v[k::FOLDS]) for k in range(FOLDS)

@@ -79,6 +79,10 @@ class RewardModel:
         """Predicted reward of one action per row."""
         return np.asarray(expit(context @ self.slope + self.of_action[action]))
 
+    def all_actions(self, context: Floats) -> Floats:
+        """Predicted reward of every action, a column each."""
+        return np.asarray(expit((context @ self.slope)[:, None] + self.of_action))
+
 
 def fit_reward_model(log: Feedback) -> RewardModel:
     """The paper's reward model for DM and DR."""
@@ -87,22 +91,25 @@ def fit_reward_model(log: Feedback) -> RewardModel:
             f"a training batch of {len(log):,} rows has no reward other than {log.reward[0]:g}: no reward model can be "
             "learnt from it. Raise n, or take another seed."
         )
-    n, d = log.context.shape
-    share, penalty = 1.0 / n, 1.0 / n
+    return fit_rewards(log.context, log.action, log.reward, log.n_actions)
+
+
+def fit_rewards(context: Floats, action: Integers, reward: Floats, n_actions: int) -> RewardModel:
+    """Logistic regression of rewards of 0 and 1 on [context, one-hot action]."""
+    n, d = context.shape
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         slope, of_action = flat[:d], flat[d:-1]
-        score = log.context @ slope + (of_action + flat[-1])[log.action]
-        loss, residual = _log_loss(score, log.reward)
+        loss, residual = _log_loss(context @ slope + (of_action + flat[-1])[action], reward)
         gradient = np.empty_like(flat)
-        gradient[:d] = residual @ log.context
-        gradient[d:-1] = np.bincount(log.action, residual, minlength=log.n_actions)
+        gradient[:d] = residual @ context
+        gradient[d:-1] = np.bincount(action, residual, minlength=n_actions)
         gradient[-1] = gradient[d:-1].sum()
-        gradient *= share
-        gradient[:-1] += penalty * flat[:-1]
-        return share * float(loss.sum()) + 0.5 * penalty * float(flat[:-1] @ flat[:-1]), gradient
+        gradient /= n
+        gradient[:-1] += flat[:-1] / n
+        return float(loss.mean()) + 0.5 * float(flat[:-1] @ flat[:-1]) / n, gradient
 
-    solved, iterations = _minimise(objective, d + log.n_actions + 1)
+    solved, iterations = _minimise(objective, d + n_actions + 1)
     return RewardModel(solved[:d], solved[d:-1] + solved[-1], iterations)
 
 

@@ -1,0 +1,158 @@
+"""This file holds the drawings of Figures 4 and 5: a panel per action count and inverse temperature, as published."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+from counterpoise.experiments.result_file import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Quantity = Literal["squared_error", "variance"]
+CellKey = tuple[float, int, int]
+Runs = Mapping[CellKey, Mapping[str, np.ndarray]]
+
+# The paper draws the (asymptotically) unbiased estimators only, so the direct method is in the CSV and not here.
+PAPER: dict[str, tuple[str, str, str]] = {
+    "IPS": ("IPS", "#0072B2", "o"),
+    "SNIPS": ("SNIPS", "#E69F00", "s"),
+    "DR": ("DR", "#009E73", "^"),
+    "beta-IPS": ("β-IPS", "#D55E00", "D"),
+}
+OURS: dict[str, tuple[str, str, str]] = {
+    "beta-IPS": PAPER["beta-IPS"],
+    "beta_ips": ("β-IPS, Cov/Var", "#CC79A7", "v"),
+    "cross_fit": ("β-IPS, cross-fitted", "#56B4E9", "P"),
+    "DR": PAPER["DR"],
+    "optimal_dr": ("optimal DR", "#000000", "X"),
+}
+LABEL: dict[Quantity, str] = {"squared_error": "mean squared error", "variance": "estimated variance"}
+
+
+def draw(
+    runs: Runs,
+    quantity: Quantity,
+    *,
+    styles: Mapping[str, tuple[str, str, str]],
+    published: Mapping[Any, float] | None = None,
+) -> Figure:
+    """Mean over seeds with its 95 % band against n, on log axes; published means as hollow points where given."""
+    figure_class = _figure_class()
+    temperatures = sorted({cell[0] for cell in runs})
+    actions = sorted({cell[1] for cell in runs})
+    figure: Figure = figure_class(
+        figsize=(2.6 * len(actions) + 1.2, 2.1 * len(temperatures) + 1.1), layout="constrained"
+    )
+    panels = figure.subplots(len(temperatures), len(actions), sharex=True, sharey="row", squeeze=False)
+    for i, temperature in enumerate(temperatures):
+        for j, count in enumerate(actions):
+            axes = panels[i, j]
+            _panel(
+                axes, {cell[2]: of for cell, of in runs.items() if cell[:2] == (temperature, count)}, quantity, styles
+            )
+            shown = {(cell, name): value for (cell, name), value in (published or {}).items() if cell in runs}
+            _points(axes, shown, (temperature, count), styles)
+            if i == 0:
+                axes.set_title(f"{count} actions", fontsize=10)
+            if j == 0:
+                axes.set_ylabel(f"inverse temp. {temperature:g}\n{LABEL[quantity]}", fontsize=9)
+            if i == len(temperatures) - 1:
+                axes.set_xlabel("n (logged rows)", fontsize=9)
+    _limit(panels, runs, quantity, styles)
+    if published:
+        hollow = {"linestyle": "none", "marker": "o", "markersize": 6, "markerfacecolor": "none", "color": "0.4"}
+        panels[0, 0].plot([], [], label="hollow: published mean of 100 seeds", **hollow)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as SVG and PNG beside each other."""
+    import matplotlib
+
+    written = []
+    for suffix in ("svg", "png"):
+        buffer = io.BytesIO()
+        # without the salt and the date the same figure is the same file
+        with matplotlib.rc_context({"svg.hashsalt": "counterpoise", "svg.fonttype": "none"}):
+            figure.savefig(buffer, format=suffix, dpi=110, metadata={"Date": None} if suffix == "svg" else None)
+        target = path.with_suffix(f".{suffix}")
+        write_atomically(target, buffer.getvalue())
+        written.append(target)
+    return written
+
+
+def _panel(
+    axes: Axes, by_size: Mapping[int, Mapping[str, np.ndarray]], quantity: Quantity, styles: Mapping[str, Any]
+) -> None:
+    column = 0 if quantity == "squared_error" else 1
+    sizes = sorted(by_size)
+    for name, (label, colour, marker) in styles.items():
+        values = [by_size[n][name][:, column] if name in by_size[n] else np.array([]) for n in sizes]
+        mean, half = summary(values)
+        low = np.where(
+            mean - half > 0, mean - half, mean * 0.05
+        )  # a band that reaches 0 has no lower end on a log axis
+        axes.plot(sizes, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=label)
+        axes.fill_between(sizes, low, mean + half, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(visible=True, which="major", color="0.9", linewidth=0.6)
+    axes.tick_params(labelsize=8)
+
+
+def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and half a 95 % interval over the seeds in which the value was identified; NaN where it never was."""
+    mean, half = np.full(len(values), np.nan), np.full(len(values), np.nan)
+    for k, found in enumerate(values):
+        known = found[np.isfinite(found)]
+        if known.size and (average := float(known.mean())) > 0:
+            mean[k] = average
+            half[k] = 1.96 * float(known.std(ddof=1)) / np.sqrt(known.size) if known.size > 1 else 0.0
+    return mean, half
+
+
+def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int], styles: Mapping[str, Any]) -> None:
+    for name, (_, colour, marker) in styles.items():
+        found = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
+        if found:
+            n, value = zip(*found, strict=True)
+            axes.plot(
+                n, value, linestyle="none", marker=marker, markersize=6, markerfacecolor="none", color=colour, alpha=0.7
+            )
+
+
+def _limit(panels: Any, runs: Runs, quantity: Quantity, styles: Mapping[str, Any]) -> None:
+    """Let each row of panels show its means; bands, and variances that are 0 but for rounding, may leave it."""
+    column = 0 if quantity == "squared_error" else 1
+    for i, temperature in enumerate(sorted({cell[0] for cell in runs})):
+        of_row = [of for cell, of in runs.items() if cell[0] == temperature]
+        means = np.concatenate([summary([of[name][:, column] for name in styles if name in of])[0] for of in of_row])
+        seen = means[np.isfinite(means) & (means > 1e-9)]
+        if seen.size:
+            panels[i, 0].set_ylim(0.4 * float(seen.min()), 2.5 * float(seen.max()))
+
+
+def check_available() -> None:
+    """Say that matplotlib is missing before the hours of running, not after."""
+    _figure_class()
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise OptionError(
+            "figures need matplotlib, which is not installed: pip install 'counterpoise[experiments]'. "
+            "The numbers are in the CSV file all the same."
+        ) from error
+    return Figure

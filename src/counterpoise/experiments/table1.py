@@ -1,0 +1,154 @@
+"""This file holds Table 1: how far each estimator is from the truth on the logs of a fashion shop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoise.environments import OpenBanditLog, from_priors_file, thompson_probabilities
+from counterpoise.errors import OptionError
+from counterpoise.experiments.cell import ours
+from counterpoise.experiments.ope import Scale
+from counterpoise.experiments.processes import run_tasks
+from counterpoise.experiments.published import published
+from counterpoise.experiments.regressions import RewardModel, fit_rewards
+from counterpoise.experiments.result_file import Key, Recipe, ResultFile, Row, missing_keys
+
+Floats = NDArray[np.float64]
+
+CAMPAIGNS = ("men", "women", "all")
+SAMPLES: dict[Scale, int] = {"smoke": 5, "small": 100, "paper": 1000}
+PAPER = {"IPS": (0.1277, 0.0142), "SNIPS": (0.1113, 0.0372), "DR": (0.1144, 0.0366), "beta-IPS": (0.1078, 0.0383)}
+ESTIMATORS = (*PAPER, "beta_ips", "cross_fit", "optimal_dr")
+RECIPE = Recipe(
+    name="table1",
+    version=1,
+    keys=(("campaign", str), ("sample", int)),
+    values=(("estimator", str), ("value", float)),
+    complete=len(ESTIMATORS),
+)
+FOLDS = 3
+DRAWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table: relative absolute error, its mean and standard deviation over bootstrap samples."""
+
+    campaign: str
+    estimator: str
+    error: float
+    deviation: float
+    samples: int
+    n: int
+    truth: float
+    truth_stderr: float
+
+
+def run_table(
+    data: str | Path,
+    priors: str | Path,
+    path: str | Path,
+    *,
+    samples: int,
+    campaigns: Sequence[str],
+    jobs: int | None = None,
+) -> list[Line]:
+    """Bootstrap the random policy's log of each campaign and estimate the Thompson sampling policy's click rate."""
+    if samples < 2:
+        raise OptionError(f"a standard deviation needs at least 2 bootstrap samples; found {samples}.")
+    logs = {campaign: load(str(data), str(priors), campaign) for campaign in campaigns}
+    file = ResultFile.open(path, RECIPE)
+    missing = missing_keys([(campaign, b) for campaign in campaigns for b in range(samples)], file)
+    tasks: list[list[Key]] = []
+    for campaign in campaigns:
+        of_campaign = [key for key in missing if key[0] == campaign]
+        tasks += [of_campaign[k : k + 5] for k in range(0, len(of_campaign), 5)]
+    run_tasks(partial(work, str(data), str(priors)), tasks, file, jobs=jobs, title="bootstrap samples")
+    return [line for campaign in campaigns for line in _lines(campaign, file, samples, logs[campaign])]
+
+
+@dataclass(frozen=True, eq=False)
+class CampaignLog:
+    """A random log as arrays, and the truth from the log of the target policy itself."""
+
+    features: Floats
+    position: NDArray[np.int64]
+    action: NDArray[np.int64]
+    reward: Floats
+    weight: Floats
+    slate: Floats  # the target's probabilities, a row per action and a column per position
+    truth: float
+    truth_stderr: float
+
+
+@lru_cache(maxsize=3)
+def load(data: str, priors: str, campaign: str) -> CampaignLog:
+    """Read a campaign; the click rate of the target's own log is the truth, and on a sample a noisy one."""
+    log = OpenBanditLog(data, policy="random", campaign=cast(Any, campaign))
+    frame = log.read("action", "position", "reward", "propensity", *(f"user_feature_{j}" for j in range(4)))
+    slate = thompson_probabilities(*from_priors_file(priors, campaign), draws=DRAWS)
+    clicks = OpenBanditLog(data, policy="bts", campaign=cast(Any, campaign)).read("reward")["reward"].to_numpy()
+    truth = float(clicks.mean())
+    if truth == 0:
+        raise OptionError(f"the target's log of campaign {campaign!r} has no click: no relative error can be taken.")
+    position = frame["position"].to_numpy() - 1
+    return CampaignLog(
+        features=np.hstack([log.features(frame), np.eye(slate.probability.shape[1])[position][:, 1:]]),
+        position=position,
+        action=frame["action"].to_numpy(),
+        reward=frame["reward"].to_numpy(),
+        weight=log.target(slate, frame) / frame["propensity"].to_numpy(),
+        slate=slate.probability,
+        truth=truth,
+        truth_stderr=math.sqrt(truth * (1 - truth) / len(clicks)),
+    )
+
+
+def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
+    """What a process does with some bootstrap samples."""
+    found: dict[Key, list[Row]] = {}
+    for key in keys:
+        log = load(data, priors, str(key[0]))
+        random = np.random.default_rng([CAMPAIGNS.index(str(key[0])), int(key[1])])
+        rows = random.integers(len(log.reward), size=len(log.reward))
+        model_reward, model_value = cross_fitted(log, rows, random.permutation(len(rows)) % FOLDS)
+        columns = (log.weight[rows], log.reward[rows], model_reward, model_value)
+        values = {name: value for name, (value, _) in (published(*columns) | ours(*columns)).items()}
+        found[key] = [(name, values[name]) for name in ESTIMATORS]
+    return found
+
+
+def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The reward model of the other folds: its reward of the logged action, and its value of the target policy."""
+    x, a, r = log.features[rows], log.action[rows], log.reward[rows]
+    share = log.slate.T[log.position[rows]]  # the target's probabilities at each row's position
+    model_reward, model_value = np.empty(len(rows)), np.empty(len(rows))
+    for k in range(FOLDS):
+        here, others = fold == k, fold != k
+        model = fit_rewards(x[others], a[others], r[others], len(log.slate)) if r[others].any() else _never(x, log)
+        model_reward[here] = model(x[here], a[here])
+        model_value[here] = (share[here] * model.all_actions(x[here])).sum(axis=1)
+    return model_reward, model_value
+
+
+def _never(x: Floats, log: CampaignLog) -> RewardModel:
+    """The model of a log without a click."""
+    return RewardModel(np.zeros(x.shape[1]), np.full(len(log.slate), -np.inf), 0)
+
+
+def _lines(campaign: str, file: ResultFile, samples: int, log: CampaignLog) -> list[Line]:
+    lines = []
+    for name in ESTIMATORS:
+        values = [float(row[1]) for b in range(samples) for row in file.rows[campaign, b] if row[0] == name]
+        errors = np.abs(np.array(values) - log.truth) / log.truth
+        mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
+        lines.append(Line(campaign, name, mean, deviation, samples, len(log.reward), log.truth, log.truth_stderr))
+    return lines
