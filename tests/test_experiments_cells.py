@@ -31,7 +31,7 @@ from counterpoise.moments import Moments
 def test_every_published_cell_comes_out_to_eight_digits(tmp_path):
     """All 96 cells, one seed each; `make reproduce-check` runs all ten."""
     expected = read_rows(shared("paper/ope_runs_seeds_0_to_9.csv"), RECIPE)
-    subset = {key: rows for k, (key, rows) in enumerate(sorted(expected.items())) if key[3] == (k // 10) % 10}
+    subset = {key: rows for k, (key, rows) in enumerate(sorted(expected.items())) if key[3] == (k // 10 + 3) % 10}
     assert len(subset) == 96
     file = run_cells([Cell(*key) for key in subset], tmp_path / "runs.csv", jobs=2)
     assert differences(file.rows, subset) == []

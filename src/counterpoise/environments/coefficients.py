@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+BLOCK = 4096  # rows at a time, so that their monomials and terms stay in the cache
 SHUFFLED = 2**27  # above this many action monomials the recipe's full permutation is not drawn
 
 
@@ -34,18 +35,26 @@ class Polynomial:
 
     def __call__(self, x: Floats) -> Floats:
         """v of each row and kind of action: a column per kind, `[:, kind]` makes it a column per action."""
+        found = np.empty((len(x), len(self.members)))
+        for start in range(0, len(x), BLOCK):
+            rows = slice(start, start + BLOCK)
+            found[rows] = self._block(x[rows])
+        return found
+
+    def _block(self, x: Floats) -> Floats:
+        column = np.ascontiguousarray(x.T)
         phi = np.empty((len(x), len(self.monomials)), order="F")
         for j, monomial in enumerate(self.monomials):
             product = np.ones(len(x))
             for index in reversed(monomial):  # this order of products keeps the last digit of the published runs
-                product = product * x[:, index]
+                product = product * column[index]
             phi[:, j] = product
-        shared, values = (phi @ self.context)[:, None] + self.offset, phi @ self.terms
-        interaction = np.zeros_like(shared)
+        values = (self.terms.T @ phi.T).T
+        interaction = np.zeros((len(x), len(self.members)), order="F")  # column by column, as it is filled
         for k, members in enumerate(self.members):
             for term in members:
                 interaction[:, k] += values[:, term]
-        return shared + interaction
+        return (phi @ self.context)[:, None] + self.offset + interaction
 
 
 @lru_cache(maxsize=8)
