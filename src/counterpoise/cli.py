@@ -151,11 +151,12 @@ def check(
 @without_traceback
 def claims(
     results: Annotated[Path, typer.Argument(help="CSV of runs (from `ope` or a figure) or of means per cell.")],
+    published: Annotated[Path | None, typer.Option(help="CSV of published means per cell, to compare with.")] = None,
 ) -> None:
     """What results say about the paper's claims: who has the lowest error where, and how often intervals cover."""
     from counterpoise.experiments import printing
 
-    print(printing.claims(results))
+    print(printing.claims(results, published))
 
 
 def _figure(name: str, quantity: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:

@@ -19,6 +19,7 @@ Scale = Literal["smoke", "small", "paper"]
 INVERSE_TEMPERATURES = (-5.0, -1.0, 1.0, 5.0)
 ACTIONS = (25, 50, 75, 100)
 SIZES = (100, 278, 774, 2154, 5994, 16681, 46415, 129154, 359381, 1000000)
+SEEDS = 100
 RECIPE = Recipe(
     name="ope",
     version=1,
@@ -40,7 +41,7 @@ def cells_of(scale: Scale) -> list[Cell]:
     elif scale == "small":
         grid = product(INVERSE_TEMPERATURES, ACTIONS, SIZES[:6], range(10))
     elif scale == "paper":
-        grid = product(INVERSE_TEMPERATURES, ACTIONS, SIZES, range(100))
+        grid = product(INVERSE_TEMPERATURES, ACTIONS, SIZES, range(SEEDS))
     else:
         raise OptionError(f"no scale {scale!r}; there are 'smoke', 'small' and 'paper'.")
     return [Cell(*values) for values in grid]
