@@ -73,7 +73,7 @@ class ClassificationBandit:
         else:
             probability = np.asarray(logging(context), dtype=np.float64)
             check_probabilities("the logging policy", probability, shape)
-        action = sample_actions(np.cumsum(probability, axis=1), self._random.random(len(context)))
+        action, _ = sample_actions(probability.T.copy(), self._random.random(len(context)))
         everyone = np.arange(self.n_actions)
         return Feedback(
             context=context,

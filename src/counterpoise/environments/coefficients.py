@@ -34,27 +34,23 @@ class Polynomial:
     kind: NDArray[np.int64]
 
     def __call__(self, x: Floats) -> Floats:
-        """v of each row and kind of action: a column per kind, `[:, kind]` makes it a column per action."""
-        found = np.empty((len(x), len(self.members)))
+        """v of each kind of action and row of x: a row per kind, `[kind]` makes it a row per action."""
+        found = np.empty((len(self.members), len(x)))
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
-            found[rows] = self._block(x[rows])
+            self._block(np.ascontiguousarray(x[rows].T), found[:, rows])
         return found
 
-    def _block(self, x: Floats) -> Floats:
-        column = np.ascontiguousarray(x.T)
-        phi = np.empty((len(x), len(self.monomials)), order="F")
-        for j, monomial in enumerate(self.monomials):
-            product = np.ones(len(x))
+    def _block(self, x: Floats, found: Floats) -> None:
+        """v of a few rows, which come as columns."""
+        phi = np.ones((len(self.monomials), x.shape[1]))
+        for product, monomial in zip(phi, self.monomials, strict=True):
             for index in reversed(monomial):  # this order of products keeps the last digit of the published runs
-                product = product * column[index]
-            phi[:, j] = product
-        values = (self.terms.T @ phi.T).T
-        interaction = np.zeros((len(x), len(self.members)), order="F")  # column by column, as it is filled
+                product *= x[index]
+        shared, values = self.context @ phi, self.terms.T @ phi
         for k, members in enumerate(self.members):
-            for term in members:
-                interaction[:, k] += values[:, term]
-        return (phi @ self.context)[:, None] + self.offset + interaction
+            found[k] = sum((values[term] for term in members), start=0.0)
+            found[k] += shared + self.offset[k]
 
 
 @lru_cache(maxsize=8)

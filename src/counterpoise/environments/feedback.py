@@ -19,12 +19,12 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Policy = ArrayLike | Callable[[Floats], ArrayLike]
 
-CHUNK = 2**21  # matrix cells worked on at a time: 16 MB of float64, so that n × n_actions never has to fit
+CHUNK = 2**18  # matrix cells worked on at a time: 2 MB of float64, which stay in the cache however large n is
 
 
 def chunks(n: int, width: int) -> Iterator[slice]:
     """Slices of 0 … n whose rows hold about `CHUNK` cells of `width` columns each."""
-    rows = max(1, CHUNK // max(1, width))
+    rows = max(1, CHUNK // width)
     for start in range(0, n, rows):
         yield slice(start, min(start + rows, n))
 
@@ -125,8 +125,14 @@ def _pick(matrix: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(matrix[np.arange(len(column)), column])
 
 
-def sample_actions(cumulative: Floats, uniform: Floats) -> Integers:
-    """First action whose cumulative probability exceeds the row's uniform draw."""
-    exceeds = cumulative > uniform[:, None]
-    exceeds[:, -1] = True  # a total that rounds to 1 - 1e-16 must not send a row to action 0
-    return np.asarray(exceeds.argmax(axis=1), dtype=np.int64)
+def sample_actions(mass: Floats, uniform: Floats) -> tuple[Integers, Floats]:
+    """First action whose cumulative probability exceeds the row's uniform draw, and the total mass of the row.
+
+    `mass` has a row per action, is proportional to the probabilities, and is overwritten by its running sums: with
+    rows side by side the sums are vector operations, which `cumsum` within a row is not.
+    """
+    for a in range(1, len(mass)):
+        mass[a] += mass[a - 1]
+    total = mass[-1]
+    passed = (mass <= uniform * total).view(np.uint8).sum(axis=0, dtype=np.int64)
+    return np.minimum(passed, len(mass) - 1), total

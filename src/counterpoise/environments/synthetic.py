@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
 from counterpoise.environments.coefficients import Polynomial, polynomial
-from counterpoise.environments.feedback import Feedback, Floats, chunks, sample_actions
+from counterpoise.environments.feedback import Feedback, Floats, Integers, chunks, sample_actions
 from counterpoise.errors import OptionError
 
 
@@ -106,10 +106,10 @@ class SyntheticBandit:
         # Actions come from a generator made anew for every batch: the first rows of two batches share these uniforms.
         uniform = np.random.RandomState(self.seed).uniform(size=n)
         action, chosen, propensity = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
-        for rows in chunks(n, 4 * self.n_actions):
+        for rows in chunks(n, self.n_actions):
             expected = expected_by_kind(rows)
             action[rows], propensity[rows] = self._log(context[rows], expected, v, uniform[rows])
-            chosen[rows] = expected[np.arange(len(expected)), v.kind[action[rows]]]
+            chosen[rows] = expected[v.kind[action[rows]], np.arange(expected.shape[1])]
         if self.reward == "continuous":
             reward = chosen + self.noise * self._random.normal(size=n)
         else:
@@ -120,7 +120,7 @@ class SyntheticBandit:
             reward=reward,
             propensity=propensity,
             n_actions=self.n_actions,
-            expected=lambda rows: expected_by_kind(rows)[:, v.kind],
+            expected=lambda rows: expected_by_kind(rows)[v.kind].T,
         )
 
     def _polynomial(self) -> Polynomial:
@@ -128,30 +128,32 @@ class SyntheticBandit:
 
     def _shift(self, v: Polynomial, context: Floats) -> float:
         """mean(v) / std(v) over all rows and actions, chunk by chunk (Chan, Golub & LeVeque 1983)."""
+        share = np.bincount(v.kind) / self.n_actions  # of the actions are of each kind
         count, mean, scatter = 0, 0.0, 0.0
         for rows in chunks(len(context), self.n_actions):
-            values = v(context[rows])[:, v.kind]
-            m, size = float(values.mean()), values.size
+            values = v(context[rows])
+            size = values.shape[1]
+            m = float((share @ values).mean())
             delta = m - mean
-            scatter += float(values.var()) * size + delta * delta * count * size / (count + size)
+            scatter += float((share @ np.square(values - m)).sum()) + delta * delta * count * size / (count + size)
             mean += delta * size / (count + size)
             count += size
         deviation = np.sqrt(scatter / count)
         return mean / float(deviation) if deviation > 0 else 0.0
 
-    def _log(self, context: Floats, expected: Floats, v: Polynomial, uniform: Floats) -> tuple[np.ndarray, Floats]:
+    def _log(self, context: Floats, expected: Floats, v: Polynomial, uniform: Floats) -> tuple[Integers, Floats]:
         """Logged actions of some rows and their propensities."""
         if callable(self.logging):
-            mass = np.asarray(self.logging(context), dtype=np.float64)
+            mass = np.array(self.logging(context), dtype=np.float64)
             check_probabilities("the logging policy", mass, (len(context), self.n_actions))
+            mass, kind = mass.T.copy(), np.arange(self.n_actions)
         elif self.logging == "uniform":
-            mass = np.ones((len(context), self.n_actions))
+            mass, kind = np.ones((1, len(context))), np.zeros(self.n_actions, dtype=np.int64)
         else:
             score = self.inverse_temperature * expected
-            mass = np.exp(score - score.max(axis=1, keepdims=True))[:, v.kind]
-        total = mass.sum(axis=1)
-        action = sample_actions(np.cumsum(mass, axis=1), uniform * total)
-        return action, mass[np.arange(len(mass)), action] / total
+            mass, kind = np.exp(score - score.max(axis=0)), v.kind
+        action, total = sample_actions(mass[kind], uniform)
+        return action, mass[kind[action], np.arange(len(action))] / total
 
 
 def _sigmoid(x: Floats) -> Floats:
