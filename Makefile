@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types tests statistics benchmark clean
+.PHONY: help setup demo test lint types tests statistics benchmark reproduce-check benchmark-reproduce clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
 	@echo "make test        set up, then lint, types, layers, doctests and tests"
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
+	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
+	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
 $(READY): pyproject.toml constraints.txt
@@ -41,6 +43,14 @@ statistics: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/evaluate_arrays.py
+
+# The published runs lie beside the repository; PUBLISHED=... names another file.
+PUBLISHED ?= ../shared/paper/ope_runs_seeds_0_to_9.csv
+reproduce-check: $(READY)
+	$(BIN)/counterpoise reproduce check $(PUBLISHED)
+
+benchmark-reproduce: $(READY)
+	$(BIN)/python benchmarks/reproduce_cell.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

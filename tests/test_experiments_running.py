@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from paper_files import shared
@@ -12,7 +14,8 @@ from typer.testing import CliRunner
 from counterpoise.cli import app
 from counterpoise.errors import OptionError, ResultFileError
 from counterpoise.experiments.cell import Cell
-from counterpoise.experiments.ope import RECIPE, run_cells
+from counterpoise.experiments.claims import read_cells
+from counterpoise.experiments.ope import RECIPE, by_cell, run_cells
 from counterpoise.experiments.result_file import ResultFile, read_rows
 from counterpoise.experiments.table1 import PAPER, run_table
 
@@ -80,6 +83,30 @@ def test_the_command_writes_runs_and_is_quiet_without_a_terminal(tmp_path):
     assert sorted(key[3] for key in read_rows(tmp_path / "runs.csv", RECIPE)) == [1, 2]
 
 
+def test_an_interrupted_run_saves_what_is_finished_and_continues(tmp_path):
+    path = tmp_path / "runs.csv"
+    command = [sys.executable, "-m", "counterpoise", *OPE, "--seeds", "0:2000", "--out", str(path)]
+    # a new group and a default handler, so that the signal arrives as Ctrl-C does at a terminal
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_ctrl_c
+    )
+    deadline = time.monotonic() + 60
+    while not (path.exists() and read_rows(path, RECIPE)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode != 0
+    assert "Traceback" not in said
+    finished = read_rows(path, RECIPE)
+    assert 0 < len(finished) < 2000
+    file = run_cells([*CELLS, Cell(1.0, 25, 101, 0)], path, jobs=1)
+    assert {key: file.rows[key] for key in finished} == finished
+
+
+def _ctrl_c():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -140,6 +167,11 @@ def test_figures_and_claims_from_the_smoke_scale(tmp_path):
         f"figure4_smoke{suffix}" for suffix in (".svg", ".png", "_ours.svg", "_ours.png")
     }
     assert invoke("reproduce", "figure5", "--scale", "smoke", "--out", tmp_path, "--jobs", 2).exit_code == 0
+    assert invoke("reproduce", "draw", tmp_path / "ope_smoke.csv", "--out", tmp_path / "drawn").exit_code == 0
+    assert len(list((tmp_path / "drawn").glob("figure*"))) == 8
+    cells = read_cells(tmp_path / "drawn" / "cells.csv")
+    runs = by_cell(read_rows(tmp_path / "ope_smoke.csv", RECIPE))
+    assert cells[-5.0, 25, 100]["IPS"][0] == pytest.approx(runs[-5.0, 25, 100]["IPS"][:, 0].mean(), rel=1e-7)
     said = invoke("reproduce", "claims", tmp_path / "ope_smoke.csv").stdout
     assert "Lowest mean squared error in 6 cells" in said
     assert "Nominal 95 % normal intervals at inverse temperature -5 cover" in said

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import typer
 
 from counterpoise.errors import CounterpoiseError, OptionError
+
+if TYPE_CHECKING:
+    from counterpoise.experiments.figures import Runs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -159,23 +162,52 @@ def claims(
     print(printing.claims(results, published))
 
 
+@reproduce.command()
+@without_traceback
+def draw(
+    results: Annotated[Path, typer.Argument(help="CSV of runs, from `ope` or a figure, finished or not.")],
+    out: Out = Path("results"),
+    published: Published = None,
+) -> None:
+    """Draw both figures from whatever runs there are, and write the means per cell beside them."""
+    from counterpoise.experiments.claims import cells_from, write_cells
+    from counterpoise.experiments.ope import RECIPE, by_cell
+    from counterpoise.experiments.result_file import read_rows
+
+    runs = by_cell(read_rows(results, RECIPE))
+    if not runs:
+        raise OptionError(f"{str(results)!r} has no rows: name a file of runs.")
+    for name, quantity in (("figure4", "squared_error"), ("figure5", "variance")):
+        _draw(runs, out / name, quantity, published)
+    write_cells(out / "cells.csv", cells_from(runs), runs)
+    print(out / "cells.csv")
+
+
 def _figure(name: str, quantity: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:
     from counterpoise.experiments import figures, printing
     from counterpoise.experiments.claims import read_cells
     from counterpoise.experiments.ope import by_cell, cells_of, run_cells
 
     cells = read_cells(published) if published else {}
-    column = 0 if quantity == "squared_error" else 2
-    points = {(cell, name): of[name][column] for cell, of in cells.items() for name in of}
     wanted = cells_of(scale)  # type: ignore[arg-type]
     figures.check_available()
     file = run_cells(wanted, out / f"ope_{scale}.csv", jobs=jobs)
     runs = by_cell({key: file.rows[key] for key in wanted})
+    _draw(runs, out / f"{name}_{scale}", quantity, published)
+    print(printing.summary_of(runs, cells))
+
+
+def _draw(runs: Runs, path: Path, quantity: str, published: Path | None) -> None:
+    from counterpoise.experiments import figures
+    from counterpoise.experiments.claims import read_cells
+
+    column = 0 if quantity == "squared_error" else 2
+    cells = read_cells(published) if published else {}
+    points = {(cell, name): of[name][column] for cell, of in cells.items() for name in of}
     for suffix, styles in (("", figures.PAPER), ("_ours", figures.OURS)):
         drawn = figures.draw(runs, quantity, styles=styles, published=points)  # type: ignore[arg-type]
-        for path in figures.save(drawn, out / f"{name}_{scale}{suffix}"):
-            print(path)
-    print(printing.summary_of(runs, cells))
+        for written in figures.save(drawn, path.with_name(path.name + suffix)):
+            print(written)
 
 
 def _seeds(text: str) -> range:

@@ -10,7 +10,7 @@ import numpy as np
 
 from counterpoise.experiments.figures import CellKey, Runs
 from counterpoise.experiments.ope import RECIPE
-from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows
+from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows, write_atomically
 
 COMPARED = ("IPS", "SNIPS", "DR", "beta-IPS")
 CELLS = Recipe(
@@ -31,6 +31,16 @@ def read_cells(path: str | Path) -> Cells:
             cell = (float(key[0]), int(key[1]), int(key[2]))
             found.setdefault(cell, {})[str(name)] = (float(mse), float(stderr), float(variance))
     return found
+
+
+def write_cells(path: Path, cells: Cells, runs: Runs) -> None:
+    """Means per cell with the columns of the published file, and over how many runs they are."""
+    lines = [",".join((*CELLS.columns, "runs"))]
+    for (temperature, actions, n), of_estimator in sorted(cells.items()):
+        for name, (mse, stderr, variance) in of_estimator.items():
+            numbers = f"{mse:.8g},{stderr:.8g},{variance:.8g},{len(runs[temperature, actions, n][name])}"
+            lines.append(f"{temperature:g},{actions},{n},{name},{numbers}")
+    write_atomically(path, "\n".join(lines) + "\n")
 
 
 def cells_from(runs: Runs) -> Cells:

@@ -41,7 +41,7 @@ def run_tasks(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    saved = time.monotonic()
+    saved = -SAVE_EVERY  # the first result is saved at once: a file that cannot be written shows early
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress, _one_thread_each():
         bar = progress.add_task(title, total=total)
         pool = ProcessPoolExecutor(min(count, len(tasks)), multiprocessing.get_context("spawn"), initializer=_quiet)
