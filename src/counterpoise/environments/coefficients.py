@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import comb
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +72,9 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         action = owner[position].astype(np.int64) - 2  # −1 is the constant, which every action has
         del owner
         context = random.uniform(-1, 1, size=n_context)
-        own = random.uniform(-1, 1, size=n_chosen)[position]
         # row by row the stream is that of one (n_context, n_chosen) draw, of which few columns are wanted
-        terms = np.stack([random.uniform(-1, 1, size=n_chosen)[position] for _ in range(n_context)])
+        rows = _uniform_rows(random, 1 + n_context, n_chosen, position)
+        own, terms = rows[0], rows[1:]
     else:
         # Nobody can permute 10¹⁰ monomials; each column that matters is then in with probability `ratio`.
         everyone = np.concatenate([[-1], np.tile(np.arange(n_actions), degree)])
@@ -83,6 +83,17 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         own = random.uniform(-1, 1, size=action.size)
         terms = random.uniform(-1, 1, size=(n_context, action.size))
     return _by_kind(tuple(monomials[i] for i in chosen), context, own, terms, action, n_actions)
+
+
+def _uniform_rows(random: np.random.RandomState, rows: int, size: int, position: NDArray[np.int64]) -> Floats:
+    """Some columns of `uniform(-1, 1, size=(rows, size))`, drawn in one buffer: fresh memory costs more than the draws."""
+    bits = np.random.MT19937()
+    bits.state = cast(Any, random.get_state(legacy=False))
+    generator, buffer = np.random.Generator(bits), np.empty(size)
+    found = np.empty((rows, len(position)))
+    for row in found:
+        row[:] = -1.0 + 2.0 * generator.random(out=buffer)[position]
+    return found
 
 
 def own_powers(n_actions: int, degree: int, size: int) -> NDArray[Any]:
