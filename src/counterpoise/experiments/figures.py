@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,7 +64,7 @@ def draw(
             if i == 0:
                 axes.set_title(f"{count} actions", fontsize=10)
             if j == 0:
-                axes.set_ylabel(f"inverse temp. {temperature:g}\n{LABEL[quantity]}", fontsize=9)
+                axes.set_ylabel(f"inverse temp. {_signed(temperature)}\n{LABEL[quantity]}", fontsize=9)
             if i == len(temperatures) - 1:
                 axes.set_xlabel("n (logged rows)", fontsize=9)
     _limit(panels, runs, quantity, styles)
@@ -76,19 +77,19 @@ def draw(
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as SVG and PNG beside each other."""
+    """Write a figure as SVG and PNG beside each other; the same figure is the same file, byte for byte."""
     import matplotlib
+    from PIL import Image  # which matplotlib needs anyway
 
-    written = []
-    for suffix in ("svg", "png"):
-        buffer = io.BytesIO()
-        # without the salt and the date the same figure is the same file
-        with matplotlib.rc_context({"svg.hashsalt": "counterpoise", "svg.fonttype": "none"}):
-            figure.savefig(buffer, format=suffix, dpi=110, metadata={"Date": None} if suffix == "svg" else None)
-        target = path.with_suffix(f".{suffix}")
-        write_atomically(target, buffer.getvalue())
-        written.append(target)
-    return written
+    svg, png, small = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "counterpoise", "svg.fonttype": "none"}):
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    figure.savefig(png, format="png", dpi=110)
+    Image.open(png).convert("RGB").quantize(128).save(small, format="png", optimize=True)  # a quarter of the size
+    contents = {".svg": re.sub(rb"\n\s+", b"\n", svg.getvalue()), ".png": small.getvalue()}
+    for suffix, content in contents.items():
+        write_atomically(path.with_suffix(suffix), content)
+    return [path.with_suffix(suffix) for suffix in contents]
 
 
 def _panel(
@@ -108,6 +109,7 @@ def _panel(
     axes.set_yscale("log")
     axes.grid(visible=True, which="major", color="0.9", linewidth=0.6)
     axes.tick_params(labelsize=8)
+    axes.minorticks_off()
 
 
 def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -140,6 +142,10 @@ def _limit(panels: Any, runs: Runs, quantity: Quantity, styles: Mapping[str, Any
         seen = means[np.isfinite(means) & (means > 1e-9)]
         if seen.size:
             panels[i, 0].set_ylim(0.4 * float(seen.min()), 2.5 * float(seen.max()))
+
+
+def _signed(x: float) -> str:
+    return f"{x:g}".replace("-", "−")
 
 
 def check_available() -> None:
