@@ -7,7 +7,13 @@ import polars as pl
 import pytest
 from paper_files import shared
 
-from counterpoise.environments import ClassificationBandit, OpenBanditLog, from_priors_file, thompson_probabilities
+from counterpoise.environments import (
+    ClassificationBandit,
+    OpenBanditLog,
+    SlateProbabilities,
+    from_priors_file,
+    thompson_probabilities,
+)
 from counterpoise.errors import ColumnError, LogError, OptionError
 
 
@@ -103,6 +109,12 @@ def test_a_tiny_log_is_read_under_our_names(tiny):
     log = OpenBanditLog(tiny[0], policy="random", campaign="men")
     assert log.read("action", "reward").rows() == [(3, 0.0), (4, 1.0)]
     assert log.features().tolist() == [[0.0], [1.0]]
+
+
+def test_a_slate_policy_is_looked_up_by_item_and_position(tiny):
+    table = np.arange(34 * 3).reshape(34, 3) / 1000
+    log = OpenBanditLog(tiny[0], policy="random", campaign="men")
+    assert log.target(SlateProbabilities(table, table, 1)).tolist() == [table[3, 0], table[4, 1]]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,13 @@ def test_the_library_agrees_with_the_published_formulas(seed):
             assert estimates[name].stderr ** 2 == pytest.approx(variance, rel=1e-9)
 
 
+def test_the_published_baseline_explodes_at_its_floor_where_weights_are_near_one():
+    w, r = np.array([0.9, 1.0]), np.array([1.0, 0.0])  # mean(w² − w) = −0.045, so the floor of 1e-11 divides
+    beta = -0.045 / 1e-11
+    assert published(w, r, r, r)["beta-IPS"][0] == pytest.approx(beta + np.mean(w * (r - beta)), rel=1e-12)
+    assert ours(np.tile(w, 20), np.tile(r, 20), np.tile(r, 20), np.tile(r, 20))["beta_ips"][0] < 2
+
+
 def test_without_overlap_the_published_value_is_zero_and_ours_says_unknown():
     columns = (np.zeros(40), np.ones(40), np.full(40, 0.5), np.full(40, 0.5))
     theirs = published(*columns)
