@@ -1,0 +1,59 @@
+"""This file holds the options that several commands share, and the guess of columns that they leave open."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from counterpoise.guess import Parts
+
+Log = Annotated[str, typer.Argument(help="The log: a file (Parquet, CSV, Arrow, JSON lines).")]
+Reward = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
+]
+Propensity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the logging policy's probability of the logged action; guessed from the usual names.",
+    ),
+]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="Column of a target policy's probability of the logged action; may be repeated; guessed."
+    ),
+]
+Segments = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="Report every value of this column too; may be repeated.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
+]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
+Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
+Method = Annotated[
+    str | None, typer.Option(metavar="METHOD", help="normal, jackknife (the default with a cluster) or anytime.")
+]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Leave out rows with impossible values.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
+]
+
+
+def guess_parts(
+    columns: Sequence[str], reward: str | None, propensity: str | None, target: Sequence[str] | None, *, quiet: bool
+) -> Parts:
+    """The columns to use; what was guessed is printed, to standard error where standard output is for machines."""
+    from counterpoise.cli.printing import visible
+    from counterpoise.guess import guess
+
+    parts = guess(columns, reward=reward, propensity=propensity, target=target or ())
+    if parts.guessed:
+        print(f"Guessed from the names: {visible(str(parts))}.", file=sys.stderr if quiet else sys.stdout)
+    return parts
