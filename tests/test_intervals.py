@@ -13,7 +13,7 @@ import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import anytime, bernstein, jackknife, jackknife_error, normal
 from counterpoise.moments import Moments
-from counterpoise.sources.groups import group_of
+from counterpoise.sources.groups import with_groups
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.95, 0.999])
@@ -31,7 +31,7 @@ def test_jackknife_by_hand():
     )
     stack = result.moments.moments["target", ""][0]
     w, r = log["t"] / log["p"], log["r"]
-    groups = nw.from_native(pl.DataFrame({"g": user})).select(group_of(nw.col("g"), 5))["g"].to_numpy()
+    groups = with_groups(nw.from_native(pl.DataFrame({"g": user})), 5)["g"].to_numpy()
     sizes = np.array([(groups == g).sum() for g in range(5)])
     assert stack.n.tolist() == sizes.tolist()
     n, value = 300, (w * r).sum() / w.sum()

@@ -9,7 +9,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.estimators import beta_ips, constant_dr, difference, dm, dr, ips, optimal_dr, snips
 from counterpoise.moments import Moments
-from counterpoise.sources.groups import group_of
+from counterpoise.sources.groups import with_groups
 
 EASY = [{}, {"binary": True}, {"n": 20}]
 HARD = [{"offset": 1e8}, {"closeness": 1e-7}, {"offset": 1e8, "closeness": 1e-7}, {"offset": -1e6, "closeness": 1e-3}]
@@ -31,7 +31,7 @@ def evaluate(log):
 
 def rows_of(log):
     """The log for the plain loops, with the groups that the hash made of its clusters."""
-    ids = nw.from_native(pl.DataFrame({"g": log["group"]})).with_columns(group_of(nw.col("g"), 100).alias("g"))
+    ids = with_groups(nw.from_native(pl.DataFrame({"g": log["group"]})), 100)
     return plain.Rows.of(log["t"], log["p"], log["r"], log["q"], log["v"], ids["g"].to_list())
 
 

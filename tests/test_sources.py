@@ -11,7 +11,7 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.sources import compiled, frames
-from counterpoise.sources.groups import group_of, integer_ids
+from counterpoise.sources.groups import integer_ids, with_groups
 
 
 def a_log(n=3000, seed=0):
@@ -267,7 +267,7 @@ def test_an_id_finds_its_group_whatever_its_type(dtype):
 
 def group_of_series(ids):
     frame = nw.from_native(pl.DataFrame({"g": integer_ids(ids)}))
-    return frame.select(group_of(nw.col("g"), 100))["g"].to_list()
+    return with_groups(frame, 100)["g"].to_list()
 
 
 def test_groups_are_even():

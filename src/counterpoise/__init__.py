@@ -12,6 +12,7 @@ from counterpoise.evaluate import compare, evaluate
 from counterpoise.log_moments import LogMoments
 from counterpoise.moments import Moments
 from counterpoise.results import Comparison, Result
+from counterpoise.statement import from_sums, sql
 
 __version__ = "0.1.0"
 
@@ -30,4 +31,6 @@ __all__ = [
     "Result",
     "compare",
     "evaluate",
+    "from_sums",
+    "sql",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
+from os import PathLike
 from typing import Any
 
 from counterpoise import answer
@@ -39,16 +40,31 @@ def evaluate(
     max_weight: float | None = None,
     tuned_for: float = 10_000,
     drop_bad_rows: bool = False,
+    where: str | None = None,
+    target_action: Any = None,
+    action: str | None = None,
+    context: Any = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    state: str | PathLike[str] | None = None,
+    batch: str | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """What the target policies would have earned on this log, and how sure we are.
 
     Parameters
     ----------
     log
-        A mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy polars frames are read in batches); the other arguments
-        name its columns. Without a log they are the arrays themselves. The `moments` of earlier results are a log too.
+        A mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a folder, a
+        glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; a Spark DataFrame. The
+        other arguments name its columns, or are SQL expressions of them. Without a log they are the arrays themselves. The `moments`
+        of earlier results are a log too.
     reward, propensity, target
         The reward; the logging policy's probability of the logged action; the target's probability of it, one or several.
+        A target may be a policy, too: a callable on record batches of the `context` columns and the logged `action`, or a classifier
+        with `predict_proba`. Give several, or names of your own, in a mapping.
+    target_action, action
+        For a deterministic target: the column with the action it takes, and the column with the logged action.
     segment
         Report every value of this column (or combination of several) as well.
     cluster
@@ -72,6 +88,15 @@ def evaluate(
         Bounds known before seeing the log, for ``"bernstein"``; the size of log at which ``"anytime"`` is narrowest.
     drop_bad_rows
         Leave out rows with impossible values, and count them, instead of raising.
+    where
+        An SQL condition: only rows that meet it count.
+    table, query
+        Which table of a database, or which query, is the log.
+    state, batch
+        A file that keeps the moments: this log, under its key `batch`, is added to what it holds, and the answer is about all of
+        it. The same key is refused the second time. Files have a key of their own.
+    progress
+        Whether to show rows and rate; by default on a terminal only.
 
     Examples
     --------
@@ -102,9 +127,13 @@ def evaluate(
             control=control,
             groups=_groups(groups) if wants_groups else 1,
             drop_bad_rows=drop_bad_rows,
+            where=where,
+            target_action=target_action,
+            action=action,
+            context=context,
         )
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
-        moments = _read(log, request)
+        moments = _read(log, request, table, query, state, batch, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     return _result(moments, contrasts, asked, options)
 
@@ -124,6 +153,15 @@ def compare(
     groups: int | None = None,
     tuned_for: float = 10_000,
     drop_bad_rows: bool = False,
+    where: str | None = None,
+    target_action: Any = None,
+    action: str | None = None,
+    context: Any = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    state: str | PathLike[str] | None = None,
+    batch: str | None = None,
+    progress: bool | None = None,
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
@@ -156,8 +194,12 @@ def compare(
             key=key,
             groups=_groups(groups) if clustered or groups is not None or options.method == "jackknife" else 1,
             drop_bad_rows=drop_bad_rows,
+            where=where,
+            target_action=target_action,
+            action=action,
+            context=context,
         )
-        moments = _read(log, request)
+        moments = _read(log, request, table, query, state, batch, progress)
     _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     if not contrasts:
@@ -236,9 +278,23 @@ def _check_groups(moments: LogMoments, options: Options) -> None:
         )
 
 
-def _read(log: object, request: Request) -> LogMoments:
-    from counterpoise.sources.frames import (
-        read,
-    )  # here, so that importing counterpoise does not import narwhals and polars
+def _read(
+    log: object,
+    request: Request,
+    table: str | Sequence[str] | None,
+    query: str | None,
+    state: str | PathLike[str] | None,
+    batch: str | None,
+    progress: bool | None,
+) -> LogMoments:
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise import state as states
+    from counterpoise.sources.read import read
 
-    return read(log, request)
+    if state is None:
+        if batch is not None:
+            raise OptionError("batch= is the key of this log in a state: pass state= too.")
+        return read(log, request, table=table, query=query, progress=progress)
+    key = states.batch_key(log, batch)
+    states.check_new(state, request, key)
+    return states.add(state, request, key, read(log, request, table=table, query=query, progress=progress))

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
+import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.sources import files, sql
 
 
-def rows_of(log: object, where: str | None = None) -> pl.LazyFrame:
-    """The rows of a log in files, or of a frame, that meet an SQL condition."""
-    if isinstance(log, pl.LazyFrame | pl.DataFrame):
-        frame = log.lazy()
-    else:
-        path = Path(str(log))
-        if not path.exists():
-            raise LogError(f"no file {str(log)!r}. Check the path.")
-        readers = {".parquet": pl.scan_parquet, ".csv": pl.scan_csv, ".arrow": pl.scan_ipc, ".jsonl": pl.scan_ndjson}
-        if path.suffix not in readers:
-            raise OptionError(f"cannot tell the format of {str(path)!r}; known endings are {', '.join(readers)}.")
-        frame = readers[path.suffix](path)  # type: ignore[operator]
+def rows_of(
+    log: Any, *, where: str | None = None, table: str | Sequence[str] | None = None, query: str | None = None
+) -> pl.LazyFrame:
+    """The rows of a log that meet an SQL condition: files are scanned, tables of a database are fetched."""
+    frame = _open(log, table, query)
+    if where is None:
+        return frame
     try:
-        frame.collect_schema()
-        return frame if where is None else frame.filter(pl.sql_expr(where))
-    except pl.exceptions.SQLSyntaxError as error:
-        raise ColumnError(f"where={where!r} is no SQL condition: {error}.") from error
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise LogError(f"cannot read {str(log)!r}: {str(error).splitlines()[0]}.") from error
+        kept = frame.sql(f"SELECT * FROM self WHERE {where}", table_name="self")
+        kept.collect_schema()
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(f"where={where!r} is no SQL condition on this log: {_first_line(error)}.") from error
+    return kept
 
 
-def columns_of(log: object) -> list[str]:
-    """The names of the log's columns."""
-    return rows_of(log).collect_schema().names()
+def columns_of(log: Any, *, table: str | Sequence[str] | None = None, query: str | None = None) -> list[str]:
+    """The names of the log's columns, read without its rows where that can be."""
+    if sql.is_database(log):
+        with sql._Errors(log):
+            return list(sql.relation(log, table, query).columns)
+    return _open(log, table, query).collect_schema().names()
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a small answer; damaged files are an error of the log."""
+    try:
+        return frame.collect(engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise LogError(f"cannot read the log: {_first_line(error)}.") from error
+
+
+def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.LazyFrame:
+    if sql.is_database(log):
+        with sql._Errors(log):
+            frame = nw.from_native(sql.relation(log, table, query))
+            return frame.lazy().collect("polars").to_native().lazy()
+    if table is not None or query is not None:
+        raise OptionError("table= and query= are for databases; this log is none.")
+    if files.is_paths(log):
+        return files.scan(log)
+    try:
+        return nw.from_native(log).lazy().collect("polars").to_native().lazy() if not _is_polars(log) else log.lazy()
+    except TypeError as error:
+        raise OptionError(f"a log is a file, a frame or a database's table; found {type(log).__name__}.") from error
+
+
+def _is_polars(log: object) -> bool:
+    return isinstance(log, pl.LazyFrame | pl.DataFrame)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -38,6 +38,12 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
     json: options.Json = False,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all.")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")] = None,
+    table: options.TableName = None,
+    query: options.Query = None,
     strict: options.Strict = False,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
@@ -53,13 +59,13 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import columns_of, rows_of
+    from counterpoise.rows import columns_of
 
     if html is not None:
         _check_report(html)
-    parts = options.guess_parts(columns_of(log), reward, propensity, target, quiet=json)
+    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
     result = cp.evaluate(
-        rows_of(log, where),
+        log,
         reward=parts.reward,
         propensity=parts.propensity,
         target=list(parts.target),
@@ -69,6 +75,11 @@ def evaluate(
         interval=interval,  # type: ignore[arg-type]
         level=level,
         drop_bad_rows=drop_bad_rows,
+        where=where,
+        table=table,
+        query=query,
+        state=state,
+        batch=batch,
     )
     if json:
         print(as_text(evaluation(result)))

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
 
-Log = Annotated[str, typer.Argument(help="The log: a file (Parquet, CSV, Arrow, JSON lines).")]
+Log = Annotated[str, typer.Argument(help="A file (Parquet, CSV, Arrow, JSON lines), folder, glob, DuckDB file or postgresql:// URL.")]
 Reward = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
 ]
@@ -35,6 +35,8 @@ Cluster = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
+TableName = Annotated[str | None, typer.Option(metavar="NAME", help="The log's table, where LOG is a database.")]
+Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
 Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
 Method = Annotated[
     str | None, typer.Option(metavar="METHOD", help="normal, jackknife (the default with a cluster) or anytime.")

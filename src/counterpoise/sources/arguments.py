@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from counterpoise.errors import OptionError
@@ -25,14 +26,21 @@ def arrange(
     control: Mapping[str, float] | None = None,
     groups: int = 1,
     drop_bad_rows: bool = False,
+    where: str | None = None,
+    target_action: Any = None,
+    action: str | None = None,
+    context: Any = None,
 ) -> tuple[object, Request]:
     """A log and the request for it; arrays given without a log become one."""
-    for part, value in (("reward", reward), ("propensity", propensity), ("target", target)):
+    given = target if target is not None else target_action
+    for part, value in (("reward", reward), ("propensity", propensity), ("target", given)):
         if value is None:
             raise OptionError(f"{part} is missing: name its column, or pass its array.")
     arrays: dict[str, Any] | None = {} if log is None else None
     reward, propensity = _one("reward", reward, arrays), _one("propensity", propensity, arrays)
-    targets = _many("target", target, arrays)
+    made = _make_targets(target, target_action, action, arrays)
+    targets = _many("target", made.columns, arrays)
+    targets += [name for name in made.names if name not in targets]
     values = _values(model_value, targets, arrays)
     if control and arrays is not None:
         raise OptionError("control names columns: pass them in a log, a mapping of arrays will do.")
@@ -63,8 +71,73 @@ def arrange(
         control=dict(control or {}),
         groups=groups,
         drop_bad_rows=drop_bad_rows,
+        where=where,
+        target_columns=made.names,
+        target_actions=made.actions,
+        policies=made.policies,
+        action=action if made.actions or made.policies else None,
+        context=tuple(_many("context", context, None)) if made.policies else (),
     )
+    if where is not None and not isinstance(where, str):
+        raise OptionError(f"where must be an SQL condition as text, found {type(where).__name__}.")
+    if made.policies and not request.context:
+        raise OptionError("a policy needs context=[…], the columns it looks at.")
     return (log if arrays is None else arrays), request
+
+
+@dataclass
+class _Targets:
+    """The targets as given: columns as they are, and what makes the others."""
+
+    columns: Any = None
+    names: dict[str, str] = field(default_factory=dict)  # target → its column, where the two differ
+    actions: dict[str, str] = field(default_factory=dict)
+    policies: dict[str, Any] = field(default_factory=dict)
+
+
+def _make_targets(target: Any, target_action: Any, action: str | None, arrays: dict[str, Any] | None) -> _Targets:
+    """Sort the targets into columns, named expressions, policies and chosen actions."""
+    made = _Targets()
+    if arrays is not None and (is_policy(target) or target_action is not None):
+        raise OptionError("a policy or target_action needs a log with named columns: pass the log first.")
+    if arrays is not None:
+        made.columns = target
+        return made
+    if isinstance(target, Mapping):
+        named = {str(name): one for name, one in target.items()}
+    elif is_policy(target):
+        named = {name_of(target): target}
+    elif isinstance(target, list | tuple) and any(map(is_policy, target)):
+        named = {name_of(one) if is_policy(one) else one: one for one in target}
+    else:
+        named, made.columns = {}, target
+    for name, one in named.items():
+        if is_policy(one):
+            made.names[name] = f"policy {name}"
+            made.policies[f"policy {name}"] = one
+        else:
+            made.names[name] = _one("target", one, None)
+    if target_action is not None:
+        if isinstance(target_action, Mapping):
+            chosen = {str(name): _one("target_action", one, None) for name, one in target_action.items()}
+        else:
+            chosen = {column: column for column in _many("target_action", target_action, None)}
+        for name, column in chosen.items():
+            made.names[name] = f"{column} = {action}"
+            made.actions[f"{column} = {action}"] = column
+    if (made.actions or made.policies) and not isinstance(action, str):
+        raise OptionError("action is missing: name the column with the logged action.")
+    return made
+
+
+def is_policy(target: object) -> bool:
+    """Whether a target is no column but something that computes one: a callable, or a classifier with predict_proba."""
+    return not isinstance(target, str | type) and (callable(target) or hasattr(target, "predict_proba"))
+
+
+def name_of(policy: Any) -> str:
+    """What to call a policy that was given without a name."""
+    return str(getattr(policy, "__name__", type(policy).__name__))
 
 
 def _one(part: str, value: Any, arrays: dict[str, Any] | None) -> str:

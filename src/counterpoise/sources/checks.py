@@ -33,17 +33,15 @@ class Problem:
 
     rule: Rule
     count: int
-    row: int
+    row: int | None  # None where rows have no order
     found: Any
 
     def __str__(self) -> str:
         rule = self.rule
         found = "null" if self.found is None else f"{self.found}"
         verb = "row does" if self.count == 1 else "rows do"
-        return (
-            f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; the first is row {self.row:,} "
-            f"with {found}. {rule.advice}"
-        )
+        where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
+        return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
 
 
 def check_columns(request: Request, names: Sequence[object]) -> None:
@@ -52,14 +50,19 @@ def check_columns(request: Request, names: Sequence[object]) -> None:
     for part, column in request.columns:
         if not isinstance(column, str):
             raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
-        if column in available:
-            continue
-        near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
-        shown = ", ".join(map(repr, available[:20])) + (
-            f" and {len(available) - 20} more" if len(available) > 20 else ""
-        )
-        hint = f" Did you mean {near[0]!r}? Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these."
-        raise ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
+        if column not in available:
+            raise missing(part, column, available)
+
+
+def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
+    """The error that a column is not there; the nearest names are suggested."""
+    near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
+    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    if inside:
+        return ColumnError(f"no column {column!r} in {part}={inside!r}; the log has {shown or 'no columns'}.{hint}")
+    hint += f" Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these, or an SQL expression of them."
+    return ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
 
 
 def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
@@ -126,7 +129,7 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
         rule = problem.rule
         key = (rule.part, rule.column, rule.expected)
         known = merged.get(key)
-        first = problem if known is None or problem.row < known.row else known
+        first = problem if known is None or (problem.row or 0) < (known.row or 0) else known
         count = problem.count + (known.count if known else 0)
         merged[key] = Problem(first.rule, count, first.row, first.found)
     return list(merged.values())
@@ -136,6 +139,11 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Say what is wrong with the log."""
     merged = merge_problems(problems)
     raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
+
+
+def refuse_all(problems: Sequence[Problem], rows: int) -> None:
+    """Say that nothing is left."""
+    raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
 
 
 _DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import narwhals as nw
 import numpy as np
@@ -13,48 +13,54 @@ from counterpoise.errors import LogError
 from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
-from counterpoise.sources.groups import group_of, integer_ids
-from counterpoise.sources.query import aggregate, is_clean, is_well_centred, moments_of
+from counterpoise.sources.assemble import Largest, assemble, labels_of, numbers_of
+from counterpoise.sources.groups import integer_ids, with_groups
+from counterpoise.sources.query import aggregate, is_clean, is_well_centred
 from counterpoise.sources.request import Request
-from counterpoise.tails import EMPTY, KEPT, Tail
+from counterpoise.tails import KEPT
 
 SAMPLE = 100_000
 
 
+@dataclass
+class Partial:
+    """What is known after some batches: the moments of their good rows, and the problems of the bad ones."""
+
+    total: LogMoments | None = None
+    problems: list[checks.Problem] = field(default_factory=list)
+    rows: int = 0
+    keys: list[pl.Series] = field(default_factory=list)
+
+    def add(self, batch: pl.DataFrame, request: Request) -> None:
+        """One more batch."""
+        if batch.height == 0:
+            return
+        part, wrong, good = _batch(batch, request, self.rows)
+        self.total = part if self.total is None else self.total + part
+        self.rows += batch.height
+        self.problems += wrong
+        if request.key:
+            self.keys.append(good.get_column("key"))
+
+    def finish(self, request: Request, duplicates: int | None = None) -> LogMoments:
+        """The moments of all batches; raises if any row is bad, unless bad rows are to be dropped."""
+        if self.total is None:
+            raise LogError("the log has no rows.")
+        if self.problems and not request.drop_bad_rows:
+            checks.refuse(self.problems, self.rows)
+        if self.total.n == 0:
+            checks.refuse_all(self.problems, self.rows)
+        if self.keys:
+            duplicates = self.total.n - pl.concat(self.keys).n_unique()
+        return replace(self.total, dropped=self.rows - self.total.n, duplicates=duplicates)
+
+
 def summarise(batches: Iterable[pl.DataFrame], request: Request) -> LogMoments:
     """Moments of all batches together; raises if any row is bad, unless bad rows are to be dropped."""
-    total: LogMoments | None = None
-    problems: list[checks.Problem] = []
-    keys: list[pl.Series] = []
-    rows = 0
+    partial = Partial()
     for batch in batches:
-        if batch.height == 0:
-            continue
-        part, wrong, good = _batch(batch, request, rows)
-        rows += batch.height
-        problems += wrong
-        if request.key:
-            keys.append(good.get_column("key"))
-        total = part if total is None else total + part
-    if total is None:
-        raise LogError("the log has no rows.")
-    if problems and not request.drop_bad_rows:
-        checks.refuse(problems, rows)
-    if total.n == 0:
-        raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, checks.merge_problems(problems))))
-    duplicates = total.n - pl.concat(keys).n_unique() if keys else None
-    return LogMoments(
-        total.moments,
-        total.tails,
-        total.segments,
-        total.reward_min,
-        total.reward_max,
-        request.segment,
-        request.cluster,
-        tuple(request.control.items()),
-        rows - total.n,
-        duplicates,
-    )
+        partial.add(batch, request)
+    return partial.finish(request)
 
 
 def _batch(
@@ -62,36 +68,32 @@ def _batch(
 ) -> tuple[LogMoments, list[checks.Problem], pl.DataFrame]:
     """Moments of the good rows of one batch, the problems of the bad ones, and the good rows themselves."""
     frame = _prepare(batch, request, first_row)
-    centre = _centre(frame)
+    centre = centre_of(frame.get_column("r").head(1000))
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
         if scanned is not None and is_well_centred(scanned[0]):
-            return _collect(scanned[0], [()], request, centre, lambda target: {(): scanned[1][target]}), [], frame
+            largest: dict[str, Largest] = {target: {(): weights} for target, weights in scanned[1].items()}
+            return assemble(scanned[0], [()], largest, request, centre), [], frame
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
-    if not is_clean(_numbers(answer), request):
+    if not is_clean(numbers_of(answer), request):
         eager = nw.from_native(frame, eager_only=True)
         problems = checks.find_problems(eager, request, first_row)
         frame = eager.filter(checks.valid(request)).to_native()
-        centre = _centre(frame)
+        centre = centre_of(frame.get_column("r").head(1000))
         answer = _run(frame, request, centre)
     keys = [f"k{j}" for j in range(len(request.segment))]
-    if not is_well_centred(_numbers(answer)):
+    if not is_well_centred(numbers_of(answer)):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         frame = frame.with_columns(_own_centre(keys))
         answer = _run(frame, request, None)
-    labels = [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
-    return (
-        _collect(_numbers(answer), labels, request, centre, lambda target: _largest(frame, target, keys)),
-        problems,
-        frame,
-    )
+    largest = {f"t{k}": _largest(frame, f"t{k}", keys) for k in range(len(request.targets))}
+    return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), problems, frame
 
 
-def _centre(frame: pl.DataFrame) -> float:
-    """The median reward of the first rows: near the others, whatever a broken row may hold."""
-    head = frame.get_column("r").head(1000)
-    middle = head.filter(head.abs() <= checks.LARGEST).median()
+def centre_of(rewards: pl.Series) -> float:
+    """The median of some rewards: near the others, whatever a broken row may hold."""
+    middle = rewards.filter(rewards.abs() <= checks.LARGEST).median()
     return float(middle) if isinstance(middle, float) else 0.0
 
 
@@ -118,7 +120,7 @@ def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFr
         chosen.append(batch.select(request.key).hash_rows().alias("key"))
     frame = pl.DataFrame(chosen)
     if request.groups > 1:
-        frame = nw.from_native(frame).with_columns(group_of(nw.col("g"), request.groups).alias("g")).to_native()
+        frame = with_groups(nw.from_native(frame), request.groups).to_native()
     return frame
 
 
@@ -130,45 +132,6 @@ def _run(frame: pl.DataFrame, request: Request, centre: float | None) -> pl.Data
     lazy = nw.from_native(frame.lazy()).with_columns(nw.col(*request.numbers).cast(nw.Float64))
     answer: pl.DataFrame = aggregate(lazy, request, centre).to_native().collect(engine="streaming")
     return answer
-
-
-def _numbers(answer: pl.DataFrame) -> dict[str, Floats]:
-    """The answer's columns as float64, with nan for null."""
-    names = [name for name in answer.columns if not name.startswith("k")]
-    return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in names}
-
-
-def _collect(
-    numbers: Mapping[str, Floats],
-    labels: Sequence[Label],
-    request: Request,
-    centre: float,
-    largest: Callable[[str], Mapping[Label, Floats]],
-) -> LogMoments:
-    """The answer of the query, one row per label, as moments."""
-    segments = tuple(sorted(set(labels), key=_order))
-    place = {label: k for k, label in enumerate(segments)}
-    at = np.array([place[label] for label in labels], dtype=np.int64)
-    lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
-    np.fmin.at(lowest, at, numbers["r_min"])
-    np.fmax.at(highest, at, numbers["r_max"])
-    values = {contrast: k for k, contrast in enumerate(request.contrasts) if not contrast[1]}
-    tails = {}
-    for contrast in values:
-        t = request.targets.index(contrast[0])
-        zeros = np.zeros(len(segments))
-        np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{t}"]))
-        weights = largest(f"t{t}")
-        tails[contrast] = tuple(
-            Tail(weights.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
-        )
-    centres = np.full((len(segments), 1), centre)
-    if "c" in numbers:
-        centres[at, 0] = numbers["c"]
-    moments = moments_of(numbers, request, centres, at, len(segments))
-    return LogMoments(
-        moments, tails, segments, lowest, highest, request.segment, request.cluster, tuple(request.control.items())
-    )
 
 
 def _largest(frame: pl.DataFrame, target: str, keys: list[str]) -> dict[Label, Floats]:
@@ -195,8 +158,3 @@ def _sample(frame: pl.DataFrame, target: str) -> Floats:
     pieces, length = 64, min(SAMPLE, 20 * frame.height // KEPT) // 64
     starts = np.linspace(0, frame.height - length, pieces, dtype=np.int64)
     return np.concatenate([t[k : k + length] / p[k : k + length] for k in starts], dtype=np.float64)
-
-
-def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
-    """Numbers in order, then text, then null."""
-    return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -10,46 +10,65 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.log_moments import LogMoments
-from counterpoise.sources.checks import check_columns
-from counterpoise.sources.embedded import summarise
+from counterpoise.sources.columns import Plan, plan
+from counterpoise.sources.policies import add_policies
+from counterpoise.sources.progress import Report
 from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
 
 
-def read(log: object, request: Request) -> LogMoments:
-    """Moments of a log: one pass, whatever it is."""
-    return summarise(batches(log, request), request)
+def completed(log: object, request: Request, report: Report | None = None) -> Iterator[pl.DataFrame]:
+    """The batches with a column for everything the request names: expressions, chosen actions, policies."""
+    whole = (wanted.complete(batch, request) for batch, wanted in batches(log, request))
+    return with_policies(whole, request, report)
 
 
-def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
+def with_policies(
+    whole: Iterable[pl.DataFrame], request: Request, report: Report | None = None
+) -> Iterator[pl.DataFrame]:
+    """The batches with a column for every policy, in pieces small enough for one."""
+    first_row = 0
+    for batch in whole:
+        for piece in batch.iter_slices(BATCH) if request.policies else (batch,):
+            frame = piece
+            if request.policies and frame.height:
+                last = first_row + frame.height - 1
+                frame = add_policies(frame, request, f"the batch of rows {first_row:,} to {last:,}")
+            first_row += frame.height
+            if report is not None:
+                report(frame.height)
+            yield frame
+
+
+def batches(log: object, request: Request) -> Iterator[tuple[pl.DataFrame, Plan]]:
     """The log's needed columns as polars frames: in one piece what is in memory, in batches what is lazy."""
     if isinstance(log, Mapping):
-        check_columns(request, list(log))
-        yield from_arrays(log, request)
+        wanted = plan(request, list(log))
+        yield from_arrays(log, request, wanted.read), wanted
         return
     try:
         frame = nw.from_native(log)  # type: ignore[call-overload]
     except TypeError as error:
         raise OptionError(
-            f"a log is a mapping of arrays, or a frame (pandas, polars, pyarrow, …); found {type(log).__name__}."
+            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
+            f"found {type(log).__name__}."
         ) from error
     except nw.exceptions.DuplicateError as error:
         raise ColumnError(f"every column needs a name of its own: {error}") from error
-    check_columns(request, frame.collect_schema().names())
-    names = list(dict.fromkeys(column for _, column in request.columns))
-    wanted = frame.select(names)
-    native = wanted.to_native()
+    wanted = plan(request, frame.collect_schema().names())
+    chosen = frame.select(list(wanted.read))
+    native = chosen.to_native()
     if isinstance(native, pl.LazyFrame):
-        yield from native.collect_batches(chunk_size=BATCH, engine="streaming")
-    elif isinstance(wanted, nw.LazyFrame):
-        yield wanted.collect("polars").to_native()
+        for batch in native.collect_batches(chunk_size=BATCH, engine="streaming"):
+            yield batch, wanted
+    elif isinstance(chosen, nw.LazyFrame):
+        yield chosen.collect("polars").to_native(), wanted
     elif isinstance(native, pl.DataFrame):
-        yield native
+        yield native, wanted
     else:
         numbers = {column for _, column in request.numbers.values()}
-        yield pl.DataFrame([_series_of(wanted[name], name in numbers) for name in names])
+        yield pl.DataFrame([_series_of(chosen[name], name in numbers) for name in wanted.read]), wanted
 
 
 def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
@@ -62,10 +81,9 @@ def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
 
 
-def from_arrays(arrays: Mapping[str, Any], request: Request) -> pl.DataFrame:
+def from_arrays(arrays: Mapping[str, Any], request: Request, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     numbers = {column for _, column in request.numbers.values()}
-    names = list(dict.fromkeys(column for _, column in request.columns))
     series = [from_array(name, arrays[name], is_number=name in numbers) for name in names]
     lengths = {name: one.len() for name, one in zip(names, series, strict=True)}
     if len(set(lengths.values())) > 1:

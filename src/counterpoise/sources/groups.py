@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -12,18 +13,22 @@ from counterpoise.errors import ColumnError
 _PRIME = 2**26 - 5
 
 
-def group_of(identity: nw.Expr, groups: int) -> nw.Expr:
-    """Group of an integer id, by arithmetic every engine has: two squarings and a product modulo a prime below 2²⁶.
+Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
-    Nothing exceeds 2⁵³, so engines that compute in float64 agree too. Neighbouring ids land far apart, as ids are often given out
-    in order.
+
+def with_groups(frame: Frame, groups: int) -> Frame:
+    """The integer ids in column g as groups, by arithmetic every engine has: two squarings and a product modulo a prime.
+
+    The prime is below 2²⁶, so nothing exceeds 2⁵³ and engines that compute in float64 agree too. Neighbouring ids land far apart,
+    as ids are often given out in order. Step by step, because x·x written out doubles the text of an SQL statement each time.
     """
-    x = identity % _PRIME
-    x = (x + _PRIME) % _PRIME  # some engines' remainder of a negative number is negative
-    x = (x * x + 12345) % _PRIME
-    x = (x * 48271) % _PRIME
-    x = (x * x + 777) % _PRIME
-    return x % groups
+    g = nw.col("g")
+    frame = frame.with_columns(g=g % _PRIME)
+    frame = frame.with_columns(g=(g + _PRIME) % _PRIME)  # some engines' remainder of a negative number is negative
+    frame = frame.with_columns(g=(g * g + 12345) % _PRIME)
+    frame = frame.with_columns(g=(g * 48271) % _PRIME)
+    frame = frame.with_columns(g=(g * g + 777) % _PRIME)
+    return frame.with_columns(g=g % groups)
 
 
 def integer_ids(values: pl.Series) -> pl.Series:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -28,10 +28,11 @@ def columns_of(request: Request, contrast: int) -> dict[str, str]:
     return found | {column: f"y{j}" for j, column in enumerate(request.control)}
 
 
-def aggregate(frame: Frame, request: Request, centre: float | None) -> Frame:
+def aggregate(frame: Frame, request: Request, centre: float | None, watched: Sequence[str] = ()) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    Without a centre, the column c holds one for each row's segment, and is part of the answer.
+    Without a centre, the column c holds one for each row's segment, and is part of the answer. Of the `watched`
+    columns, which the frame has besides, the largest value is too.
     """
     p, r = nw.col("p"), nw.col("r")
     middle = nw.col("c") if centre is None else nw.lit(centre)
@@ -52,15 +53,21 @@ def aggregate(frame: Frame, request: Request, centre: float | None) -> Frame:
     pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
     squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
-    zeros = {f"zero{k}": nw.col(f"t{k}") == 0 for k in range(len(request.targets))}
+    zeros = {f"zero{k}": indicator(nw.col(f"t{k}") == 0) for k in range(len(request.targets))}
     rows = rows.with_columns(**squares, **zeros)
     wanted = [nw.len().alias("n")] + ([nw.col("c").max()] if centre is None else [])
     wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
     for name in request.numbers:
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
+    wanted += [nw.col(name).max() for name in watched]
     keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
+
+
+def indicator(condition: nw.Expr) -> nw.Expr:
+    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
+    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def is_clean(result: Mapping[str, Floats], request: Request) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 from counterpoise.errors import OptionError
 from counterpoise.log_moments import Contrast
@@ -30,6 +31,12 @@ class Request:
     control: Mapping[str, float] = field(default_factory=dict)
     groups: int = 1
     drop_bad_rows: bool = False
+    where: str | None = None  # an SQL condition
+    target_columns: Mapping[str, str] = field(default_factory=dict)  # where a target's column is not its name
+    target_actions: Mapping[str, str] = field(default_factory=dict)  # made column → column with the action chosen
+    policies: Mapping[str, Any] = field(default_factory=dict)  # made column → policy
+    action: str | None = None
+    context: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -57,7 +64,8 @@ class Request:
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) of every column that must hold numbers."""
         parts = {"r": ("reward", self.reward), "p": ("propensity", self.propensity)}
-        parts |= {f"t{k}": ("target", column) for k, column in enumerate(self.targets)}
+        columns = [self.target_columns.get(name, name) for name in self.targets]
+        parts |= {f"t{k}": ("target", column) for k, column in enumerate(columns)}
         if self.model_reward is not None:
             parts["q"] = ("model_reward", self.model_reward)
             parts |= {f"v{k}": ("model_value", self.model_value[target]) for k, target in enumerate(self.targets)}
@@ -72,11 +80,18 @@ class Request:
             yield "cluster", self.cluster
         for column in self.key:
             yield "key", column
+        if self.action is not None:
+            yield "action", self.action
+        for column in self.target_actions.values():
+            yield "target_action", column
+        for column in self.context:
+            yield "context", column
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """(part, column) of every column to read."""
-        return [*self.numbers.values(), *self.others]
+        made = {("target", name) for name in (*self.target_actions, *self.policies)}
+        return [*(entry for entry in self.numbers.values() if entry not in made), *self.others]
 
     @property
     def moment_columns(self) -> tuple[str, ...]:

@@ -1,0 +1,74 @@
+"""This file holds the running of Python policies: a record batch in, the target's probabilities of the logged actions out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from counterpoise.errors import LogError, OptionError
+from counterpoise.moments import Floats
+from counterpoise.sources.request import Request
+
+
+def add_policies(frame: pl.DataFrame, request: Request, batch: str) -> pl.DataFrame:
+    """The batch with a column for every policy; `batch` is what an error calls it."""
+    columns = [
+        pl.Series(made, probabilities(policy, frame, request, _name(request, made), batch))
+        for made, policy in request.policies.items()
+    ]
+    return frame.with_columns(columns)
+
+
+def probabilities(policy: Any, frame: pl.DataFrame, request: Request, name: str, batch: str) -> Floats:
+    """A policy's probabilities of the logged actions of one batch, checked."""
+    found = (
+        _of_classifier(policy, frame, request)
+        if hasattr(policy, "predict_proba")
+        else _of_callable(policy, frame, request)
+    )
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LogError(f"policy {name!r} must return numbers; for {batch} it returned {found!r}: {error}.") from error
+    if values.shape != (frame.height,):
+        raise LogError(
+            f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
+            f"array of shape {values.shape}."
+        )
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        raise LogError(
+            f"policy {name!r} must return probabilities in [0, 1]: for {batch} {len(bad):,} of {frame.height:,} are not; the "
+            f"first is row {bad[0]:,} of the batch with {values[bad[0]]}. Mend the policy."
+        )
+    return values
+
+
+def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
+    """The policy sees an Arrow record batch of its context and the logged action."""
+    names = list(dict.fromkeys([*request.context, str(request.action)]))
+    batches = frame.select(names).rechunk().to_arrow().combine_chunks().to_batches()
+    return policy(batches[0])
+
+
+def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats:
+    """The probability of the logged action among the classes; an action the classifier does not know is never taken."""
+    context = frame.select(request.context)
+    # a classifier fitted on a frame wants names, one fitted on an array warns of them
+    table = policy.predict_proba(context if hasattr(policy, "feature_names_in_") else context.to_numpy())
+    classes, actions = np.asarray(policy.classes_), frame.get_column(str(request.action)).to_numpy()
+    if np.shape(table) != (frame.height, len(classes)):
+        raise OptionError(
+            f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
+        )
+    order = np.argsort(classes)
+    place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)
+    column = order[place]
+    chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
+    return np.where(classes[column] == actions, chosen, 0.0)
+
+
+def _name(request: Request, made: str) -> str:
+    return next(name for name, column in request.target_columns.items() if column == made)

@@ -1,0 +1,34 @@
+"""This file holds the progress bar of streamed work: rows and rate, and silence where nobody watches."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Report = Callable[[int], None]
+
+
+@contextmanager
+def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
+    """A function to report rows to, or None: by default only where standard error is a terminal and rich is installed."""
+    if wanted is False or (wanted is None and not sys.stderr.isatty()) or importlib.util.find_spec("rich") is None:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading the log")
+        done = 0
+
+        def report(rows: int) -> None:
+            nonlocal done
+            done += rows
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = f", {done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
+            bar.update(task, description=f"{done:,} rows{rate}")
+
+        yield report

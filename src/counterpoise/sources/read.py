@@ -1,0 +1,48 @@
+"""This file holds the choice of the reader that a log wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from counterpoise.errors import CounterpoiseError, LogError, OptionError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources import embedded, files, frames, scans, sql
+from counterpoise.sources.progress import Report, progress_bar
+from counterpoise.sources.request import Request
+
+
+def read(
+    log: Any, request: Request, *, table: sql.Table = None, query: str | None = None, progress: bool | None = None
+) -> LogMoments:
+    """Moments of a log, computed where it lives if that can be."""
+    if sql.is_database(log):
+        if not request.policies:
+            return sql.read(log, request, table, query)
+        with progress_bar(progress) as report:
+            return embedded.summarise(
+                frames.with_policies(sql.batches(log, request, table, query), request, report), request
+            )
+    if table is not None or query is not None:
+        raise OptionError("table= and query= are for databases; this log is none.")
+    if type(log).__module__.startswith("pyspark.sql"):
+        from counterpoise.sources import spark
+
+        return spark.read(log, request)
+    with progress_bar(progress) as report:
+        if files.is_paths(log):
+            return _files(log, request, report)
+        return embedded.summarise(frames.completed(log, request, report), request)
+
+
+def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
+    scan = files.scan(log, [column for _, column in request.numbers.values()])
+    try:
+        if request.policies:
+            return embedded.summarise(frames.completed(scan, request, report), request)
+        return scans.summarise(scan, request, report)
+    except CounterpoiseError:
+        raise
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise (files.find_damaged(files.files_of(log)) or LogError(f"cannot read the files: {error}.")) from error

@@ -1,0 +1,135 @@
+"""This file holds the streaming engine: the aggregate query pushed into a polars scan, so that no row is ever copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.errors import LogError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources import checks
+from counterpoise.sources.assemble import assemble, labels_of, numbers_of
+from counterpoise.sources.columns import plan
+from counterpoise.sources.embedded import centre_of
+from counterpoise.sources.groups import integer_ids, with_groups
+from counterpoise.sources.largest import Watcher
+from counterpoise.sources.query import aggregate, is_clean, is_well_centred
+from counterpoise.sources.request import Request
+
+PER_STATEMENT = 10  # targets
+
+
+def summarise(scan: pl.LazyFrame, request: Request, report: Callable[[int], None] | None = None) -> LogMoments:
+    """Moments of a scan that can be repeated: one pass, or three where rows are bad (find, name, leave out)."""
+    wanted = plan(request, scan.collect_schema().names())
+    frame = _prepare(wanted.complete(scan.select(wanted.read), request), request)
+    centre = _centre(frame)
+    answer, watchers = _run(frame, request, centre, report)
+    rows = _rows(answer)
+    if rows == 0:
+        raise LogError("the log has no rows.")
+    if not is_clean(numbers_of(answer), request):
+        problems = _find_problems(frame, request)
+        if not request.drop_bad_rows:
+            checks.refuse(problems, rows)
+        frame = nw.from_native(frame).filter(checks.valid(request)).to_native()
+        centre = _centre(frame)
+        answer, watchers = _run(frame, request, centre, None)
+        if _rows(answer) == 0:
+            checks.refuse_all(problems, rows)
+    if not is_well_centred(numbers_of(answer)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        answer, watchers = _run(_own_centres(frame, answer, request, centre), request, None, None)
+    n = _rows(answer)
+    return assemble(
+        numbers_of(answer),
+        labels_of(answer, request),
+        {target: watcher.largest() for target, watcher in watchers.items()},
+        request,
+        centre,
+        dropped=rows - n,
+        duplicates=_duplicates(frame, request, n),
+    )
+
+
+def _centre(frame: pl.LazyFrame) -> float:
+    return centre_of(frame.select("r").head(1000).collect(engine="streaming").to_series())
+
+
+def _own_centres(frame: pl.LazyFrame, answer: pl.DataFrame, request: Request, centre: float) -> pl.LazyFrame:
+    """The rows with the mean reward of their segment, known from the sums that were too far from it for more."""
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    mean = (centre + pl.col("s").sum() / pl.col("n").sum()).alias("c")
+    if not keys:
+        return frame.with_columns(pl.lit(answer.select(mean).item()).alias("c"))
+    return frame.join(answer.group_by(keys).agg(mean).lazy(), on=keys, how="left", nulls_equal=True)
+
+
+def _prepare(frame: pl.LazyFrame, request: Request) -> pl.LazyFrame:
+    """The columns under internal names: numbers as float64, segments, groups, keys."""
+    schema = nw.from_native(frame).collect_schema()
+    chosen = []
+    for name, (part, column) in request.numbers.items():
+        checks.check_type(part, column, schema[column])
+        chosen.append(pl.col(column).cast(pl.Float64).alias(name))
+    for k, column in enumerate(request.segment):
+        values = pl.col(column).alias(f"k{k}")
+        chosen.append(values.fill_nan(None) if schema[column].is_float() else values)
+    if request.key:
+        chosen.append(pl.struct(request.key).hash().alias("key"))
+    if request.cluster is not None:
+        ids = pl.col(request.cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        chosen.append(ids.alias("g"))
+    prepared = frame.select(chosen)
+    if request.groups > 1:
+        if request.cluster is None:
+            prepared = prepared.with_row_index("g").with_columns(pl.col("g").cast(pl.Int64))
+        prepared = with_groups(nw.from_native(prepared), request.groups).to_native()
+    return prepared
+
+
+def _run(
+    frame: pl.LazyFrame, request: Request, centre: float | None, report: Callable[[int], None] | None
+) -> tuple[pl.DataFrame, dict[str, Watcher]]:
+    """The aggregate's answer and each target's watcher."""
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    names = [f"t{k}" for k in range(len(request.targets))]
+    watchers = {name: Watcher(keys, report if name == "t0" else None) for name in names}
+    seen = {f"top{name[1:]}": watcher.expression(pl.col(name) / pl.col("p")) for name, watcher in watchers.items()}
+    lazy = nw.from_native(frame.with_columns(**seen))
+    answer: pl.DataFrame = aggregate(lazy, request, centre, list(seen)).to_native().collect(engine="streaming")
+    return answer, watchers
+
+
+def _rows(answer: pl.DataFrame) -> int:
+    return int(answer.get_column("n").sum())
+
+
+def _find_problems(frame: pl.LazyFrame, request: Request) -> list[checks.Problem]:
+    """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""
+    rules = checks.rules(request)
+    bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
+    rows = nw.from_native(frame.with_row_index("row")).with_columns(**bad).to_native()
+    counts = rows.select(
+        *(pl.col(name).sum().alias(f"{name}_count") for name in bad),
+        *(pl.when(pl.col(name)).then(pl.col("row")).min().alias(f"{name}_row") for name in bad),
+    )
+    found = counts.collect(engine="streaming").row(0, named=True)
+    first = {found[f"rule{k}_row"] for k in range(len(rules))} - {None}
+    shown = rows.filter(pl.col("row").is_in(sorted(first))).collect(engine="streaming")
+    problems = []
+    for k, rule in enumerate(rules):
+        count, row = found[f"rule{k}_count"], found[f"rule{k}_row"]
+        if count:
+            value = shown.filter(pl.col("row") == row).get_column(rule.shows).item()
+            problems.append(checks.Problem(rule, int(count), int(row), value))
+    return problems
+
+
+def _duplicates(frame: pl.LazyFrame, request: Request, n: int) -> int | None:
+    """Good rows whose key another row has; this one query needs memory for every distinct key."""
+    if not request.key:
+        return None
+    return n - int(frame.select(pl.col("key").n_unique()).collect(engine="streaming").item())

@@ -1,0 +1,154 @@
+"""This file holds the reader of Spark: pushed-down aggregates for columns, partial moments from the executors for policies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.errors import CounterpoiseError, LogError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources import checks, pushdown
+from counterpoise.sources.embedded import Partial
+from counterpoise.sources.policies import add_policies
+from counterpoise.sources.request import Request
+from counterpoise.sources.sql import cannot_compute, first_line, has_column, with_actions
+
+BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
+
+
+def read(log: Any, request: Request) -> LogMoments:
+    """Moments of a Spark DataFrame, classic or Connect; no row ever leaves the executors, only sums and the largest weights."""
+    try:
+        native, names = _select(log, request)
+        frame, names = with_actions(nw.from_native(native), request, names)
+        if request.policies:
+            return _with_policies(frame.to_native(), request, names)
+        return pushdown.summarise(frame, request, names, _collect)
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        ours = re.search(r"counterpoise\.errors\.(?:LogError|OptionError|ColumnError): (.*)", str(error))
+        if ours:
+            raise LogError(ours[1].strip()) from None
+        raise LogError(f"Spark did not answer: {type(error).__name__}: {first_line(error)}.") from error
+
+
+def _select(log: Any, request: Request) -> tuple[Any, dict[str, str]]:
+    """The needed columns under names that need no quoting, and which is which."""
+    functions = _functions(log)
+    available = list(log.columns)
+    names: dict[str, str] = {}
+    chosen, asked = [], []
+    for part, column in request.columns:
+        if column in names:
+            continue
+        names[column] = f"c{len(names)}"
+        if has_column(part, column, available):
+            value = functions.col("`" + column.replace("`", "``") + "`")
+        else:
+            value = functions.expr(column)
+            asked.append(column)
+        if part == "cluster" and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
+            value = functions.crc32(value.cast("binary"))  # as `groups.integer_ids` does for text
+        chosen.append(value.alias(names[column]))
+    try:
+        rows = log if request.where is None else log.filter(functions.expr(request.where))
+        native = rows.select(*chosen)
+        native.dtypes  # noqa: B018 - Connect looks at a query only when asked for its columns
+    except Exception as error:
+        if asked or request.where is not None:
+            raise cannot_compute([*asked, request.where], error, available) from None
+        raise
+    return native, names
+
+
+def _functions(log: Any) -> Any:
+    if ".connect." in type(log).__module__:
+        from pyspark.sql.connect import functions as connect
+
+        return connect
+    from pyspark.sql import functions as classic
+
+    return classic
+
+
+def _collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
+    answer: pl.DataFrame = frame.collect("polars").to_native()
+    return answer
+
+
+def _with_policies(native: Any, request: Request, names: dict[str, str]) -> LogMoments:
+    """Every partition's partial moments, computed by its executor, together.
+
+    Spark keeps the output of one successful attempt of each task, so that a task tried again counts its rows once.
+    """
+    answers = native.mapInArrow(partial_moments(request, names), "partial string").collect()
+    whole = Partial()
+    rules = checks.rules(request)
+    for (text,) in answers:
+        found = json.loads(text)
+        part = LogMoments.from_json(json.dumps(found["moments"]))
+        whole.total = part if whole.total is None else whole.total + part
+        whole.rows += found["rows"]
+        whole.problems += [checks.Problem(rules[k], count, None, value) for k, count, value in found["problems"]]
+    n = whole.total.n if whole.total is not None else 0
+    return whole.finish(request, _duplicates(native, request, names, n))
+
+
+def _duplicates(native: Any, request: Request, names: dict[str, str], n: int) -> int | None:
+    """Good rows whose key another good row has: Spark counts them, as no executor sees all keys."""
+    if not request.key:
+        return None
+    # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them
+    stand_in = names | dict.fromkeys(request.policies, names[request.propensity])
+    good = pushdown.guard(pushdown.prepare(nw.from_native(native), request, stand_in), request)
+    return pushdown.duplicates_of(good, request, n, _collect)
+
+
+def partial_moments(request: Request, names: dict[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function that an executor runs on the record batches of a partition: one row of text with what it found."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        partial = Partial()
+        for number, frame in enumerate(_in_pieces(batches)):
+            batch = frame.rename({name: column for column, name in names.items()})
+            partial.add(add_policies(batch, request, f"batch {number} of partition {partition}"), request_without_key)
+        if partial.total is not None:
+            yield pa.RecordBatch.from_pydict({"partial": [_as_text(partial, request)]})
+
+    request_without_key = replace(request, key=())  # counted by Spark, which sees all partitions
+    return run
+
+
+def _in_pieces(batches: Iterator[Any]) -> Iterator[pl.DataFrame]:
+    """The record batches as frames of about `BATCH` rows."""
+    held: list[pl.DataFrame] = []
+    for batch in batches:
+        held.append(pl.DataFrame(pl.from_arrow(batch)))
+        if sum(frame.height for frame in held) >= BATCH:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+def _as_text(partial: Partial, request: Request) -> str:
+    assert partial.total is not None
+    expected = [(rule.part, rule.column, rule.expected) for rule in checks.rules(request)]
+    problems = [
+        (expected.index((problem.rule.part, problem.rule.column, problem.rule.expected)), problem.count, problem.found)
+        for problem in checks.merge_problems(partial.problems)
+    ]
+    moments = json.loads(partial.total.to_json())
+    return json.dumps({"moments": moments, "rows": partial.rows, "problems": problems}, default=str)

@@ -1,0 +1,191 @@
+"""This file holds the readers of databases: DuckDB, PostgreSQL, and every table that ibis knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources import pushdown
+from counterpoise.sources.checks import missing
+from counterpoise.sources.query import indicator
+from counterpoise.sources.request import Request
+
+BATCH = 1_000_000
+
+Table = str | Sequence[str] | None
+
+
+def is_database(log: object) -> bool:
+    """Whether a log lives in a database: a URL, a DuckDB file, connection or relation, or an ibis table."""
+    if isinstance(log, str | PathLike):
+        return "://" in str(log) or str(log).lower().endswith((".duckdb", ".ddb"))
+    return _is(log, "duckdb") or _is(log, "ibis")
+
+
+def read(log: Any, request: Request, table: Table = None, query: str | None = None) -> LogMoments:
+    """Moments of a log in a database, computed there."""
+    with _Errors(log) as errors:
+        frame, names = complete(relation(log, table, query), request)
+        return pushdown.summarise(frame, request, names, errors.collect, _fence_of(frame, request))
+
+
+def batches(log: Any, request: Request, table: Table = None, query: str | None = None) -> Iterator[pl.DataFrame]:
+    """The needed columns in batches, for policies that only run here."""
+    with _Errors(log):
+        frame, names = complete(relation(log, table, query), request)
+        columns = dict.fromkeys([*(column for _, column in request.columns), *request.target_actions])
+        native = frame.select(*(nw.col(names.get(column, column)) for column in columns)).to_native()
+        reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
+        for batch in reader:
+            yield pl.DataFrame(pl.from_arrow(batch)).rename({name: column for column, name in names.items()})
+
+
+def relation(log: Any, table: Table, query: str | None) -> Any:
+    """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
+    if table is not None and query is not None:
+        raise OptionError("pass table= or query=, not both.")
+    if isinstance(log, str | PathLike):
+        log = _connect(str(log))
+    if not hasattr(log, "table") or _is_table(log):
+        if table is not None or query is not None:
+            raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
+        return log
+    if query is not None:
+        return log.sql(query)
+    if table is None:
+        raise OptionError("name the log's table with table=…, or select it with query=….")
+    path = [table] if isinstance(table, str) else list(table)
+    if _is(log, "duckdb"):
+        return log.table(".".join('"' + name.replace('"', '""') + '"' for name in path))
+    return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+
+
+def _connect(place: str) -> Any:
+    if "://" not in place:
+        if not Path(place).exists():  # duckdb would make an empty one
+            raise LogError(f"no file {place!r}. Check the path.")
+        import duckdb
+
+        return duckdb.connect(place, read_only=True)
+    kind = place.split("://")[0]
+    if kind == "postgres":
+        place = "postgresql" + place[len("postgres") :]
+    try:
+        import ibis
+    except ImportError as error:
+        raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+    return ibis.connect(place)
+
+
+def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
+    available = list(native.columns)
+    texts = dict.fromkeys(column for part, column in request.columns if not has_column(part, column, available))
+    names = {text: f"expression {k}" for k, text in enumerate(texts)}
+    if names or request.where is not None:
+        computed = "".join(f', ({text}) AS "{name}"' for text, name in names.items())
+        try:
+            if _is(native, "duckdb"):
+                kept = native if request.where is None else native.filter(request.where)
+                native = kept.project(f"*{computed}")
+            else:
+                condition = "" if request.where is None else f" WHERE {request.where}"
+                native = native.alias("counterpoise_log").sql(f"SELECT *{computed} FROM counterpoise_log{condition}")
+        except Exception as error:
+            raise cannot_compute([*texts, request.where], error, available) from error
+    frame = nw.from_native(native)
+    frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
+    return with_actions(frame, request, names)
+
+
+def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
+    """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
+
+    It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that it then works with one process, so that short questions go without.
+    """
+    native = frame.to_native()
+    backend = native.get_backend().name if _is(native, "ibis") else ""
+    if backend == "postgres" and (len(request.numbers) > 4 or request.groups > 1):
+        return lambda rows: rows.head(2**62)
+    return lambda rows: rows
+
+
+def with_actions(
+    frame: nw.LazyFrame[Any], request: Request, names: dict[str, str]
+) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
+    action = nw.col(names.get(str(request.action), str(request.action)))
+    for k, (made, column) in enumerate(request.target_actions.items()):
+        same = nw.col(names.get(column, column)) == action
+        frame = frame.with_columns(nw.when(~same.is_null()).then(indicator(same)).alias(f"chosen {k}"))
+        names = names | {made: f"chosen {k}"}
+    return frame, names
+
+
+def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
+    """The error that an expression or condition is not valid here."""
+    texts = " or ".join(repr(text) for text in asked if text is not None)
+    return ColumnError(
+        f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
+    )
+
+
+def has_column(part: str, column: str, available: Sequence[str]) -> bool:
+    """Whether a text names a column; a text that looks like a name and is not there is a mistake, any other an expression."""
+    if column in available:
+        return True
+    if re.fullmatch(r"\w+", column):
+        raise missing(part, column, available)
+    return False
+
+
+class _Errors:
+    """Turns whatever a database's driver raises into an error that says what to do and never holds the password."""
+
+    def __init__(self, log: object) -> None:
+        parts = urlsplit(str(log)) if isinstance(log, str) and "://" in log else None
+        password = (str(log).partition("://")[2].rpartition("@")[0].partition(":")[2]) if parts else ""
+        self._secrets = {secret for secret in (password, unquote(password)) if secret}
+
+    def __enter__(self) -> _Errors:
+        return self
+
+    def collect(self, frame: nw.LazyFrame[Any]) -> pl.DataFrame:
+        """The rows of a small answer."""
+        answer: pl.DataFrame = frame.collect("polars").to_native()
+        return answer
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, CounterpoiseError | GeneratorExit) or not isinstance(error, Exception):
+            return
+        message = first_line(error)
+        for secret in self._secrets:
+            message = message.replace(secret, "…")
+        # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
+        raise LogError(
+            f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
+            "rights; nothing was stored, so it can be run again."
+        ) from None
+
+
+def first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _is(log: object, library: str) -> bool:
+    return type(log).__module__.split(".")[0].lstrip("_") == library
+
+
+def _is_table(log: object) -> bool:
+    return type(log).__name__ in ("DuckDBPyRelation", "Table")

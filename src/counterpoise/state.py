@@ -1,0 +1,160 @@
+"""This file holds the state of a daily job: yesterday's moments on disk, to which today's are added once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from counterpoise.errors import MomentsError, OptionError
+from counterpoise.log_moments import LogMoments
+from counterpoise.sources.request import Request
+
+FORMAT = 1
+_ENDS = 2**16  # bytes at either end of a file that tell it from others; Parquet's statistics are there
+
+
+@dataclass(frozen=True)
+class State:
+    """What was asked, which batches were added, and their moments together."""
+
+    question: dict[str, Any]
+    batches: tuple[str, ...]
+    moments: LogMoments
+
+
+def check_new(path: str | PathLike[str], request: Request, batch: str) -> None:
+    """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
+    known = load(path)
+    if known is not None:
+        _check(Path(path), known, request, batch)
+
+
+def add(path: str | PathLike[str], request: Request, batch: str, today: LogMoments) -> LogMoments:
+    """The stored moments with today's; stored before they are returned, all or nothing."""
+    known = load(path)  # once more: another job may have added to it while the log was read
+    if known is None:
+        state = State(_question(request), (batch,), today)
+    else:
+        _check(Path(path), known, request, batch)
+        state = State(known.question, (*known.batches, batch), known.moments + today)
+    _store(Path(path), state)
+    return state.moments
+
+
+def load(path: str | PathLike[str]) -> State | None:
+    """The state in a file; None if there is no file yet."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise MomentsError(f"cannot read the state {str(path)!r}: {error}.") from error
+    try:
+        raw = json.loads(text)
+        if raw["format"] != FORMAT:
+            raise MomentsError(f"the state {str(path)!r} is of format {raw['format']!r}; this version reads {FORMAT}.")
+        return State(raw["question"], tuple(raw["batches"]), LogMoments.from_json(json.dumps(raw["moments"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MomentsError(
+            f"{str(path)!r} is not a state that counterpoise wrote: {error}. Name another file, or restore it from a backup."
+        ) from error
+
+
+def batch_key(log: object, batch: str | None) -> str:
+    """The batch's own key, or one made from its files."""
+    if batch is not None:
+        if not isinstance(batch, str) or not batch:
+            raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
+        return batch
+    from counterpoise.sources import files, sql
+
+    if not files.is_paths(log) or sql.is_database(log):
+        raise OptionError(
+            "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
+        )
+    found = files.files_of(log)  # type: ignore[arg-type]
+    digest = hashlib.sha256()
+    for path in found:
+        with path.open(
+            "rb"
+        ) as file:  # by content, so that a copy or a new name of the same file is still the same batch
+            size = path.stat().st_size
+            digest.update(f"{size} ".encode() + file.read(_ENDS))
+            file.seek(max(size - _ENDS, 0))
+            digest.update(file.read(_ENDS))
+    return f"files {digest.hexdigest()[:32]}"
+
+
+def _store(path: Path, state: State) -> None:
+    """Write beside the file, force it to disk, then put it in place in one step: whoever is killed leaves the old one whole."""
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "question": state.question,
+            "batches": list(state.batches),
+            "moments": json.loads(state.moments.to_json()),
+        }
+    )
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(file.name, path.stat().st_mode & 0o777)
+        os.replace(file.name, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name, too, must survive a power cut
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise MomentsError(
+            f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
+        ) from error
+
+
+def _check(path: Path, known: State, request: Request, batch: str) -> None:
+    if batch in known.batches:
+        raise MomentsError(
+            f"the batch {batch!r} is in the state {str(path)!r} already: adding it again would count its rows twice. If it is "
+            "another batch, give it its own key with batch=."
+        )
+    asked = _question(request)
+    for part, mine in asked.items():
+        if known.question.get(part) != mine:
+            raise MomentsError(
+                f"the state {str(path)!r} was made with {part}={known.question.get(part)!r}, this call has {mine!r}: their moments "
+                "do not add. Ask the same question, or name another state."
+            )
+
+
+def _question(request: Request) -> dict[str, Any]:
+    """What must be the same every day, as JSON keeps it."""
+    asked = {
+        "reward": request.reward,
+        "propensity": request.propensity,
+        "target": list(request.targets),
+        "target columns": dict(request.target_columns),
+        "contrasts": [list(contrast) for contrast in request.contrasts],
+        "segment": list(request.segment),
+        "cluster": request.cluster,
+        "groups": request.groups,
+        "key": list(request.key),
+        "model_reward": request.model_reward,
+        "model_value": dict(request.model_value),
+        "control": dict(request.control),
+        "where": request.where,
+        "action": request.action,
+        "context": list(request.context),
+        "drop_bad_rows": request.drop_bad_rows,
+    }
+    return dict(json.loads(json.dumps(asked)))

@@ -1,0 +1,29 @@
+"""This file holds the servers that tests need: absent ones skip their tests, except under CI, where they must be there."""
+
+import os
+import shutil
+
+import pytest
+
+
+def absent(what):
+    """Skip, or fail where nothing may be skipped."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is absent, and CI may not skip")
+    pytest.skip(f"{what} is absent")
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The URL of a throwaway server, which `.ci/run` starts."""
+    pytest.importorskip("psycopg")
+    url = os.environ.get("COUNTERPOISE_POSTGRES")
+    if not url:
+        absent("a PostgreSQL server (COUNTERPOISE_POSTGRES=postgresql://…)")
+    return url
+
+
+@pytest.fixture(scope="session")
+def java():
+    if shutil.which("java") is None:
+        absent("Java")

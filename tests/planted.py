@@ -1,0 +1,100 @@
+"""One log with planted bad rows, nulls, NaNs, segments and clusters, and the questions that every source is asked about it."""
+
+import numpy as np
+import polars as pl
+from sklearn.linear_model import LogisticRegression
+
+import counterpoise as cp
+
+BAD = [
+    ("propensity", 0.0),
+    ("propensity", None),
+    ("propensity", float("nan")),
+    ("propensity", 1.5),
+    ("new", -0.1),
+    ("new", float("nan")),
+    ("old", 1.0001),
+    ("reward", None),
+    ("reward", float("nan")),
+    ("reward", float("inf")),
+    ("reward", 1e200),
+    ("user", None),
+    ("value", None),
+]
+
+
+def a_log(n=4000, seed=7, *, bad=True):
+    g = np.random.default_rng(seed)
+    p = g.uniform(0.05, 0.9, n)
+    columns = {
+        "id": np.where(np.arange(n) < 10, 5, np.arange(n)),
+        "reward": g.normal(100.0, 1.0, n).round(6),
+        "propensity": p.round(6),
+        "new": np.clip(p * g.exponential(1.0, n), 0, 1).round(6) * (g.random(n) > 0.05),
+        "old": np.clip(p * g.uniform(0.5, 1.5, n), 0, 1).round(6),
+        "model": g.normal(100.0, 0.5, n).round(6),
+        "value": g.normal(100.0, 0.2, n).round(6),
+        "country": g.choice(["DE", "FR", "日本", "O'Brien; --"], n),
+        "device": g.integers(0, 2, n),
+        "user": g.integers(-50, 400, n),
+        "action": g.integers(0, 3, n),
+        "chosen": g.integers(0, 3, n),
+        "x0": g.normal(size=n).round(6),
+        "x1": g.normal(size=n).round(6),
+    }
+    log = pl.DataFrame(columns).with_columns(
+        country=pl.when(pl.int_range(n) % 11 == 0).then(None).otherwise(pl.col("country"))
+    )
+    for row, (column, value) in enumerate(BAD if bad else []):
+        at = pl.int_range(n) == 37 * row + 20
+        log = log.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
+    return log.with_columns(pl.col("user").cast(pl.Int64))
+
+
+BASE = {"reward": "reward", "propensity": "propensity", "drop_bad_rows": True}
+
+QUESTIONS = {
+    "everything": BASE
+    | {
+        "target": ["new", "old"],
+        "segment": ["country", "device"],
+        "cluster": "user",
+        "key": "id",
+        "model_reward": "model",
+        "model_value": ["value", "value"],
+        "control": {"x0": 0.0},
+    },
+    "whole": BASE | {"target": ["new", "old"]},
+    "expression": BASE
+    | {"target": "0.7*new + 0.3*old", "where": "device = 1 and country <> 'FR'", "segment": "country"},
+    "worlds apart": BASE | {"reward": "reward + 100000000.0 * device", "target": "new", "segment": "device"},
+    "action": BASE | {"target_action": "chosen", "action": "action", "segment": "device"},
+    "many": BASE | {"target": {f"blend {k}": f"(new * {k} + old * {12 - k}) / 12.0" for k in range(12)}},
+}
+
+
+def answers(log, **options):
+    """All numbers of all questions, as nested lists under readable names."""
+    found = {}
+    for name, question in QUESTIONS.items():
+        found |= numbers(name, cp.evaluate(log, **question, **options))
+    question = BASE | {"target": "new", "against": "old", "segment": "country", "cluster": "user"}
+    return found | numbers("compare", cp.compare(log, **question, **options))
+
+
+def numbers(name, result):
+    found = {f"{name} rows": [result.n, result.dropped_rows]}
+    for key, one in result.estimates.items():
+        found[f"{name} {key}"] = [one.value, one.stderr, *one.interval, one.n]
+    for key, one in result.all_diagnostics.items():
+        found[f"{name} diagnostics {key}"] = [-1.0 if x is None else float(x) for x in vars(one).values()]
+    return found
+
+
+def a_policy(log):
+    """A classifier of the logged action, as a policy."""
+    good = log.drop_nulls()
+    return LogisticRegression().fit(good.select("x0", "x1").to_numpy(), good["action"].to_numpy())
+
+
+POLICY = BASE | {"segment": "country", "cluster": "user", "key": "id", "context": ["x0", "x1"], "action": "action"}

@@ -1,0 +1,191 @@
+"""Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
+
+import os
+import sys
+
+import planted
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.sources import largest
+from counterpoise.sources.progress import progress_bar
+
+QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    log = planted.a_log(3000, bad=False)
+    for day in range(3):
+        log[day * 1000 : (day + 1) * 1000].write_parquet(tmp_path / f"day {day}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("cut", [0, 7, 5000])
+def test_a_truncated_file_is_named(folder, cut):
+    bad = folder / "day 1.parquet"
+    bad.write_bytes(bad.read_bytes()[:cut])
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*damaged or incomplete"):
+        cp.evaluate(f"{folder}/*.parquet", **QUESTION)
+
+
+def test_a_file_corrupt_in_the_middle_is_named(folder):
+    bad = folder / "day 2.parquet"
+    content = bytearray(bad.read_bytes())
+    content[200:20_000] = os.urandom(19_800)
+    bad.write_bytes(content)
+    with pytest.raises(cp.LogError, match=r"day 2\.parquet.*damaged"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_text_that_breaks_off_is_named(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"reward": 1.0, "propensity": 0.5, "new": 0.5}\n{"reward": 1.0, "prop')
+    with pytest.raises(cp.LogError, match=r"log\.jsonl"):
+        cp.evaluate(tmp_path / "log.jsonl", **QUESTION)
+
+
+def test_files_that_differ_are_named_with_the_column(folder):
+    other = pl.read_parquet(folder / "day 1.parquet")
+    other.with_columns(pl.col("reward").cast(pl.String)).write_parquet(folder / "day 1.parquet")
+    with pytest.raises(cp.LogError, match=r"day 0.*day 1.*'reward' is Float64 in the one and String in the other"):
+        cp.evaluate(folder, **QUESTION)
+    other.drop("new").write_parquet(folder / "day 1.parquet")
+    with pytest.raises(cp.LogError, match="'new' is in one of them only"):
+        cp.evaluate(folder, **QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere.parquet", "no file '.*nowhere.parquet'"),
+        ("nowhere/*.parquet", "no file matches"),
+        (["day 0.parquet", "day 9.parquet"], "no file '.*day 9.parquet'"),
+        ("empty", "no files in it"),
+    ],
+)
+def test_a_missing_file_is_named(folder, path, message):
+    (folder / "empty").mkdir()
+    paths = [folder / one for one in path] if isinstance(path, list) else folder / path
+    with pytest.raises(cp.LogError, match=message):
+        cp.evaluate(paths, **QUESTION)
+
+
+def test_unknown_and_mixed_formats_are_refused(folder):
+    (folder / "log.xlsx").write_text("")
+    with pytest.raises(cp.OptionError, match=r"cannot tell the format of .*xlsx"):
+        cp.evaluate(folder / "log.xlsx", **QUESTION)
+    (folder / "log.csv").write_text("reward,propensity,new\n1,0.5,0.5\n")
+    with pytest.raises(cp.OptionError, match="one format, found csv, parquet"):
+        cp.evaluate([folder / "log.csv", folder / "day 0.parquet"], **QUESTION)
+
+
+def test_a_file_that_may_not_be_read_is_named(folder):
+    (folder / "day 1.parquet").chmod(0)
+    if os.access(folder / "day 1.parquet", os.R_OK):
+        pytest.skip("this user reads whatever the permissions say; the next test stands in")
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*[Pp]ermission"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_a_refusal_to_open_is_an_error_with_the_name(folder, monkeypatch):
+    opened = type(folder).open
+
+    def refuse(path, *arguments, **options):
+        if path.name == "day 1.parquet":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(type(folder), "open", refuse)
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*Permission denied"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_bad_rows_of_files_are_named_by_row(tmp_path):
+    planted.a_log().write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(
+        cp.LogError, match=r"of 4,000 rows: propensity 'propensity'.*4 rows do not; the first is row 20 with 0.0"
+    ):
+        cp.evaluate(tmp_path / "log.parquet", **QUESTION)
+
+
+def test_numbers_that_look_whole_at_first_are_read_as_numbers(tmp_path):
+    rows = "\n".join(["1,0.5,1"] * 20_000 + ["0.25,0.5,0.5"])
+    (tmp_path / "log.csv").write_text("reward,propensity,new\n" + rows)
+    assert cp.evaluate(tmp_path / "log.csv", **QUESTION).n == 20_001
+
+
+def test_rows_without_clusters_are_grouped_by_their_place(folder):
+    question = QUESTION | {"interval": "jackknife"}
+    frame = pl.read_parquet(f"{folder}/*.parquet")
+    assert cp.evaluate(folder, **question)["new", "snips"].stderr == pytest.approx(
+        cp.evaluate(frame, **question)["new", "snips"].stderr, rel=1e-12
+    )
+
+
+def test_clusters_of_text_in_files(folder):
+    log = pl.read_parquet(f"{folder}/*.parquet").with_columns(name=pl.format("user {}", "user"))
+    log.write_parquet(folder / "named.parquet")
+    expected = cp.evaluate(log, **QUESTION, cluster="name")["new", "snips"].stderr
+    found = cp.evaluate(folder / "named.parquet", **QUESTION, cluster="name")["new", "snips"].stderr
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_folders_named_after_days_are_columns(tmp_path):
+    log = planted.a_log(1000, bad=False)
+    for k, day in enumerate(["2025-12-31", "2026-01-01", "2026-01-02"]):
+        (tmp_path / f"day={day}").mkdir()
+        log[k * 300 : (k + 1) * 300].write_parquet(tmp_path / f"day={day}" / "part.parquet")
+    result = cp.evaluate(tmp_path, **QUESTION, where="day >= '2026-01-01'", segment="day")
+    assert result.n == 600
+    assert result["new", "ips", "2026-01-02"].n == 300
+
+
+def test_expressions_that_are_none_are_refused(folder):
+    for question, message in (
+        ({"target": "0.5 * neww"}, "no column 'neww' in target='0.5 \\* neww'.*Did you mean 'new'"),
+        ({"target": "new +"}, "no column 'new \\+' for target"),
+        ({"target": "sum(new)"}, "one value per row"),
+        ({"where": "country ="}, "no SQL condition"),
+        ({"where": "nothing = 1"}, "no column 'nothing' in where"),
+        ({"where": "country"}, "cannot compute"),
+        ({"target": "new; drop table log"}, "no column"),
+    ):
+        with pytest.raises(cp.ColumnError, match=message):
+            cp.evaluate(folder, **QUESTION | question)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a;b", "a b", "日本", "a.b", "select", "a`b", "a'b"])
+def test_odd_names_of_columns_are_columns(tmp_path, name):
+    log = planted.a_log(500, bad=False)
+    expected = cp.evaluate(log, **QUESTION)["new", "snips"].value
+    log.rename({"new": name, "reward": name + "2"}).write_parquet(tmp_path / "log.parquet")
+    question = QUESTION | {"target": name, "reward": name + "2", "where": "device >= 0"}
+    assert cp.evaluate(tmp_path / "log.parquet", **question)[name, "snips"].value == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("segment", [None, "device"])
+def test_the_largest_weights_of_a_stream_are_exact(tmp_path, monkeypatch, segment):
+    """A watcher sees batches in any order and drops what cannot be among the largest; the rest must be exact."""
+    monkeypatch.setattr(largest, "PENDING", 1500)
+    log = planted.a_log(60_000, bad=False)
+    log.write_parquet(tmp_path / "log.parquet", row_group_size=777)
+    found = cp.evaluate(tmp_path / "log.parquet", **QUESTION, segment=segment).moments
+    expected = cp.evaluate(log, **QUESTION, segment=segment).moments
+    for one, other in zip(found.tails["new", ""], expected.tails["new", ""], strict=True):
+        assert one.weights.tolist() == other.weights.tolist()
+        assert one.zeros == other.zeros
+
+
+def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
+    cp.evaluate(folder, **QUESTION)
+    assert capsys.readouterr() == ("", "")
+    cp.evaluate(folder, **QUESTION, progress=True)
+    with progress_bar(True) as report:
+        report(1234)
+        sys.stderr.flush()
+    assert "1,234 rows" in capsys.readouterr().err
+    with progress_bar(None) as report:
+        assert report is None
+    with progress_bar(False) as report:
+        assert report is None

@@ -1,0 +1,78 @@
+"""The statement that `sql` writes, run by a database and read back by `from_sums`, gives the numbers of `evaluate`."""
+
+import planted
+import pytest
+
+import counterpoise as cp
+
+QUESTIONS = {
+    "everything": {key: value for key, value in planted.QUESTIONS["everything"].items() if key != "key"},
+    "expression": planted.QUESTIONS["expression"],
+    "whole": planted.QUESTIONS["whole"],
+}
+
+
+def columns(question):
+    return {key: value for key, value in question.items() if key != "drop_bad_rows"}
+
+
+def assert_same(found, expected):
+    assert found.dropped_rows == expected.dropped_rows
+    for key, one in expected.estimates.items():
+        values = [one.value, one.stderr, *one.interval, one.n]
+        other = found.estimates[key]
+        assert [other.value, other.stderr, *other.interval, other.n] == pytest.approx(values, rel=1e-9, nan_ok=True), (
+            key
+        )
+    for key, one in expected.all_diagnostics.items():
+        assert found.all_diagnostics[key].max_weight == pytest.approx(one.max_weight, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_duckdb_runs_the_statement(name):
+    duckdb = pytest.importorskip("duckdb")
+    question = QUESTIONS[name]
+    log = planted.a_log()
+    with duckdb.connect() as connection:
+        connection.execute('create table "the ""log""; x" as select * from log')
+        text = cp.sql(dialect="duckdb", table='the "log"; x', **columns(question), centre=100.0)
+        answer = connection.sql(text).pl()
+    expected = cp.evaluate(log, **question)
+    assert_same(cp.evaluate(cp.from_sums(answer, **question)), expected)
+    assert_same(cp.evaluate(cp.from_sums(answer.to_dicts(), **question)), expected)
+    with pytest.raises(cp.LogError, match="impossible values"):
+        cp.from_sums(answer, **columns(question))
+
+
+def test_postgresql_runs_the_statement(postgres):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.connect(postgres)
+    log = planted.a_log()
+    connection.create_table("the log", log.to_arrow(), overwrite=True)
+    try:
+        question = QUESTIONS["whole"]
+        text = cp.sql(dialect="postgres", table="the log", **columns(question), centre=100.0)
+        cursor = connection.raw_sql(text)
+        names = [column.name for column in cursor.description]
+        answer = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        cursor.close()
+        assert_same(cp.evaluate(cp.from_sums(answer, **question)), cp.evaluate(log, **question))
+    finally:
+        connection.drop_table("the log")
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "trino", "clickhouse", "spark", "redshift", "mysql"])
+def test_every_dialect_has_a_statement(dialect):
+    pytest.importorskip("ibis")
+    text = cp.sql(dialect=dialect, table=("shop", "logs"), reward="click", propensity="p", target="new", cluster="user")
+    assert "SUM(" in text.upper()
+    assert "shop" in text
+
+
+def test_what_is_no_dialect_or_no_answer_is_refused():
+    pytest.importorskip("ibis")
+    with pytest.raises(cp.OptionError, match="klingon"):
+        cp.sql(dialect="klingon", table="t", reward="r", propensity="p", target="t")
+    with pytest.raises(cp.LogError, match="not the rows of the statement"):
+        cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
