@@ -46,20 +46,22 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
 def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.LazyFrame:
     if sql.is_database(log):
         with sql._Errors(log):
-            frame = nw.from_native(sql.relation(log, table, query))
-            return frame.lazy().collect("polars").to_native().lazy()
+            return _fetched(sql.relation(log, table, query))
     if table is not None or query is not None:
         raise OptionError("table= and query= are for databases; this log is none.")
     if files.is_paths(log):
         return files.scan(log)
+    if isinstance(log, pl.LazyFrame | pl.DataFrame):
+        return log.lazy()
     try:
-        return nw.from_native(log).lazy().collect("polars").to_native().lazy() if not _is_polars(log) else log.lazy()
+        return _fetched(log)
     except TypeError as error:
         raise OptionError(f"a log is a file, a frame or a database's table; found {type(log).__name__}.") from error
 
 
-def _is_polars(log: object) -> bool:
-    return isinstance(log, pl.LazyFrame | pl.DataFrame)
+def _fetched(native: Any) -> pl.LazyFrame:
+    fetched: pl.DataFrame = nw.from_native(native).lazy().collect("polars").to_native()
+    return fetched.lazy()
 
 
 def _first_line(error: Exception) -> str:

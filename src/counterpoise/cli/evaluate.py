@@ -39,9 +39,12 @@ def evaluate(
     ] = None,
     json: options.Json = False,
     state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
     ] = None,
-    batch: Annotated[str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")
+    ] = None,
     table: options.TableName = None,
     query: options.Query = None,
     strict: options.Strict = False,
@@ -88,10 +91,12 @@ def evaluate(
         _headline(out, result)
         estimates(out, result)
     if html is not None:
-        from counterpoise.report import write_report
+        from importlib import import_module
 
         with writing(html) as part:
-            write_report(result, part, command=shlex.join(["counterpoise", *sys.argv[1:]]), log=log)
+            import_module("counterpoise.report").write_report(
+                result, part, command=shlex.join(["counterpoise", *sys.argv[1:]]), log=log
+            )
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and any(
         verdict.verdict == "not identified" for (_, place), verdict in result.verdicts.items() if place is None

@@ -11,7 +11,10 @@ import typer
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
 
-Log = Annotated[str, typer.Argument(help="A file (Parquet, CSV, Arrow, JSON lines), folder, glob, DuckDB file or postgresql:// URL.")]
+Log = Annotated[
+    str,
+    typer.Argument(help="A file (Parquet, CSV, Arrow, JSON lines), folder, glob, DuckDB file or postgresql:// URL."),
+]
 Reward = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
 ]

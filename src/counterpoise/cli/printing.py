@@ -74,7 +74,7 @@ def bar(lower: float, value: float, upper: float, lowest: float, highest: float)
     """An interval drawn between the lowest and highest ends of all.
 
     >>> bar(0.0, 0.5, 1.0, 0.0, 2.0)
-    '├────●─────┤            '
+    '├─────●─────┤           '
     """
     if not all(map(math.isfinite, (lower, value, upper, lowest, highest))) or highest <= lowest:
         return ""

@@ -66,9 +66,14 @@ def as_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         name, value = f"--{found[1].replace('_', '-')}", found[2]
-        return name if value == "True" else f"{name} {value.strip(chr(39))}"
+        if value in ("", "True", "…"):
+            return name
+        return f"{name} {value if ' ' in value else value.strip(chr(39))}"
 
-    return re.sub(r"(?<=(?:ass|ith) )([a-z][a-z_]*)=(True|'[^']*'|[\w.]*[\w])", option, message)
+    return re.sub(rf"\b({_OPTIONS})=(True|'[^']*'|[\w.]*\w|…|)", option, message)
+
+
+_OPTIONS = "reward|propensity|target|segment|cluster|where|table|query|state|batch|drop_bad_rows|difference|actions"
 
 
 @contextmanager
