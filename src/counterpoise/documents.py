@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from importlib.resources import files
 from typing import Any
 
-from counterpoise.results import Result, Segment, segment_text
+from counterpoise.multiple import Driver, Ranked
+from counterpoise.results import Comparison, Result, Segment, segment_text
 
 DIAGNOSTICS = (
     "effective_sample_size",
@@ -46,15 +48,38 @@ def evaluation(result: Result) -> dict[str, Any]:
         {"target": target, "segment": _segment(segment)} | {name: getattr(found, name) for name in DIAGNOSTICS}
         for (target, segment), found in result.all_diagnostics.items()
     ]
-    verdicts = [
-        {"target": target, "segment": _segment(segment), "verdict": found.verdict, "reasons": found.reasons}
-        for (target, segment), found in result.verdicts.items()
-    ]
     document = {
         "n": result.n,
         "estimates": estimates,
         "diagnostics": diagnostics,
-        "verdicts": verdicts,
+        "verdicts": _verdicts(result),
+        "dropped_rows": result.dropped_rows,
+    }
+    return finite(document)  # type: ignore[no-any-return]
+
+
+def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str, Sequence[Driver]]) -> dict[str, Any]:
+    """What `counterpoise compare --json` prints; `parts` are the drivers of each target."""
+    document = {
+        "n": result.n,
+        "against": result.against,
+        "level": result.level,
+        "differences": [
+            {
+                "target": one.target,
+                "difference": one.value,
+                "stderr": one.stderr,
+                "lower": result.estimates[one.target, "beta_ips", None].interval.lower,
+                "upper": result.estimates[one.target, "beta_ips", None].interval.upper,
+                "corrected_lower": one.interval.lower,
+                "corrected_upper": one.interval.upper,
+                "corrected_p": one.p,
+                "decision": one.decision,
+                "segments": [asdict(part) | {"segment": _segment(part.segment)} for part in parts.get(one.target, ())],
+            }
+            for one in ranked
+        ],
+        "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
     }
     return finite(document)  # type: ignore[no-any-return]
@@ -90,3 +115,10 @@ def finite(value: Any) -> Any:
 
 def _segment(segment: Segment) -> str | None:
     return None if segment is None else segment_text(segment)
+
+
+def _verdicts(result: Result) -> list[dict[str, Any]]:
+    return [
+        {"target": target, "segment": _segment(segment), "verdict": found.verdict, "reasons": found.reasons}
+        for (target, segment), found in result.verdicts.items()
+    ]

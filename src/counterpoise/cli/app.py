@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.compare import compare
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.reproduce import reproduce
 
@@ -43,4 +44,5 @@ def main(
 
 
 app.command()(evaluate)
+app.command()(compare)
 app.add_typer(reproduce, name="reproduce")

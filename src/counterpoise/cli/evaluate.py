@@ -98,9 +98,7 @@ def evaluate(
                 result, part, command=shlex.join(["counterpoise", *sys.argv[1:]]), log=log
             )
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
-    if strict and any(
-        verdict.verdict == "not identified" for (_, place), verdict in result.verdicts.items() if place is None
-    ):
+    if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
 

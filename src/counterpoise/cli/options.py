@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
+    from counterpoise.results import Result
 
 Log = Annotated[
     str,
@@ -62,3 +63,9 @@ def guess_parts(
     if parts.guessed:
         print(f"Guessed from the names: {visible(str(parts))}.", file=sys.stderr if quiet else sys.stdout)
     return parts
+
+
+def is_unidentified(result: Result) -> bool:
+    """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
+    whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
+    return any(verdict.verdict == "not identified" for verdict in whole)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
-    from counterpoise.estimators import Estimate
+    from counterpoise.estimators import Interval
     from counterpoise.results import Result, Segment
 
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
@@ -105,13 +105,13 @@ def estimates(out: Console, result: Result) -> None:
         "target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper ",
         *([""] if with_bars else []),
     )  # fmt: skip
-    lowest, highest = _ends([e for (_, name, _), e in result.estimates.items() if name != "lift"])
+    lowest, highest = ends([e.interval for (_, name, _), e in result.estimates.items() if name != "lift"])
     for (target, name, segment), estimate in result.estimates.items():
         place = [WHOLE if segment is None else segment_text(segment)] if has_segments else []
-        ends = estimate.interval.lower, estimate.interval.upper
-        numbers = [number(x, signed=name == "lift") for x in (estimate.value, estimate.stderr, *ends)]
+        lower, upper = estimate.interval
+        numbers = [number(x, signed=name == "lift") for x in (estimate.value, estimate.stderr, lower, upper)]
         numbers[1] = numbers[1].removeprefix("+")
-        drawn = [bar(ends[0], estimate.value, ends[1], lowest, highest) if name != "lift" else ""] if with_bars else []
+        drawn = [bar(lower, estimate.value, upper, lowest, highest) if name != "lift" else ""] if with_bars else []
         add(made, target, *place, name, *numbers, *drawn)
     show(out, made)
     out.print()
@@ -132,6 +132,7 @@ def place_of(target: str, segment: Segment) -> str:
     return target if segment is None else f"{target} in {segment_text(segment)}"
 
 
-def _ends(shown: Sequence[Estimate]) -> tuple[float, float]:
-    finite = [x for estimate in shown for x in estimate.interval if math.isfinite(x)]
+def ends(shown: Sequence[Interval]) -> tuple[float, float]:
+    """The lowest and highest end of all."""
+    finite = [x for interval in shown for x in interval if math.isfinite(x)]
     return (min(finite), max(finite)) if finite else (0.0, 0.0)
