@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.compare import compare
+from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.reproduce import reproduce
 
@@ -45,4 +46,5 @@ def main(
 
 app.command()(evaluate)
 app.command()(compare)
+app.command()(doctor)
 app.add_typer(reproduce, name="reproduce")

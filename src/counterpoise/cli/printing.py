@@ -64,10 +64,13 @@ def add(to: Table, *cells: str | Text) -> None:
 
 def show(out: Console, made: Table) -> None:
     """Print a table: wrapped to the terminal, whole where nobody looks, so that no digit is lost in a pipe."""
-    if not out.is_terminal:
-        natural = Measurement.get(out, out.options.update(max_width=10_000), made).maximum
-        out.width = max(out.width, natural)
-    out.print(made)
+    if out.is_terminal:
+        out.print(made)
+        return
+    natural = Measurement.get(out, out.options.update(max_width=100_000), made).maximum
+    with out.capture() as captured:
+        out.print(made, width=max(natural, 1), no_wrap=True, crop=False)
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def bar(lower: float, value: float, upper: float, lowest: float, highest: float) -> str:
