@@ -10,6 +10,7 @@ import typer
 from counterpoise.cli.compare import compare
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
+from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -47,4 +48,5 @@ def main(
 app.command()(evaluate)
 app.command()(compare)
 app.command()(doctor)
+app.command()(plan)
 app.add_typer(reproduce, name="reproduce")
