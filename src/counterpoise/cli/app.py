@@ -12,6 +12,8 @@ from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
+from counterpoise.cli.simulate import simulate
+from counterpoise.cli.sql import sql
 
 app = typer.Typer(
     name="counterpoise",
@@ -49,4 +51,6 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(doctor)
 app.command()(plan)
+app.command()(simulate)
+app.command()(sql)
 app.add_typer(reproduce, name="reproduce")
