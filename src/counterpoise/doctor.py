@@ -24,6 +24,8 @@ from counterpoise.symptoms import (
     about_target,
 )
 
+COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
+
 
 @dataclass(frozen=True)
 class Column:
@@ -72,6 +74,8 @@ def examine(
 ) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
 
+    Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
+
     Examples
     --------
     >>> log = pl.DataFrame({"click": [1, 0, 1, 0], "p": [0.5, 0.5, 0.0, 0.5], "pi_new": [0.9, 0.1, 0.9, 0.1]})
@@ -106,8 +110,9 @@ def examine(
     ]
     seen = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
-    actions = None if action is None else int(collect(frame.select(pl.col(action).n_unique())).item())
-    duplicates, is_odd = _duplicates(frame, schema, list(key), rows)
+    actions = None if action is None else int(collect(frame.head(COUNTED).select(pl.col(action).n_unique())).item())
+    sample = frame.head(COUNTED)
+    duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     overlap: list[Overlap] = []
     if reward in numbers and propensity in numbers:
         overlap = _overlap(frame, reward, propensity, [name for name in targets if name in numbers], findings)
@@ -117,12 +122,13 @@ def examine(
         *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
     ]
     if is_odd:
+        of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
         what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
         findings.append(
             Finding(
                 "fix" if key else "look",
                 "rows",
-                f"{duplicates:,} of {rows:,} rows repeat {what}. Log each decision once.",
+                f"{duplicates:,} of {of} rows repeat {what}. Log each decision once.",
             )
         )
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
@@ -134,41 +140,46 @@ def _propensities(frame: pl.LazyFrame, column: str | None) -> Propensities:
     p = pl.col(str(column)).cast(pl.Float64)
     good = frame.select(p=p).filter(pl.col("p").is_between(0, 1, closed="right"))
     p = pl.col("p")
-    places = [((p * 10**d).round() / 10**d - p).abs().max().alias(f"d{d}") for d in range(5)]
-    seen = collect(
-        good.select(
-            p.len().alias("n"), p.min().alias("lowest"), p.median().alias("median"), p.max().alias("highest"),
-            p.n_unique().alias("distinct"), p.mode().min().alias("commonest"), (1 / p).mean().alias("inverse"),
-            (1 / p).std().alias("spread"), *places,
-        )
-    ).row(0, named=True)  # fmt: skip
-    total = int(collect(frame.select(pl.len())).item())
-    n = int(seen["n"])
-    nan = math.nan
+    places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
+    whole = good.select(
+        n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
+    )
+    seen = collect(whole).row(0, named=True)
+    n, nan = int(seen["n"]), math.nan
+    impossible = int(collect(frame.select(pl.len())).item()) - n
     if n == 0:
-        return Propensities(total, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan)
-    commonest = float(seen["commonest"])
-    often = int(collect(good.select((p == commonest).sum())).item())
+        return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan)
+    sample = good.head(COUNTED)
+    counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
+    median, distinct, commonest = counted.row(0)
+    often = float(collect(sample.select((p == commonest).mean())).item())
     decimals = next((d for d in range(5) if seen[f"d{d}"] < 1e-9), None)
     error = (seen["spread"] or 0.0) / math.sqrt(n)
+    repeated = 1 - distinct / min(n, COUNTED)
     return Propensities(
-        total - n, seen["lowest"], seen["median"], seen["highest"], int(seen["distinct"]), 1 - seen["distinct"] / n,
-        commonest, often / n, decimals, seen["inverse"], error,
-    )  # fmt: skip
+        impossible,
+        seen["lowest"],
+        median,
+        seen["highest"],
+        distinct,
+        repeated,
+        commonest,
+        often,
+        decimals,
+        seen["inverse"],
+        error,
+    )
 
 
 def _rewards(frame: pl.LazyFrame, column: str | None) -> Rewards:
     r = pl.col("r")
     good = frame.select(r=pl.col(str(column)).cast(pl.Float64)).filter(r.is_finite())
-    seen = collect(
-        good.select(
-            r.len().alias("n"), r.min().alias("lowest"), r.mean().alias("mean"), r.max().alias("highest"),
-            r.n_unique().alias("distinct"), (r == 0).mean().alias("zero"),
-        )
-    ).row(0, named=True)  # fmt: skip
-    total = int(collect(frame.select(pl.len())).item())
-    low, mean, high = (math.nan if seen[k] is None else float(seen[k]) for k in ("lowest", "mean", "highest"))
-    return Rewards(total - int(seen["n"]), low, mean, high, int(seen["distinct"]), float(seen["zero"] or 0.0))
+    seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
+    distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
+    n, low, mean, high, zero = seen.row(0)
+    missing = int(collect(frame.select(pl.len())).item()) - n
+    low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
+    return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))
 
 
 def _outside(frame: pl.LazyFrame, column: str) -> int:

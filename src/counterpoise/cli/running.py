@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
@@ -22,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+MESSAGE = "Interrupted; nothing was left half-written."
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 _unfinished: set[Path] = set()
@@ -38,7 +39,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
             print(f"{type(error).__name__}: {as_options(str(error))}", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            print("Interrupted; nothing was left half-written.", file=sys.stderr)
+            print(MESSAGE, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 
     return run
@@ -49,10 +50,21 @@ def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _impatient():
-            return command(*args, **kwargs)
+        try:
+            with _impatient():
+                return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            _leave()  # not by way of the interpreter's own end, which waits for queries that are still running
 
     return without_traceback(run)
+
+
+def _leave() -> NoReturn:
+    for part in tuple(_unfinished):
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    os.write(2, MESSAGE.encode() + b"\n")
+    os._exit(INTERRUPTED)
 
 
 def as_options(message: str) -> str:
@@ -126,11 +138,7 @@ def _impatient() -> Iterator[None]:
             if ended.is_set() or not sent:
                 return
             if signal.SIGINT in sent and not ended.wait(PATIENCE):
-                for part in tuple(_unfinished):
-                    with suppress(OSError):
-                        part.unlink(missing_ok=True)
-                os.write(2, b"Interrupted; nothing was left half-written.\n")
-                os._exit(INTERRUPTED)
+                _leave()
 
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     thread = threading.Thread(target=watch, daemon=True)
