@@ -85,26 +85,27 @@ def compare(
 
 
 def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]) -> None:
-    from counterpoise.cli.printing import number, verdicts, visible
+    from counterpoise.cli.printing import number, say, verdicts
 
-    against = visible("the logging policy" if result.against == "logging" else result.against)
+    against = "the logging policy" if result.against == "logging" else result.against
     together = ", which hold all at once" if len(ranked) > 1 else ""
     dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
-    out.print(f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
+    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
     best = ranked[0]
     if best.value != best.value:
-        out.print(f"{visible(best.target)}: this log does not tell the difference from {against}.")
+        say(out, f"{best.target}: this log does not tell the difference from {against}.")
     else:
-        out.print(
-            f"{visible(best.target)} would have earned {number(best.value, signed=True)} per row more than {against}, "
-            f"between {number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}."
+        say(
+            out,
+            f"{best.target} would have earned {number(best.value, signed=True)} per row more than {against}, "
+            f"between {number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}.",
         )
-    out.print()
+    say(out)
     _ranking(out, ranked)
     for name, parts in driving.items():
         if parts:
             _drivers(out, name, parts)
-    out.print()
+    say(out)
     verdicts(out, result)
 
 
@@ -122,10 +123,11 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
 
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
-    from counterpoise.cli.printing import add, number, show, table, visible
+    from counterpoise.cli.printing import add, number, say, show, table
     from counterpoise.results import segment_text
 
-    out.print(f"\nWhat drives the difference of {visible(target)}; the parts add up to it:")
+    say(out)
+    say(out, f"What drives the difference of {target}; the parts add up to it:")
     made = table("segment", "rows ", "of rows ", "part ", "stderr ")
     for part in parts[:SHOWN]:
         share = f"{100 * part.share_of_rows:.3g} %"

@@ -63,14 +63,15 @@ def doctor(
 def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
-    from counterpoise.cli.printing import add, number, show, table, visible
+    from counterpoise.cli.printing import add, number, say, show, table, visible
 
-    out.print(f"{found.rows:,} rows, {len(found.columns):,} columns.\n")
+    say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
+    say(out)
     made = table("column", "type", "missing ", "looks like")
     for column in found.columns:
         add(made, column.name, column.kind, f"{column.missing:,}", column.part or "")
     show(out, made)
-    out.print()
+    say(out)
     made = table("check", "found")
     if (p := found.propensity) is not None:
         add(made, "propensity: range", f"{number(p.lowest)} to {number(p.highest)}, median {number(p.median)}")
@@ -91,13 +92,13 @@ def _show(out: Console, found: Examination) -> None:
         add(made, f"{one.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
         add(made, f"{one.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
     show(out, made)
-    out.print()
+    say(out)
     if not found.findings:
-        out.print(Text("Nothing to fix.", style="green"))
+        say(out, Text("Nothing to fix.", style="green"))
         return
-    out.print("What to do, the most urgent first:")
+    say(out, "What to do, the most urgent first:")
     for k, finding in enumerate(found.findings, start=1):
         line = Text(f"{k}. ")
         line.append(finding.severity, style=COLOURS[finding.severity])
         line.append(f": {visible(as_options(finding.message))}")
-        out.print(line, soft_wrap=not out.is_terminal)
+        say(out, line)

@@ -114,20 +114,21 @@ def _check_report(path: Path) -> None:
 
 def _headline(out: Console, result: Result) -> None:
     """The answer in one sentence per target."""
-    from counterpoise.cli.printing import number, visible
+    from counterpoise.cli.printing import number, say
 
     dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
-    out.print(f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){dropped}.")
+    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){dropped}.")
     names = list(dict.fromkeys(name for _, name, _ in result.estimates if name != "lift"))
     best = next((name for name in ("optimal_dr", "beta_ips") if name in names), names[0] if names else None)
     for target in result.targets if best else ():
         estimate = result.estimates[target, str(best), None]
         if not estimate.identified:
-            out.print(f"{visible(target)}: this log does not tell what it would have earned.")
+            say(out, f"{target}: this log does not tell what it would have earned.")
             continue
         lower, upper = estimate.interval
-        out.print(
-            f"{visible(target)} would have earned {number(estimate.value)} per row, "
-            f"between {number(lower)} and {number(upper)} ({best})."
+        say(
+            out,
+            f"{target} would have earned {number(estimate.value)} per row, "
+            f"between {number(lower)} and {number(upper)} ({best}).",
         )
-    out.print()
+    say(out)

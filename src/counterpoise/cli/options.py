@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,12 +55,12 @@ def guess_parts(
     columns: Sequence[str], reward: str | None, propensity: str | None, target: Sequence[str] | None, *, quiet: bool
 ) -> Parts:
     """The columns to use; what was guessed is printed, to standard error where standard output is for machines."""
-    from counterpoise.cli.printing import visible
+    from counterpoise.cli.printing import console, say
     from counterpoise.guess import guess
 
     parts = guess(columns, reward=reward, propensity=propensity, target=target or ())
     if parts.guessed:
-        print(f"Guessed from the names: {visible(str(parts))}.", file=sys.stderr if quiet else sys.stdout)
+        say(console(stderr=quiet), f"Guessed from the names: {parts}.")
     return parts
 
 

@@ -75,23 +75,25 @@ def plan(
 
 
 def _show(out: Console, found: Plan) -> None:
-    from counterpoise.cli.printing import add, number, said, show, table, visible
+    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
 
-    name, size, sure = visible(found.target), f"{found.difference:g}", f"{100 * found.level:.4g} %"
-    out.print(f"The log has {found.n:,} rows.\n")
+    name, size, sure = found.target, f"{found.difference:g}", f"{100 * found.level:.4g} %"
+    say(out, f"The log has {found.n:,} rows.")
+    say(out)
     made = table("to know", "rows ", "more ")
     for what, rows in _questions(name, size, sure, found.power, found.needs):
         add(made, what, _count(rows), _count(max(rows - found.n, 0.0)))
     show(out, made)
     if found.exploration:
-        out.print("\nThe same three, had the logging policy mixed in a share of uniform choice:")
+        say(out)
+        say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
         made = table("uniform ", "value ", "difference ", "power ", "cost per row ")
         for one in found.exploration:
             needs = [_count(x) for x in (one.needs.value_rows, one.needs.difference_rows, one.needs.power_rows)]
             add(made, f"{one.share:.0%}", *needs, number(one.cost))
         show(out, made)
-    out.print()
-    out.print(said(found.target, found.verdict), soft_wrap=not out.is_terminal)
+    say(out)
+    say_verdict(out, found.target, found.verdict)
 
 
 def _questions(name: str, size: str, sure: str, power: float, needs: Needs) -> list[tuple[str, float]]:

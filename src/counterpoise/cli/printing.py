@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -89,13 +90,20 @@ def bar(lower: float, value: float, upper: float, lowest: float, highest: float)
     return "".join(drawn)
 
 
-def said(where: str, verdict: Verdict) -> Text:
-    """A verdict in its colour, with its reasons."""
-    line = Text(f"{visible(where)}: ")
-    line.append(verdict.verdict, style=COLOURS[verdict.verdict])
+def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
+    """Print a sentence: wrapped to a terminal, one whole line elsewhere."""
+    text = Text(visible(sentence)) if isinstance(sentence, str) else sentence
+    if out.is_terminal:
+        out.print(Padding(text, (0, 0, 0, indent)))
+    else:
+        out.print(Text(" " * indent) + text, soft_wrap=True)
+
+
+def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
+    """A verdict in its colour, and its reasons."""
+    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
     for reason in verdict.reasons:
-        line.append(f"\n  {visible(reason)}")
-    return line
+        say(out, reason, indent=2)
 
 
 def estimates(out: Console, result: Result) -> None:
@@ -117,7 +125,7 @@ def estimates(out: Console, result: Result) -> None:
         drawn = [bar(lower, estimate.value, upper, lowest, highest) if name != "lift" else ""] if with_bars else []
         add(made, target, *place, name, *numbers, *drawn)
     show(out, made)
-    out.print()
+    say(out)
     verdicts(out, result)
 
 
@@ -125,7 +133,7 @@ def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
-            out.print(said(place_of(target, segment), verdict), soft_wrap=not out.is_terminal)
+            say_verdict(out, place_of(target, segment), verdict)
 
 
 def place_of(target: str, segment: Segment) -> str:
