@@ -131,3 +131,22 @@ def test_comparing_a_policy_with_itself_is_refused(log):
     found = invoke("compare", log, "--target", "pi_new", "--against", "pi_new")
     assert found.exit_code == 2
     assert "both 'pi_new'" in found.stderr
+
+
+def test_the_heaviest_rows_are_those_of_a_plain_sort(tmp_path):
+    frame = shop(1000).with_columns(p=pl.Series(np.random.default_rng(3).uniform(0.05, 1.0, 1000)))
+    path = tmp_path / "log.parquet"
+    frame.write_parquet(path)
+    options = ["--target", "pi_new", "--against", "pi_old", "--where", "country = 'DE'", "--rows", "3"]
+    document = json.loads(invoke("compare", path, *options, "--json").stdout)
+    beta = compare(frame.filter(pl.col("country") == "DE"), target="pi_new", against="pi_old").baseline
+    part = (pl.col("pi_new") - pl.col("pi_old")) / pl.col("p") * (pl.col("click") - beta)
+    kept = frame.with_row_index().filter(pl.col("country") == "DE").with_columns(part=part / pl.len())
+    expected = kept.sort(pl.col("part").abs(), descending=True)
+    assert [one["row"] for one in document["heaviest"]["rows"]] == expected["index"][:3].to_list()
+    assert [one["part"] for one in document["heaviest"]["rows"]] == pytest.approx(expected["part"][:3].to_list())
+    first = len(kept) // 100
+    share = expected["part"].abs()[:first].sum() / expected["part"].abs().sum()
+    assert document["heaviest"]["top_share"] == pytest.approx(share)
+    shown = invoke("compare", path, *options).stdout
+    assert f"The {first} heaviest of {len(kept)} rows carry {share:.1%}" in shown

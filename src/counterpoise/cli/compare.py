@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from counterpoise.heaviest import Heaviest
     from counterpoise.multiple import Driver, Ranked
     from counterpoise.results import Comparison
 
@@ -40,6 +41,12 @@ def compare(
     strict: options.Strict = False,
     table: options.TableName = None,
     query: options.Query = None,
+    rows: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
+        ),
+    ] = 0,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -49,11 +56,13 @@ def compare(
     \b
     Examples:
       counterpoise compare log.parquet --target pi_new --against pi_old --segment country
+      counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console
     from counterpoise.documents import as_text, comparison
+    from counterpoise.heaviest import heaviest
     from counterpoise.multiple import drivers, rank
     from counterpoise.rows import columns_of
 
@@ -76,10 +85,23 @@ def compare(
     )
     ranked = rank(result)
     driving = {one.target: drivers(result, one.target) for one in ranked}
+    top = None
+    if rows > 0 and ranked[0].value == ranked[0].value:
+        columns = {
+            "reward": parts.reward,
+            "propensity": parts.propensity,
+            "target": ranked[0].target,
+            "against": against,
+        }
+        beta = float(result.estimates[ranked[0].target, "beta_ips", None].baseline)  # type: ignore[arg-type]
+        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=table, query=query)
     if json:
-        print(as_text(comparison(result, ranked, driving)))
+        print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:
-        _show(console(), result, ranked, driving)
+        out = console()
+        _show(out, result, ranked, driving)
+        if top:
+            _heaviest(out, ranked[0].target, top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
@@ -118,7 +140,16 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
     for one in ranked:
         numbers = [number(x, signed=True) for x in (one.value, one.interval.lower, one.interval.upper)]
         drawn = [bar(one.interval.lower, one.value, one.interval.upper, lowest, highest)] if with_bars else []
-        add(made, one.target, numbers[0], number(one.stderr), *numbers[1:], f"{one.p:.2g}", one.decision, *drawn)
+        add(
+            made,
+            one.target,
+            numbers[0],
+            number(one.stderr),
+            *numbers[1:],
+            f"{one.p:.2g}" if one.p > 1e-12 else "<1e-12",
+            one.decision,
+            *drawn,
+        )
     show(out, made)
 
 
@@ -138,4 +169,20 @@ def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
         total = sum(part.contribution for part in rest)
         rows, of_rows = sum(part.rows for part in rest), 100 * sum(part.share_of_rows for part in rest)
         add(made, f"{len(rest):,} others", f"{rows:,}", f"{of_rows:.3g} %", number(total, signed=True), "")
+    show(out, made)
+
+
+def _heaviest(out: Console, target: str, top: Heaviest) -> None:
+    from counterpoise.cli.printing import add, number, say, show, table
+
+    say(out)
+    say(
+        out,
+        f"The {top.top_rows:,} heaviest of {top.n:,} rows carry {top.top_share:.1%} of what moves the difference of {target}. "
+        "The heaviest, numbered from 0:",
+    )
+    made = table("row ", "reward ", "propensity ", "weight ", "other weight ", "part ")
+    for row in top.rows:
+        numbers = [number(x) for x in (row.reward, row.propensity, row.weight, row.other_weight)]
+        add(made, f"{row.row:,}", *numbers, number(row.part, signed=True))
     show(out, made)

@@ -94,7 +94,7 @@ def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
     """Print a sentence: wrapped to a terminal, one whole line elsewhere."""
     text = Text(visible(sentence)) if isinstance(sentence, str) else sentence
     if out.is_terminal:
-        out.print(Padding(text, (0, 0, 0, indent)))
+        out.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
     else:
         out.print(Text(" " * indent) + text, soft_wrap=True)
 

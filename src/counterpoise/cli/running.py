@@ -63,6 +63,8 @@ def _leave() -> NoReturn:
     for part in tuple(_unfinished):
         with suppress(OSError):
             part.unlink(missing_ok=True)
+    if os.isatty(2):
+        os.write(2, b"\r\x1b[2K\x1b[?25h")  # a progress bar that cannot be stopped any more: wipe it, show the cursor
     os.write(2, MESSAGE.encode() + b"\n")
     os._exit(INTERRUPTED)
 
