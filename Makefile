@@ -39,7 +39,7 @@ tests: $(READY)
 	$(BIN)/pytest
 
 statistics: $(READY)
-	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/interval_coverage.py
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/evaluate_arrays.py
