@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.sources import largest
+from counterpoise.sources import compiled, largest, read
 from counterpoise.sources.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -78,6 +78,11 @@ def test_unknown_and_mixed_formats_are_refused(folder):
     (folder / "log.csv").write_text("reward,propensity,new\n1,0.5,0.5\n")
     with pytest.raises(cp.OptionError, match="one format, found csv, parquet"):
         cp.evaluate([folder / "log.csv", folder / "day 0.parquet"], **QUESTION)
+
+
+def test_files_in_the_cloud_are_left_to_polars():
+    with pytest.raises(cp.OptionError, match="scan_parquet"):
+        cp.evaluate("s3://bucket/logs/*.parquet", **QUESTION)
 
 
 def test_a_file_that_may_not_be_read_is_named(folder):
@@ -164,17 +169,18 @@ def test_odd_names_of_columns_are_columns(tmp_path, name):
     assert cp.evaluate(tmp_path / "log.parquet", **question)[name, "snips"].value == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("segment", [None, "device"])
-def test_the_largest_weights_of_a_stream_are_exact(tmp_path, monkeypatch, segment):
-    """A watcher sees batches in any order and drops what cannot be among the largest; the rest must be exact."""
+@pytest.mark.parametrize("keys", [[], ["device"]])
+def test_the_largest_weights_of_a_stream_are_exact(monkeypatch, keys):
+    """A watcher drops what cannot be among the largest; what it keeps must be exact."""
     monkeypatch.setattr(largest, "PENDING", 1500)
     log = planted.a_log(60_000, bad=False)
-    log.write_parquet(tmp_path / "log.parquet", row_group_size=777)
-    found = cp.evaluate(tmp_path / "log.parquet", **QUESTION, segment=segment).moments
-    expected = cp.evaluate(log, **QUESTION, segment=segment).moments
-    for one, other in zip(found.tails["new", ""], expected.tails["new", ""], strict=True):
-        assert one.weights.tolist() == other.weights.tolist()
-        assert one.zeros == other.zeros
+    watcher = largest.Watcher(keys)
+    for batch in log.iter_slices(777):
+        batch.select(watcher.expression(pl.col("new") / pl.col("propensity")))
+    found = watcher.largest()
+    expected = cp.evaluate(log, **QUESTION, segment=keys).moments
+    for label, tail in zip(expected.segments, expected.tails["new", ""], strict=True):
+        assert found[label].tolist() == tail.weights.tolist()
 
 
 def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
@@ -189,3 +195,18 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
         assert report is None
     with progress_bar(False) as report:
         assert report is None
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad):
+    """Twelve targets are two pieces; a bad row in one of them is left out of both."""
+    monkeypatch.setattr(read, "LONG", 0)
+    monkeypatch.setattr(compiled, "SHORTEST", 100)
+    log = planted.a_log(bad=bad)
+    log.write_parquet(tmp_path / "log.parquet")
+    question = planted.QUESTIONS["many"]
+    expected = planted.numbers("", cp.evaluate(log, **question))
+    found = planted.numbers("", cp.evaluate(tmp_path / "log.parquet", **question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key

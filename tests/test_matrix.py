@@ -153,6 +153,15 @@ def test_a_server_that_is_not_there_is_an_error_that_says_so():
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize("secret", ["hunter2#x", "hunter2/x", "hunter2?x", "x:hunter2", "hunter2@x"])
+def test_a_password_that_is_not_encoded_is_not_printed(secret):
+    """Drivers take part of such a password for the port, and quote it."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(cp.LogError) as error:
+        cp.evaluate(f"postgresql://me:{secret}@127.0.0.1:1/db", table="t", reward="r", propensity="p", target="t")
+    assert "hunter2" not in str(error.value) + repr(error.getrepr(showlocals=False, style="native"))
+
+
 def test_wrong_tables_and_columns_in_postgresql_are_named(postgres, log):
     ibis = pytest.importorskip("ibis")
     connection = ibis.connect(postgres)

@@ -106,7 +106,7 @@ def test_actions_by_name(log):
             lambda batch: np.full(batch.num_rows, np.nan),
             "rows 0 to 999 1,000 of 1,000 are not; the first is row 0.*nan",
         ),
-        (lambda batch: np.full(batch.num_rows, 1.01), "in \\[0, 1\\].*1.01"),
+        (lambda batch: np.full(batch.num_rows, 1.01), "policy 'mine' must return probabilities.*1.01"),
         (
             lambda batch: np.where(batch.column("x0").to_numpy() == 42.0, -0.1, 0.5),
             "the batch of rows 2,000 to 2,999 1 of 1,000 are not; the first is row 5 of the batch with -0.1",

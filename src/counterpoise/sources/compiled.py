@@ -26,13 +26,13 @@ BLOCK = 2048  # rows whose weights stay in the first-level cache
 
 def suits(frame: pl.DataFrame, request: Request) -> bool:
     """Whether the compiled loop can take this log."""
-    return (
-        frame.height >= SHORTEST
-        and request.groups == 1
-        and not (request.segment or request.model_value or request.control)
-        and all(not column.null_count() for column in frame)
-        and _loop() is not None
-    )
+    return frame.height >= SHORTEST and all(not column.null_count() for column in frame) and answers(request)
+
+
+def answers(request: Request) -> bool:
+    """Whether the compiled loop answers such questions."""
+    plain = request.groups == 1 and not (request.segment or request.model_value or request.control)
+    return plain and _loop() is not None
 
 
 def scan(frame: pl.DataFrame, request: Request, centre: float) -> tuple[dict[str, Floats], dict[str, Floats]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ Report = Callable[[int], None]
 
 @contextmanager
 def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
-    """A function to report rows to, or None: by default only where standard error is a terminal and rich is installed."""
-    if wanted is False or (wanted is None and not sys.stderr.isatty()) or importlib.util.find_spec("rich") is None:
+    """A function to report rows to, or None: by default only where standard error is a terminal."""
+    if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console

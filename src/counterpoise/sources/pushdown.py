@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,16 +50,16 @@ def summarise(
             checks.refuse(problems, total)
         if n == 0:
             checks.refuse_all(problems, total)
-    found = [part for part, _ in parts if part is not None]
-    moments = {contrast: stack for part in found for contrast, stack in part.moments.items()}
-    tails = {contrast: tail for part in found for contrast, tail in part.tails.items()}
-    return replace(
-        found[0],
-        moments={contrast: moments[contrast] for contrast in request.contrasts},
-        tails=tails,
-        dropped=total - n,
-        duplicates=duplicates_of(good, request, n, collect),
-    )
+    found = together([part for part, _ in parts if part is not None], request)
+    return replace(found, dropped=total - n, duplicates=duplicates_of(good, request, n, collect))
+
+
+def together(parts: Sequence[LogMoments], request: Request) -> LogMoments:
+    """The moments of a request whose targets were asked for in pieces."""
+    moments = {contrast: stack for part in parts for contrast, stack in part.moments.items()}
+    tails = {contrast: tail for part in parts for contrast, tail in part.tails.items()}
+    ordered = {contrast: moments[contrast] for contrast in request.contrasts}
+    return replace(parts[0], moments=ordered, tails={key: tails[key] for key in ordered if not key[1]})
 
 
 def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import narwhals as nw
 import polars as pl
@@ -20,6 +20,7 @@ from counterpoise.sources.query import indicator
 from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
+CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 
 Table = str | Sequence[str] | None
 
@@ -77,6 +78,8 @@ def _connect(place: str) -> Any:
 
         return duckdb.connect(place, read_only=True)
     kind = place.split("://")[0]
+    if kind in CLOUD:
+        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
     if kind == "postgres":
         place = "postgresql" + place[len("postgres") :]
     try:
@@ -153,9 +156,11 @@ class _Errors:
     """Turns whatever a database's driver raises into an error that says what to do and never holds the password."""
 
     def __init__(self, log: object) -> None:
-        parts = urlsplit(str(log)) if isinstance(log, str) and "://" in log else None
-        password = (str(log).partition("://")[2].rpartition("@")[0].partition(":")[2]) if parts else ""
-        self._secrets = {secret for secret in (password, unquote(password)) if secret}
+        address = str(log).partition("://")[2] if isinstance(log, str) else ""
+        password = address.rpartition("@")[0].partition(":")[2]
+        # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
+        pieces = [piece for piece in re.split(r"[@:/?#]", password) if len(piece) > 2]
+        self._secrets = [secret for secret in (password, unquote(password), *pieces) if secret]
 
     def __enter__(self) -> _Errors:
         return self
