@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 
+import duckdb
 import jsonschema
 import polars as pl
 import pytest
@@ -182,3 +184,35 @@ def test_the_sentence_comes_first_and_every_number_is_there(log):
         assert math.isclose(value, result["pi_new", name].value, rel_tol=1e-4)
         assert math.isclose(error, result["pi_new", name].stderr, rel_tol=1e-4)
     assert lines[-1] == "pi_new: ok"
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01", "--actions", "2"]]
+)
+def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE shop AS SELECT * FROM '{log}'")
+    options = [*command[1:], "--target", "pi_new", "--where", "country = 'DE'", "--json"]
+    stored, filed = invoke(command[0], path, "--table", "shop", *options), invoke(command[0], log, *options)
+    assert (stored.exit_code, filed.exit_code) == (0, 0), stored.output
+    numbers = r"-?\d+\.\d{6,}(?:e[+-]?\d+)?"
+    assert [round(float(x), 9) for x in re.findall(numbers, stored.stdout)] == pytest.approx(
+        [round(float(x), 9) for x in re.findall(numbers, filed.stdout)], rel=1e-6, abs=1e-9
+    )
+    asked = invoke(command[0], path, *options)
+    assert asked.exit_code == 2
+    assert "--table" in asked.stderr
+
+
+def test_the_report_is_written_whole_and_said(tmp_path, log):
+    pytest.importorskip("counterpoise.report")
+    path = tmp_path / "report.html"
+    found = invoke("evaluate", log, "--html", path, "--segment", "country")
+    assert found.exit_code == 0
+    assert f"Report: {path}" in found.stdout
+    assert "pi_new" in path.read_text(encoding="utf-8")
+    silent = invoke("evaluate", log, "--html", path, "--json", "--reward", "click / 2")
+    json.loads(silent.stdout)
+    assert f"Report: {path}" in silent.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]

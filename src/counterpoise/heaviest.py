@@ -7,9 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from counterpoise.rows import collect, rows_of
+from counterpoise.rows import asked_rows, collect
 from counterpoise.sources.arguments import arrange
-from counterpoise.sources.columns import plan as plan_columns
 from counterpoise.sources.request import LOGGING
 
 ROW = "row number in the log"  # a name that no log has
@@ -58,9 +57,7 @@ def heaviest(
     (2, 21.0)
     """
     request = arrange(log, reward=reward, propensity=propensity, target=target, against=against, where=where)[1]
-    frame = rows_of(log, table=table, query=query)
-    wanted = plan_columns(request, frame.collect_schema().names())
-    numbered = wanted.complete(frame.select(wanted.read).with_row_index(ROW), request)
+    numbered = asked_rows(log, request, table=table, query=query, number=ROW)
     named = {name: column for name, (_, column) in request.numbers.items()}
     rows = numbered.select(ROW, *(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items()))
     r, p = pl.col("r"), pl.col("p")

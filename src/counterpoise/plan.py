@@ -15,9 +15,8 @@ from counterpoise.diagnostics import Verdict
 from counterpoise.errors import OptionError
 from counterpoise.evaluate import evaluate
 from counterpoise.results import Result
-from counterpoise.rows import collect, rows_of
+from counterpoise.rows import asked_rows, collect
 from counterpoise.sources.arguments import arrange
-from counterpoise.sources.columns import plan as plan_columns
 from counterpoise.sources.request import Request
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
@@ -107,7 +106,7 @@ def plan(
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         request = arrange(log, reward=reward, propensity=propensity, target=target, where=where)[1]
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked["estimator"]), target)
-        rows = _rows(rows_of(log, table=table, query=query), request, float(value.baseline))  # type: ignore[arg-type]
+        rows = _rows(asked_rows(log, request, table=table, query=query), request, float(value.baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(rows, actions, alike, question))
     needs = question.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     verdict = result.verdict(target)
@@ -141,10 +140,8 @@ def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]
 
 def _rows(frame: pl.LazyFrame, request: Request, centre: float) -> pl.LazyFrame:
     """Rewards around a centre (large ones would lose their digits), propensities and target probabilities of the good rows."""
-    wanted = plan_columns(request, frame.collect_schema().names())
     named = {name: column for name, (_, column) in request.numbers.items()}
-    rows = wanted.complete(frame.select(wanted.read), request)
-    rows = rows.select(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items())
+    rows = frame.select(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items())
     rows = rows.filter(pl.col("p").is_between(0, 1, closed="right"), pl.col("t0").is_between(0, 1))
     return rows.filter(pl.col("r").is_finite()).with_columns(pl.col("r") - centre)
 

@@ -10,6 +10,8 @@ import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.sources import files, sql
+from counterpoise.sources.columns import plan
+from counterpoise.sources.request import Request
 
 
 def rows_of(
@@ -25,6 +27,21 @@ def rows_of(
     except pl.exceptions.PolarsError as error:
         raise ColumnError(f"where={where!r} is no SQL condition on this log: {_first_line(error)}.") from error
     return kept
+
+
+def asked_rows(
+    log: Any,
+    request: Request,
+    *,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    number: str | None = None,
+) -> pl.LazyFrame:
+    """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
+    frame = rows_of(log, table=table, query=query)
+    wanted = plan(request, frame.collect_schema().names())
+    chosen = frame.select(wanted.read)
+    return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
 
 
 def columns_of(log: Any, *, table: str | Sequence[str] | None = None, query: str | None = None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -59,10 +59,13 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
+    from importlib import import_module
+
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import columns_of
+    from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.sources.arguments import arrange
 
     if html is not None:
         _check_report(html)
@@ -91,11 +94,14 @@ def evaluate(
         _headline(out, result)
         estimates(out, result)
     if html is not None:
-        from importlib import import_module
-
+        columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
+        rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
+        if state is None:
+            request = arrange(log, **columns, target=list(parts.target), where=where)[1]
+            rows = asked_rows(log, request, table=table, query=query)
         with writing(html) as part:
             import_module("counterpoise.report").write_report(
-                result, part, command=shlex.join(["counterpoise", *sys.argv[1:]]), log=log
+                result, part, log=rows, command=shlex.join(["counterpoise", *sys.argv[1:]]), **columns
             )
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
