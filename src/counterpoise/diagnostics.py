@@ -96,7 +96,7 @@ def diagnose(
             duplicates,
         )
     excess = float(moments.average("u"))
-    mean = 1.0 + excess
+    mean = max(1.0 + excess, 0.0)  # weights that are all 0 may average to −2e-16
     spread = float(moments.covariance("u", "u"))
     effective = n * mean**2 / (mean**2 + spread) if mean > 0 else 0.0
     error = mean_weight_error if mean_weight_error is not None else math.sqrt(spread / n)

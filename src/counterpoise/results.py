@@ -52,7 +52,7 @@ class Result:
         ):
             if asked not in known:
                 raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
-        segments = {_text(k[2]) for k in self.estimates if k[2] is not None}
+        segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     @property
@@ -96,7 +96,9 @@ class Result:
         interval, baseline = estimate.interval, estimate.baseline
         return {
             "target": target,
-            **({"segment": WHOLE if segment is None else _text(segment)} if self.moments.segment_columns else {}),
+            **(
+                {"segment": WHOLE if segment is None else segment_text(segment)} if self.moments.segment_columns else {}
+            ),
             "estimator": estimator,
             "value": estimate.value if estimate.identified else None,
             "stderr": estimate.stderr,
@@ -115,7 +117,7 @@ class Result:
             head += f", {self.dropped_rows:,} bad rows dropped"
         said = []
         for (target, segment), verdict in self.verdicts.items():
-            where = target if segment is None else f"{target} in {_text(segment)}"
+            where = target if segment is None else f"{target} in {segment_text(segment)}"
             if segment is None or verdict.verdict != "ok":
                 said.append(f"{where}: {verdict}")
         shown = Table(self.table().drop("n", "baseline"))  # what fits into 80 columns
@@ -127,7 +129,7 @@ class Result:
         from html import escape
 
         said = "".join(
-            f"<li><b>{escape(target if segment is None else f'{target} in {_text(segment)}')}</b>: {escape(str(verdict))}</li>"
+            f"<li><b>{escape(target if segment is None else f'{target} in {segment_text(segment)}')}</b>: {escape(str(verdict))}</li>"
             for (target, segment), verdict in self.verdicts.items()
         )
         return f"{self.table()._repr_html_()}<ul>{said}</ul>"
@@ -172,7 +174,8 @@ class Comparison(Result):
         return {"target": row.pop("target"), "against": self.against, **row}
 
 
-def _text(label: Segment) -> str:
+def segment_text(label: Segment) -> str:
+    """A segment as people read it: its values, separated by slashes."""
     return " / ".join("(missing)" if value is None else str(value) for value in label or ())
 
 

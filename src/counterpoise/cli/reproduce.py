@@ -1,33 +1,22 @@
-"""This file holds the command line: parsing and printing only."""
+"""This file holds `counterpoise reproduce`: the paper's experiments again."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise import cli_learning
-from counterpoise.errors import CounterpoiseError, OptionError
+from counterpoise.cli.learning import COMMANDS
+from counterpoise.cli.running import without_traceback
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.experiments.figures import Runs
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-app = typer.Typer(
-    name="counterpoise",
-    help="Off-policy evaluation that you can act on.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+reproduce = typer.Typer(
+    help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None
 )
-reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(reproduce, name="reproduce")
 
 Scale = Annotated[
     str, typer.Option(help="smoke (seconds), small (minutes: n up to 16,681, 10 seeds) or paper (hours).")
@@ -35,25 +24,6 @@ Scale = Annotated[
 Out = Annotated[Path, typer.Option(help="Folder for the results and figures; an interrupted run continues there.")]
 Jobs = Annotated[int | None, typer.Option(help="Processes, one thread each; by default one per core.")]
 Published = Annotated[Path | None, typer.Option(help="CSV of published means per cell, drawn as hollow points.")]
-
-
-@app.callback()
-def main() -> None:
-    """Off-policy evaluation that you can act on."""
-
-
-def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what counterpoise refuses to do in one line, and exit 2."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return command(*args, **kwargs)
-        except CounterpoiseError as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
-
-    return run
 
 
 @reproduce.command()
@@ -222,5 +192,5 @@ def _seeds(text: str) -> range:
     return range(start, stop)
 
 
-for _command in cli_learning.COMMANDS:
+for _command in COMMANDS:
     reproduce.command()(without_traceback(_command))

@@ -1,0 +1,188 @@
+"""This file holds `counterpoise compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from counterpoise.heaviest import Heaviest
+    from counterpoise.multiple import Driver, Ranked
+    from counterpoise.results import Comparison
+
+SHOWN = 10  # segments of each target; --json has all
+
+
+@ends_at_once
+def compare(
+    log: options.Log,
+    reward: options.Reward = None,
+    propensity: options.Propensity = None,
+    target: options.Target = None,
+    against: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="The other policy: a target's column, or logging, which wrote the log."),
+    ] = "logging",
+    segment: options.Segments = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    level: options.Level = 0.95,
+    interval: options.Method = None,
+    drop_bad_rows: options.DropBadRows = False,
+    json: options.Json = False,
+    strict: options.Strict = False,
+    table: options.TableName = None,
+    query: options.Query = None,
+    rows: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
+        ),
+    ] = 0,
+) -> None:
+    """How much more policies would have earned than another, ranked, and which segments drive the difference.
+
+    With several targets the intervals hold all at once, and who is better or worse is decided by Holm's test. Exit code 0: done;
+    1: not identified, with --strict; 2: bad input.
+
+    \b
+    Examples:
+      counterpoise compare log.parquet --target pi_new --against pi_old --segment country
+      counterpoise compare log.parquet --target pi_new --rows 10
+      counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
+    """
+    import counterpoise as cp
+    from counterpoise.cli.printing import console
+    from counterpoise.documents import as_text, comparison
+    from counterpoise.heaviest import heaviest
+    from counterpoise.multiple import drivers, rank
+    from counterpoise.rows import columns_of
+
+    names = [name for name in columns_of(log, table=table, query=query) if name != against]
+    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    result = cp.compare(
+        log,
+        reward=parts.reward,
+        propensity=parts.propensity,
+        target=list(parts.target),
+        against=against,
+        segment=segment or None,
+        cluster=cluster,
+        interval=interval,  # type: ignore[arg-type]
+        level=level,
+        drop_bad_rows=drop_bad_rows,
+        where=where,
+        table=table,
+        query=query,
+    )
+    ranked = rank(result)
+    driving = {one.target: drivers(result, one.target) for one in ranked}
+    top = None
+    if rows > 0 and ranked[0].value == ranked[0].value:
+        columns = {
+            "reward": parts.reward,
+            "propensity": parts.propensity,
+            "target": ranked[0].target,
+            "against": against,
+        }
+        beta = float(result.estimates[ranked[0].target, "beta_ips", None].baseline)  # type: ignore[arg-type]
+        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=table, query=query)
+    if json:
+        print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
+    else:
+        out = console()
+        _show(out, result, ranked, driving)
+        if top:
+            _heaviest(out, ranked[0].target, top)
+    if strict and options.is_unidentified(result):
+        raise typer.Exit(1)
+
+
+def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]) -> None:
+    from counterpoise.cli.printing import number, say, verdicts
+
+    against = "the logging policy" if result.against == "logging" else result.against
+    together = ", which hold all at once" if len(ranked) > 1 else ""
+    dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
+    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
+    best = ranked[0]
+    if best.value != best.value:
+        say(out, f"{best.target}: this log does not tell the difference from {against}.")
+    else:
+        say(
+            out,
+            f"{best.target} would have earned {number(best.value, signed=True)} per row more than {against}, "
+            f"between {number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}.",
+        )
+    say(out)
+    _ranking(out, ranked)
+    for name, parts in driving.items():
+        if parts:
+            _drivers(out, name, parts)
+    say(out)
+    verdicts(out, result)
+
+
+def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
+    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
+
+    with_bars = out.is_terminal and out.width >= WIDE
+    made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
+    lowest, highest = ends([one.interval for one in ranked])
+    for one in ranked:
+        numbers = [number(x, signed=True) for x in (one.value, one.interval.lower, one.interval.upper)]
+        drawn = [bar(one.interval.lower, one.value, one.interval.upper, lowest, highest)] if with_bars else []
+        add(
+            made,
+            one.target,
+            numbers[0],
+            number(one.stderr),
+            *numbers[1:],
+            f"{one.p:.2g}" if one.p > 1e-12 else "<1e-12",
+            one.decision,
+            *drawn,
+        )
+    show(out, made)
+
+
+def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
+    from counterpoise.cli.printing import add, number, say, show, table
+    from counterpoise.results import segment_text
+
+    say(out)
+    say(out, f"What drives the difference of {target}; the parts add up to it:")
+    made = table("segment", "rows ", "of rows ", "part ", "stderr ")
+    for part in parts[:SHOWN]:
+        share = f"{100 * part.share_of_rows:.3g} %"
+        add(made, segment_text(part.segment), f"{part.rows:,}", share, number(part.contribution, signed=True),
+            number(part.stderr))  # fmt: skip
+    rest = parts[SHOWN:]
+    if rest:
+        total = sum(part.contribution for part in rest)
+        rows, of_rows = sum(part.rows for part in rest), 100 * sum(part.share_of_rows for part in rest)
+        add(made, f"{len(rest):,} others", f"{rows:,}", f"{of_rows:.3g} %", number(total, signed=True), "")
+    show(out, made)
+
+
+def _heaviest(out: Console, target: str, top: Heaviest) -> None:
+    from counterpoise.cli.printing import add, number, say, show, table
+
+    say(out)
+    say(
+        out,
+        f"The {top.top_rows:,} heaviest of {top.n:,} rows carry {top.top_share:.1%} of what moves the difference of {target}. "
+        "The heaviest, numbered from 0:",
+    )
+    made = table("row ", "reward ", "propensity ", "weight ", "other weight ", "part ")
+    for row in top.rows:
+        numbers = [number(x) for x in (row.reward, row.propensity, row.weight, row.other_weight)]
+        add(made, f"{row.row:,}", *numbers, number(row.part, signed=True))
+    show(out, made)

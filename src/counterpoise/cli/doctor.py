@@ -1,0 +1,104 @@
+"""This file holds `counterpoise doctor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import as_options, ends_at_once
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from counterpoise.doctor import Examination
+
+COLOURS = {"fix": "red", "look": "yellow", "note": ""}
+
+
+@ends_at_once
+def doctor(
+    log: options.Log,
+    reward: options.Reward = None,
+    propensity: options.Propensity = None,
+    target: options.Target = None,
+    action: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the logged action; guessed.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column that identifies a decision; may be repeated.")
+    ] = None,
+    where: options.Where = None,
+    json: options.Json = False,
+    table: options.TableName = None,
+    query: options.Query = None,
+) -> None:
+    """What a log looks like, whether its propensities and rewards can be right, and what to fix first.
+
+    \b
+    Examples:
+      counterpoise doctor log.parquet
+      counterpoise doctor log.parquet --target pi_new --key request_id --json
+    """
+    from counterpoise.cli.printing import console
+    from counterpoise.doctor import examine
+    from counterpoise.documents import as_text
+
+    found = examine(
+        log,
+        reward=reward,
+        propensity=propensity,
+        target=target or (),
+        action=action,
+        key=key or (),
+        where=where,
+        table=table,
+        query=query,
+    )
+    if json:
+        print(as_text(found))
+    else:
+        _show(console(), found)
+
+
+def _show(out: Console, found: Examination) -> None:
+    from rich.text import Text
+
+    from counterpoise.cli.printing import add, number, say, show, table, visible
+
+    say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
+    say(out)
+    made = table("column", "type", "missing ", "looks like")
+    for column in found.columns:
+        add(made, column.name, column.kind, f"{column.missing:,}", column.part or "")
+    show(out, made)
+    say(out)
+    made = table("check", "found")
+    if (p := found.propensity) is not None:
+        add(made, "propensity: range", f"{number(p.lowest)} to {number(p.highest)}, median {number(p.median)}")
+        add(made, "propensity: outside (0, 1]", f"{p.impossible:,} rows")
+        add(made, "propensity: rounding", "all digits" if p.decimals is None else f"{p.decimals} decimals")
+        add(made, "propensity: repeated values", f"{p.repeated_share:.1%}; {p.distinct:,} distinct")
+        add(made, "propensity: mean of 1/p", f"{number(p.mean_inverse)} ± {number(p.mean_inverse_stderr)}")
+    if found.actions is not None:
+        add(made, "actions", f"{found.actions:,} distinct")
+    if (r := found.reward) is not None:
+        add(made, "reward: range", f"{number(r.lowest)} to {number(r.highest)}, mean {number(r.mean)}")
+        add(made, "reward: zero", f"{r.zero_share:.1%}; {r.distinct:,} distinct values")
+        add(made, "reward: missing or infinite", f"{r.impossible:,} rows")
+    add(made, "repeated rows", f"{found.duplicates:,}")
+    for one in found.overlap:
+        d = one.diagnostics
+        add(made, f"{one.target}: mean weight", f"{number(d.mean_weight)}, should be 1 (p = {d.mean_weight_p:.2g})")
+        add(made, f"{one.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
+        add(made, f"{one.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
+    show(out, made)
+    say(out)
+    if not found.findings:
+        say(out, Text("Nothing to fix.", style="green"))
+        return
+    say(out, "What to do, the most urgent first:")
+    for k, finding in enumerate(found.findings, start=1):
+        line = Text(f"{k}. ")
+        line.append(finding.severity, style=COLOURS[finding.severity])
+        line.append(f": {visible(as_options(finding.message))}")
+        say(out, line)

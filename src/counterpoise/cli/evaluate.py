@@ -1,0 +1,140 @@
+"""This file holds `counterpoise evaluate`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once, writing
+from counterpoise.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from counterpoise.results import Result
+
+
+@ends_at_once
+def evaluate(
+    log: options.Log,
+    reward: options.Reward = None,
+    propensity: options.Propensity = None,
+    target: options.Target = None,
+    segment: options.Segments = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    estimator: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
+    ] = None,
+    level: options.Level = 0.95,
+    interval: options.Method = None,
+    drop_bad_rows: options.DropBadRows = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
+    ] = None,
+    json: options.Json = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")
+    ] = None,
+    table: options.TableName = None,
+    query: options.Query = None,
+    strict: options.Strict = False,
+) -> None:
+    """What target policies would have earned on a log, how sure that is, and whether to believe it.
+
+    Exit code 0: done; 1: not identified, with --strict; 2: bad input.
+
+    \b
+    Examples:
+      counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
+      counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
+      counterpoise evaluate log.csv --where "country = 'DE'" --json
+    """
+    from importlib import import_module
+
+    import counterpoise as cp
+    from counterpoise.cli.printing import console, estimates
+    from counterpoise.documents import as_text, evaluation
+    from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.sources.arguments import arrange
+
+    if html is not None:
+        _check_report(html)
+    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
+    result = cp.evaluate(
+        log,
+        reward=parts.reward,
+        propensity=parts.propensity,
+        target=list(parts.target),
+        segment=segment or None,
+        cluster=cluster,
+        estimator=estimator or None,
+        interval=interval,  # type: ignore[arg-type]
+        level=level,
+        drop_bad_rows=drop_bad_rows,
+        where=where,
+        table=table,
+        query=query,
+        state=state,
+        batch=batch,
+    )
+    if json:
+        print(as_text(evaluation(result)))
+    else:
+        out = console()
+        _headline(out, result)
+        estimates(out, result)
+    if html is not None:
+        columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
+        rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
+        if state is None:
+            request = arrange(log, **columns, target=list(parts.target), where=where)[1]
+            rows = asked_rows(log, request, table=table, query=query)
+        with writing(html) as part:
+            import_module("counterpoise.report").write_report(
+                result, part, log=rows, command=shlex.join(["counterpoise", *sys.argv[1:]]), **columns
+            )
+        print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
+    if strict and options.is_unidentified(result):
+        raise typer.Exit(1)
+
+
+def _check_report(path: Path) -> None:
+    """Before the log is read: there is something to write a report with, and a place to write it to."""
+    from importlib.util import find_spec
+
+    if find_spec("counterpoise.report") is None:
+        raise OptionError("this version of counterpoise writes no reports: leave --html out.")
+    if not path.parent.is_dir():
+        raise OptionError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
+
+
+def _headline(out: Console, result: Result) -> None:
+    """The answer in one sentence per target."""
+    from counterpoise.cli.printing import number, say
+
+    dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
+    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){dropped}.")
+    names = list(dict.fromkeys(name for _, name, _ in result.estimates if name != "lift"))
+    best = next((name for name in ("optimal_dr", "beta_ips") if name in names), names[0] if names else None)
+    for target in result.targets if best else ():
+        estimate = result.estimates[target, str(best), None]
+        if not estimate.identified:
+            say(out, f"{target}: this log does not tell what it would have earned.")
+            continue
+        lower, upper = estimate.interval
+        say(
+            out,
+            f"{target} would have earned {number(estimate.value)} per row, "
+            f"between {number(lower)} and {number(upper)} ({best}).",
+        )
+    say(out)

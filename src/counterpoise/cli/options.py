@@ -1,0 +1,70 @@
+"""This file holds the options that several commands share, and the guess of columns that they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from counterpoise.guess import Parts
+    from counterpoise.results import Result
+
+Log = Annotated[
+    str,
+    typer.Argument(help="A file (Parquet, CSV, Arrow, JSON lines), folder, glob, DuckDB file or postgresql:// URL."),
+]
+Reward = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
+]
+Propensity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the logging policy's probability of the logged action; guessed from the usual names.",
+    ),
+]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="Column of a target policy's probability of the logged action; may be repeated; guessed."
+    ),
+]
+Segments = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="Report every value of this column too; may be repeated.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
+]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
+TableName = Annotated[str | None, typer.Option(metavar="NAME", help="The log's table, where LOG is a database.")]
+Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
+Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
+Method = Annotated[
+    str | None, typer.Option(metavar="METHOD", help="normal, jackknife (the default with a cluster) or anytime.")
+]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Leave out rows with impossible values.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
+]
+
+
+def guess_parts(
+    columns: Sequence[str], reward: str | None, propensity: str | None, target: Sequence[str] | None, *, quiet: bool
+) -> Parts:
+    """The columns to use; what was guessed is printed, to standard error where standard output is for machines."""
+    from counterpoise.cli.printing import console, say
+    from counterpoise.guess import guess
+
+    parts = guess(columns, reward=reward, propensity=propensity, target=target or ())
+    if parts.guessed:
+        say(console(stderr=quiet), f"Guessed from the names: {parts}.")
+    return parts
+
+
+def is_unidentified(result: Result) -> bool:
+    """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
+    whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
+    return any(verdict.verdict == "not identified" for verdict in whole)

@@ -1,0 +1,108 @@
+"""This file holds `counterpoise plan`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+from counterpoise.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from counterpoise.plan import Needs, Plan
+
+
+@ends_at_once
+def plan(
+    log: options.Log,
+    difference: Annotated[
+        float, typer.Option(metavar="D", help="The difference that matters, in units of the reward.")
+    ],
+    reward: options.Reward = None,
+    propensity: options.Propensity = None,
+    target: options.Target = None,
+    actions: Annotated[
+        int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
+    ] = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    level: options.Level = 0.95,
+    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
+    drop_bad_rows: options.DropBadRows = False,
+    json: options.Json = False,
+    table: options.TableName = None,
+    query: options.Query = None,
+) -> None:
+    """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
+
+    \b
+    Examples:
+      counterpoise plan log.parquet --target pi_new --difference 0.01
+      counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
+    """
+    from counterpoise.cli.printing import console
+    from counterpoise.documents import as_text
+    from counterpoise.plan import plan as make
+    from counterpoise.rows import columns_of
+
+    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
+    if len(parts.target) > 1:
+        raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")
+    found = make(
+        log,
+        reward=parts.reward,
+        propensity=parts.propensity,
+        target=parts.target[0],
+        difference=difference,
+        actions=actions,
+        cluster=cluster,
+        level=level,
+        power=power,
+        where=where,
+        drop_bad_rows=drop_bad_rows,
+        table=table,
+        query=query,
+    )
+    if json:
+        print(as_text(found))
+    else:
+        _show(console(), found)
+
+
+def _show(out: Console, found: Plan) -> None:
+    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
+
+    name, size, sure = found.target, f"{found.difference:g}", f"{100 * found.level:.4g} %"
+    say(out, f"The log has {found.n:,} rows.")
+    say(out)
+    made = table("to know", "rows ", "more ")
+    for what, rows in _questions(name, size, sure, found.power, found.needs):
+        add(made, what, _count(rows), _count(max(rows - found.n, 0.0)))
+    show(out, made)
+    if found.exploration:
+        say(out)
+        say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
+        made = table("uniform ", "value ", "difference ", "power ", "cost per row ")
+        for one in found.exploration:
+            needs = [_count(x) for x in (one.needs.value_rows, one.needs.difference_rows, one.needs.power_rows)]
+            add(made, f"{one.share:.0%}", *needs, number(one.cost))
+        show(out, made)
+    say(out)
+    say_verdict(out, found.target, found.verdict)
+
+
+def _questions(name: str, size: str, sure: str, power: float, needs: Needs) -> list[tuple[str, float]]:
+    return [
+        (f"the value of {name} to ± {size} ({sure})", needs.value_rows),
+        (f"its difference from the logging policy to ± {size} ({sure})", needs.difference_rows),
+        (f"a difference of {size}, with {100 * power:.4g} % power", needs.power_rows),
+    ]
+
+
+def _count(rows: float) -> str:
+    return f"{rows:,.0f}" if math.isfinite(rows) else "–"

@@ -1,0 +1,149 @@
+"""This file holds what commands print: tables that fit, numbers that line up, bars and colours on a terminal only."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from counterpoise.diagnostics import Verdict
+    from counterpoise.estimators import Interval
+    from counterpoise.results import Result, Segment
+
+COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
+BAR = 24  # columns of an interval's bar
+WIDE = 110  # columns from which there is room for bars
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
+    stream = sys.stderr if stderr else sys.stdout
+    plain = not stream.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return Console(file=stream, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
+
+
+def visible(text: str) -> str:
+    r"""Text from a log without characters that steer a terminal.
+
+    >>> visible("a\x1b[31mb\n")
+    'a\\x1b[31mb\\n'
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def number(value: float | None, *, signed: bool = False) -> str:
+    """Five significant digits; an empty cell for what is unknown."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:+.5g}" if signed else f"{value:.5g}"
+
+
+def table(*headings: str) -> Table:
+    """An empty table: text to the left, numbers (headings that end in a blank) to the right."""
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in headings:
+        side: Literal["left", "right"] = "right" if heading.endswith(" ") else "left"
+        made.add_column(heading.strip(), justify=side, no_wrap=side == "right", overflow="fold")
+    return made
+
+
+def add(to: Table, *cells: str | Text) -> None:
+    """A row; cells that are text may come from the log."""
+    to.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in cells))
+
+
+def show(out: Console, made: Table) -> None:
+    """Print a table: wrapped to the terminal, whole where nobody looks, so that no digit is lost in a pipe."""
+    if out.is_terminal:
+        out.print(made)
+        return
+    natural = Measurement.get(out, out.options.update(max_width=100_000), made).maximum
+    with out.capture() as captured:
+        out.print(made, width=max(natural, 1), no_wrap=True, crop=False)
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def bar(lower: float, value: float, upper: float, lowest: float, highest: float) -> str:
+    """An interval drawn between the lowest and highest ends of all.
+
+    >>> bar(0.0, 0.5, 1.0, 0.0, 2.0)
+    '├─────●─────┤           '
+    """
+    if not all(map(math.isfinite, (lower, value, upper, lowest, highest))) or highest <= lowest:
+        return ""
+    first, at, last = (round((x - lowest) / (highest - lowest) * (BAR - 1)) for x in (lower, value, upper))
+    drawn = [" "] * BAR
+    drawn[first : last + 1] = "─" * (last + 1 - first)
+    drawn[first], drawn[last] = "├", "┤"
+    drawn[min(max(at, 0), BAR - 1)] = "●"
+    return "".join(drawn)
+
+
+def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
+    """Print a sentence: wrapped to a terminal, one whole line elsewhere."""
+    text = Text(visible(sentence)) if isinstance(sentence, str) else sentence
+    if out.is_terminal:
+        out.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
+    else:
+        out.print(Text(" " * indent) + text, soft_wrap=True)
+
+
+def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
+    """A verdict in its colour, and its reasons."""
+    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
+    for reason in verdict.reasons:
+        say(out, reason, indent=2)
+
+
+def estimates(out: Console, result: Result) -> None:
+    """All estimates of a result, a bar each where there is room, and the verdicts."""
+    from counterpoise.results import WHOLE, segment_text
+
+    has_segments = bool(result.moments.segment_columns)
+    with_bars = out.is_terminal and out.width >= WIDE
+    made = table(
+        "target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper ",
+        *([""] if with_bars else []),
+    )  # fmt: skip
+    lowest, highest = ends([e.interval for (_, name, _), e in result.estimates.items() if name != "lift"])
+    for (target, name, segment), estimate in result.estimates.items():
+        place = [WHOLE if segment is None else segment_text(segment)] if has_segments else []
+        lower, upper = estimate.interval
+        numbers = [number(x, signed=name == "lift") for x in (estimate.value, estimate.stderr, lower, upper)]
+        numbers[1] = numbers[1].removeprefix("+")
+        drawn = [bar(lower, estimate.value, upper, lowest, highest) if name != "lift" else ""] if with_bars else []
+        add(made, target, *place, name, *numbers, *drawn)
+    show(out, made)
+    say(out)
+    verdicts(out, result)
+
+
+def verdicts(out: Console, result: Result) -> None:
+    """The verdict of every target, and of the segments that are not ok."""
+    for (target, segment), verdict in result.verdicts.items():
+        if segment is None or verdict.verdict != "ok":
+            say_verdict(out, place_of(target, segment), verdict)
+
+
+def place_of(target: str, segment: Segment) -> str:
+    """A target, or a target in a segment."""
+    from counterpoise.results import segment_text
+
+    return target if segment is None else f"{target} in {segment_text(segment)}"
+
+
+def ends(shown: Sequence[Interval]) -> tuple[float, float]:
+    """The lowest and highest end of all."""
+    finite = [x for interval in shown for x in interval if math.isfinite(x)]
+    return (min(finite), max(finite)) if finite else (0.0, 0.0)

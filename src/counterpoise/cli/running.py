@@ -1,0 +1,156 @@
+"""This file holds how a command runs and ends: errors in one line, Ctrl-C at once, files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import NoReturn, ParamSpec, TypeVar
+
+import typer
+
+from counterpoise.errors import CounterpoiseError, OptionError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+MESSAGE = "Interrupted; nothing was left half-written."
+PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
+
+_unfinished: set[Path] = set()
+
+
+def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
+    """Print what counterpoise refuses to do in one line and exit 2; exit 130 on Ctrl-C."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except CounterpoiseError as error:
+            print(f"{type(error).__name__}: {as_options(str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            print(MESSAGE, file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return run
+
+
+def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
+    """`without_traceback`, and Ctrl-C ends the command within a second whatever it is doing."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with _impatient():
+                return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            _leave()  # not by way of the interpreter's own end, which waits for queries that are still running
+
+    return without_traceback(run)
+
+
+def _leave() -> NoReturn:
+    for part in tuple(_unfinished):
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    if os.isatty(2):
+        os.write(2, b"\r\x1b[2K\x1b[?25h")  # a progress bar that cannot be stopped any more: wipe it, show the cursor
+    os.write(2, MESSAGE.encode() + b"\n")
+    os._exit(INTERRUPTED)
+
+
+def as_options(message: str) -> str:
+    """An error's advice in the words of the command line.
+
+    >>> as_options("no column 'click' for reward. Pass reward='clicked'.")
+    "no column 'click' for reward. Pass --reward clicked."
+    >>> as_options("drop such rows with drop_bad_rows=True.")
+    'drop such rows with --drop-bad-rows.'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = f"--{found[1].replace('_', '-')}", found[2]
+        if value in ("", "True", "…"):
+            return name
+        return f"{name} {value if ' ' in value else value.strip(chr(39))}"
+
+    return re.sub(rf"\b({_OPTIONS})=(True|'[^']*'|[\w.]*\w|…|)", option, message)
+
+
+_OPTIONS = "reward|propensity|target|segment|cluster|where|table|query|state|batch|drop_bad_rows|difference|actions"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of `path` once all is written; on any failure nothing is left."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that exists."
+        ) from error
+    os.close(handle)
+    part = Path(name)
+    _unfinished.add(part)
+    try:
+        yield part
+        os.chmod(part, 0o666 & ~_umask())  # mkstemp's files are for their owner only
+        os.replace(part, path)
+    except OSError as error:
+        raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+        _unfinished.discard(part)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """End the process soon after Ctrl-C even where native code is too busy to notice it.
+
+    Python sees a signal only between its own instructions, and one query over a large log is a single instruction. A thread is
+    told at once through the wake-up descriptor; if the main thread has not ended by itself by then, it removes what is
+    half-written and ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+        yield
+        return
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while True:
+            sent = os.read(told, 64)
+            if ended.is_set() or not sent:
+                return
+            if signal.SIGINT in sent and not ended.wait(PATIENCE):
+                _leave()
+
+    before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        os.write(tell, b"\0")
+        thread.join()
+        os.close(told)
+        os.close(tell)

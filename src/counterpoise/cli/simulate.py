@@ -1,0 +1,55 @@
+"""This file holds `counterpoise simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once, writing
+from counterpoise.errors import OptionError
+
+FORMATS = {".parquet": "write_parquet", ".csv": "write_csv", ".arrow": "write_ipc", ".jsonl": "write_ndjson"}
+
+
+@ends_at_once
+def simulate(
+    out: Annotated[Path, typer.Argument(help="The file to write: .parquet, .csv, .arrow or .jsonl.")],
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of the log.")] = 10_000,
+    actions: Annotated[int, typer.Option(metavar="K", help="Number of actions.")] = 10,
+    inverse_temperature: Annotated[
+        float,
+        typer.Option(metavar="T", help="Of the logging policy: above 0 it prefers good actions, below 0 bad ones."),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same log.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Write a simulated log with two target policies, pi_new and pi_uniform, and print what they truly earn.
+
+    \b
+    Examples:
+      counterpoise simulate log.parquet
+      counterpoise simulate log.csv --rows 100000 --actions 50 --seed 7
+    """
+    from counterpoise.documents import as_text
+    from counterpoise.environments.simulated import simulated_log
+
+    if out.suffix.lower() not in FORMATS:
+        raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")
+    if out.exists() and not force:
+        raise OptionError(f"{str(out)!r} is there already: name another file, or overwrite it with --force.")
+    if not out.parent.is_dir():
+        raise OptionError(f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}.")
+    log, truth = simulated_log(rows, n_actions=actions, inverse_temperature=inverse_temperature, seed=seed)
+    with writing(out) as part:
+        getattr(log, FORMATS[out.suffix.lower()])(part)
+    if json:
+        print(as_text({"file": str(out), "rows": len(log), "truth": truth}))
+        return
+    print(f"{out}: {len(log):,} rows, columns {', '.join(log.columns)}.")
+    print("True values, known because the log is simulated:")
+    for name, value in truth.items():
+        print(f"  {name:<12}{value:.6f}")

@@ -1,0 +1,49 @@
+"""This file holds `counterpoise sql`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+
+
+@ends_at_once
+def sql(
+    table: Annotated[str, typer.Argument(help="The log's table.")],
+    dialect: Annotated[str, typer.Option(help="bigquery, snowflake, trino, postgres, duckdb, …")],
+    reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward, or an expression.")],
+    propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity, or an expression.")],
+    target: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of a target; may be repeated.")],
+    segment: options.Segments = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    centre: Annotated[
+        float, typer.Option(metavar="REWARD", help="A number near the mean reward: sums far from it lose digits.")
+    ] = 0.0,
+) -> None:
+    """Print the one aggregate statement that evaluate would run, for a database that only you can reach.
+
+    Its answer, a few rows, goes to `counterpoise.from_sums` in Python.
+
+    \b
+    Example:
+      counterpoise sql logs --dialect bigquery --reward click --propensity p --target pi_new --segment country
+    """
+    import counterpoise as cp
+
+    print(
+        cp.sql(
+            dialect=dialect,
+            table=table,
+            reward=reward,
+            propensity=propensity,
+            target=target,
+            segment=segment or None,
+            cluster=cluster,
+            where=where,
+            centre=centre,
+        )
+    )

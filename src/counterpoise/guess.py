@@ -1,0 +1,80 @@
+"""This file holds the guess which columns of a log are the reward, the propensity and the targets, from their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterpoise.errors import ColumnError
+
+USUAL = {
+    "reward": ("reward", "click", "clicked", "r"),
+    "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
+    "target": ("target", "pi", "pi_new", "target_prob", "evaluation_prob", "new"),
+    "action": ("action", "a", "arm", "item_id", "action_id"),
+}
+_TARGETS = re.compile(r"(pi|target)(_(?!action)\w+)?", re.IGNORECASE)  # pi_new, pi_old, target_b; not target_action
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which columns play which part, and which of those were guessed."""
+
+    reward: str
+    propensity: str
+    target: tuple[str, ...]
+    guessed: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{part} {column!r}" for part, column in self.guessed)
+
+
+def guess(
+    columns: Sequence[str], *, reward: str | None = None, propensity: str | None = None, target: Sequence[str] = ()
+) -> Parts:
+    """What was given stays; the rest is looked up among the usual names, in any case of letters.
+
+    Every column called pi, target, pi_… or target_… is a target.
+
+    >>> guess(["Click", "pscore", "pi_new", "pi_old", "country"])
+    Parts(reward='Click', propensity='pscore', target=('pi_new', 'pi_old'),
+          guessed=(('reward', 'Click'), ('propensity', 'pscore'), ('target', 'pi_new'), ('target', 'pi_old')))
+    """
+    guessed: list[tuple[str, str]] = []
+    if reward is None:
+        reward = usual("reward", columns) or _unknown("reward", columns)
+        guessed.append(("reward", reward))
+    if propensity is None:
+        propensity = usual("propensity", columns) or _unknown("propensity", columns)
+        guessed.append(("propensity", propensity))
+    targets = tuple(target)
+    if not targets:
+        targets = targets_among(columns, (reward, propensity)) or (_unknown("target", columns),)
+        guessed += [("target", name) for name in targets]
+    return Parts(reward, propensity, targets, tuple(guessed))
+
+
+def usual(part: str, columns: Sequence[str]) -> str | None:
+    """The column with the first of the usual names of a part."""
+    for name in USUAL[part]:
+        for column in columns:
+            if column.lower() == name:
+                return column
+    return None
+
+
+def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> tuple[str, ...]:
+    """Every column whose name says that it is a target's probability."""
+    free = [column for column in columns if column not in taken]
+    named = tuple(column for column in free if _TARGETS.fullmatch(column))
+    one = usual("target", free)
+    return named or ((one,) if one else ())
+
+
+def _unknown(part: str, columns: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+    raise ColumnError(
+        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}. "
+        f"Pass {part}=COLUMN."
+    )

@@ -1,0 +1,85 @@
+"""This file holds the rows of a log as a lazy polars frame, for questions that sums do not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.sources import files, sql
+from counterpoise.sources.columns import plan
+from counterpoise.sources.request import Request
+
+
+def rows_of(
+    log: Any, *, where: str | None = None, table: str | Sequence[str] | None = None, query: str | None = None
+) -> pl.LazyFrame:
+    """The rows of a log that meet an SQL condition: files are scanned, tables of a database are fetched."""
+    frame = _open(log, table, query)
+    if where is None:
+        return frame
+    try:
+        kept = frame.sql(f"SELECT * FROM self WHERE {where}", table_name="self")
+        kept.collect_schema()
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(f"where={where!r} is no SQL condition on this log: {_first_line(error)}.") from error
+    return kept
+
+
+def asked_rows(
+    log: Any,
+    request: Request,
+    *,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    number: str | None = None,
+) -> pl.LazyFrame:
+    """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
+    frame = rows_of(log, table=table, query=query)
+    wanted = plan(request, frame.collect_schema().names())
+    chosen = frame.select(wanted.read)
+    return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
+
+
+def columns_of(log: Any, *, table: str | Sequence[str] | None = None, query: str | None = None) -> list[str]:
+    """The names of the log's columns, read without its rows where that can be."""
+    if sql.is_database(log):
+        with sql._Errors(log):
+            return list(sql.relation(log, table, query).columns)
+    return _open(log, table, query).collect_schema().names()
+
+
+def collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a small answer; damaged files are an error of the log."""
+    try:
+        return frame.collect(engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise LogError(f"cannot read the log: {_first_line(error)}.") from error
+
+
+def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.LazyFrame:
+    if sql.is_database(log):
+        with sql._Errors(log):
+            return _fetched(sql.relation(log, table, query))
+    if table is not None or query is not None:
+        raise OptionError("table= and query= are for databases; this log is none.")
+    if files.is_paths(log):
+        return files.scan(log)
+    if isinstance(log, pl.LazyFrame | pl.DataFrame):
+        return log.lazy()
+    try:
+        return _fetched(log)
+    except TypeError as error:
+        raise OptionError(f"a log is a file, a frame or a database's table; found {type(log).__name__}.") from error
+
+
+def _fetched(native: Any) -> pl.LazyFrame:
+    fetched: pl.DataFrame = nw.from_native(native).lazy().collect("polars").to_native()
+    return fetched.lazy()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

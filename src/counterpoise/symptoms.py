@@ -1,0 +1,120 @@
+"""This file holds what the doctor knows: which propensities and rewards are odd, and what to say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["fix", "look", "note"]
+ROUNDING = 0.02  # relative error of the smallest propensity above which rounding matters
+FEW = 10  # distinct propensities that may well be natural, such as 0.1, 0.2, …
+SURE = 3.3  # standard errors: p = 0.001
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a log that its owner should know: `fix` it, `look` at it, or take `note`."""
+
+    severity: Severity
+    about: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Propensities:
+    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing."""
+
+    impossible: int
+    lowest: float
+    median: float
+    highest: float
+    distinct: int
+    repeated_share: float
+    commonest: float
+    commonest_share: float
+    decimals: int | None
+    mean_inverse: float
+    mean_inverse_stderr: float
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What the rewards look like; `impossible` ones are missing or not finite."""
+
+    impossible: int
+    lowest: float
+    mean: float
+    highest: float
+    distinct: int
+    zero_share: float
+
+
+def about_propensities(column: str | None, seen: Propensities | None, rows: int, actions: int | None) -> list[Finding]:
+    """What is wrong with the propensities, or may be."""
+    if seen is None or column is None:
+        return []
+    found = []
+    if seen.impossible:
+        what = (
+            f"{_share(seen.impossible, rows, column)} not lie in (0, 1]: it is the probability with which the logging policy chose what "
+            "it chose. Mend the logger; percentages, logarithms, 0 for “unknown” and the probability of another action are the "
+            "usual causes."
+        )
+        found.append(Finding("fix", column, what))
+    if seen.lowest == seen.highest == 1.0:
+        what = f"{column!r} is always 1: a policy that never varies tells nothing about others."
+        found.append(Finding("fix", column, what))
+    if seen.decimals is not None and seen.distinct > FEW:
+        off = 0.5 * 10.0**-seen.decimals / seen.lowest
+        if off > ROUNDING:
+            what = (
+                f"{column!r} is rounded to {seen.decimals} decimals, and the smallest is {seen.lowest:g}: the largest weights may be "
+                f"off by {off:.0%}. Log all digits."
+            )
+            found.append(Finding("look", column, what))
+    if seen.commonest_share > 0.5 and seen.distinct > FEW:
+        what = (
+            f"{seen.commonest_share:.0%} of {column!r} is {seen.commonest:g}, the rest varies: a default where the true value was "
+            "unknown?"
+        )
+        found.append(Finding("look", column, what))
+    if actions and abs(seen.mean_inverse - actions) > max(SURE * seen.mean_inverse_stderr, 0.02 * actions):
+        what = (
+            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions, of which the log has {actions:,}: "
+            f"propensities that are too {'small' if seen.mean_inverse > actions else 'large'}, or a choice of actions that differs "
+            "between rows."
+        )
+        found.append(Finding("look", column, what))
+    return found
+
+
+def about_rewards(column: str | None, seen: Rewards | None, rows: int) -> list[Finding]:
+    """What is wrong with the rewards, or may be."""
+    if seen is None or column is None:
+        return []
+    found = []
+    if seen.impossible:
+        what = (
+            f"{seen.impossible:,} of {rows:,} values of {column!r} are missing or not finite. If no reward means 0, write 0; rows whose "
+            "reward is not known yet must wait."
+        )
+        found.append(Finding("fix", column, what))
+    if seen.distinct == 1:
+        what = f"{column!r} is {seen.lowest:g} in every row: every policy earns the same."
+        found.append(Finding("look", column, what))
+    return found
+
+
+def about_target(column: str, bad: int, rows: int) -> list[Finding]:
+    """What is wrong with a target's probabilities."""
+    if not bad:
+        return []
+    what = (
+        f"{_share(bad, rows, column)} not lie in [0, 1]: it is the target policy's probability of the logged action, 1 or 0 where it "
+        "does not toss a coin."
+    )
+    return [Finding("fix", column, what)]
+
+
+def _share(bad: int, rows: int, column: str) -> str:
+    return f"{bad:,} of {rows:,} values of {column!r} {'does' if bad == 1 else 'do'}"

@@ -1,0 +1,218 @@
+"""`counterpoise evaluate`: what it prints for people and machines, and how it refuses."""
+
+import json
+import math
+import re
+
+import duckdb
+import jsonschema
+import polars as pl
+import pytest
+from command_line import degenerate, invoke, shop
+
+import counterpoise as cp
+from counterpoise.documents import schema
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.parquet"
+    shop().write_parquet(path)
+    return path
+
+
+def test_the_schema_itself_is_valid():
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
+    validator = jsonschema.Draft202012Validator(schema())
+    unidentified = 0
+    for seed in range(200):
+        frame, options = degenerate(seed)
+        path = tmp_path / f"{seed}.parquet"
+        frame.write_parquet(path)
+        found = invoke("evaluate", path, "--json", *options)
+        assert found.exit_code == 0, (seed, found.output)
+        document = json.loads(found.stdout, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+        validator.validate(document)
+        assert document["n"] == len(frame)
+        unidentified += any(one["value"] is None for one in document["estimates"])
+    assert unidentified > 20  # degenerate logs were among them
+
+
+def test_json_holds_the_numbers_of_the_library(log):
+    found = json.loads(invoke("evaluate", log, "--segment", "country", "--cluster", "user_id", "--json").stdout)
+    result = cp.evaluate(
+        pl.read_parquet(log),
+        reward="click",
+        propensity="p",
+        target=["pi_new", "pi_old"],
+        segment="country",
+        cluster="user_id",
+    )
+    assert len(found["estimates"]) == len(result.estimates)
+    names = {None: None, "DE": "DE", "FR": "FR", "(missing)": (None,)}
+    for one in found["estimates"]:
+        expected = result[one["target"], one["estimator"], names[one["segment"]]]
+        for part, number in (
+            ("value", expected.value),
+            ("stderr", expected.stderr),
+            ("lower", expected.interval.lower),
+        ):
+            # another engine reads files than frames
+            assert one[part] == pytest.approx(number, rel=1e-9, abs=1e-12), (one, part)
+        assert one["level"] == 0.95
+    assert [one["verdict"] for one in found["verdicts"] if one["segment"] is None] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("names", "guessed"),
+    [
+        ({}, "reward 'click', propensity 'p', target 'pi_new', target 'pi_old'"),
+        ({"click": "Reward", "p": "pscore"}, "reward 'Reward', propensity 'pscore', target 'pi_new', target 'pi_old'"),
+        ({"click": "r", "p": "action_prob"}, "reward 'r', propensity 'action_prob'"),
+        ({"pi_new": "target", "pi_old": "rest"}, "reward 'click', propensity 'p', target 'target'."),
+    ],
+)
+def test_usual_names_are_guessed_and_said(tmp_path, names, guessed):
+    path = tmp_path / "log.csv"
+    shop(200).rename(names).write_csv(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 0
+    assert guessed in found.stdout
+    silent = invoke("evaluate", path, "--json")
+    assert guessed in silent.stderr
+    json.loads(silent.stdout)
+
+
+def test_nothing_is_guessed_where_all_is_named(log):
+    found = invoke("evaluate", log, "--reward", "click", "--propensity", "p", "--target", "pi_new")
+    assert "Guessed" not in found.output
+    assert "pi_old" not in found.output
+
+
+def test_unusual_names_are_asked_for(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(20).rename({"click": "bought"}).write_csv(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 2
+    assert found.stderr.startswith("ColumnError: which column is the reward? None has a usual name (reward, click")
+    assert "'bought'" in found.stderr
+    assert found.stderr.endswith("Pass --reward COLUMN.\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
+        (["--level", "95"], "OptionError: level must lie strictly between 0 and 1"),
+        (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
+        (["--interval", "wide"], "OptionError: interval must be one of"),
+        (["--where", "country = "], "ColumnError: "),
+        (["--html", "/nowhere/report.html"], "OptionError: "),
+        (["--table", "logs"], "OptionError: --table"),
+    ],
+)
+def test_bad_input_exits_2_in_one_line(log, change, words):
+    found = invoke("evaluate", log, *change)
+    assert found.exit_code == 2
+    assert words in found.stderr
+    assert "Traceback" not in found.output
+    assert "=True" not in found.output
+
+
+def test_missing_and_damaged_files_exit_2(tmp_path):
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 this is no Parquet")
+    for path in (tmp_path / "absent.parquet", broken, tmp_path / "log.docx"):
+        found = invoke("evaluate", path)
+        assert found.exit_code == 2
+        assert "Traceback" not in found.output
+        assert str(path) in found.stderr
+
+
+def test_bad_rows_are_named_and_dropped_on_request(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = shop(500)
+    frame.with_columns(p=pl.when(pl.int_range(pl.len()) < 3).then(0.0).otherwise("p")).write_parquet(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 2
+    assert "3 rows do not" in found.stderr
+    assert "--drop-bad-rows" in found.stderr
+    kept = invoke("evaluate", path, "--drop-bad-rows", "--json")
+    assert kept.exit_code == 0
+    assert (json.loads(kept.stdout)["n"], json.loads(kept.stdout)["dropped_rows"]) == (497, 3)
+
+
+def test_strict_exits_1_only_where_the_log_does_not_tell(tmp_path, log):
+    assert invoke("evaluate", log, "--strict").exit_code == 0
+    path = tmp_path / "blind.parquet"
+    shop(200).with_columns(pi_new=0.0).write_parquet(path)
+    assert invoke("evaluate", path).exit_code == 0
+    for extra in ([], ["--json"]):
+        found = invoke("evaluate", path, "--strict", *extra)
+        assert found.exit_code == 1
+        assert "not identified" in found.stdout
+
+
+def test_a_condition_leaves_rows_out(log):
+    found = json.loads(invoke("evaluate", log, "--where", "country = 'DE' AND user_id < 300", "--json").stdout)
+    assert found["n"] == len(pl.read_parquet(log).filter(pl.col("country") == "DE", pl.col("user_id") < 300))
+
+
+def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
+    frame, state = shop(1000), tmp_path / "state.json"
+    for day in range(2):
+        frame[day * 500 : (day + 1) * 500].write_parquet(tmp_path / f"{day}.parquet")
+    first = invoke("evaluate", tmp_path / "0.parquet", "--state", state, "--json")
+    both = invoke("evaluate", tmp_path / "1.parquet", "--state", state, "--json")
+    again = invoke("evaluate", tmp_path / "1.parquet", "--state", state)
+    assert (json.loads(first.stdout)["n"], json.loads(both.stdout)["n"]) == (500, 1000)
+    assert again.exit_code == 2
+    assert "already" in again.stderr
+
+
+def test_the_sentence_comes_first_and_every_number_is_there(log):
+    lines = invoke("evaluate", log, "--target", "pi_new").stdout.splitlines()
+    result = cp.evaluate(pl.read_parquet(log), reward="click", propensity="p", target="pi_new")
+    best = result["pi_new", "beta_ips"]
+    assert f"pi_new would have earned {best.value:.5g} per row" in lines[2]
+    for name in ("ips", "snips", "beta_ips"):
+        row = next(line for line in lines if line.split()[:2] == ["pi_new", name])
+        value, error, *_ = map(float, row.split()[2:])
+        assert math.isclose(value, result["pi_new", name].value, rel_tol=1e-4)
+        assert math.isclose(error, result["pi_new", name].stderr, rel_tol=1e-4)
+    assert lines[-1] == "pi_new: ok"
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01", "--actions", "2"]]
+)
+def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE shop AS SELECT * FROM '{log}'")
+    options = [*command[1:], "--target", "pi_new", "--where", "country = 'DE'", "--json"]
+    stored, filed = invoke(command[0], path, "--table", "shop", *options), invoke(command[0], log, *options)
+    assert (stored.exit_code, filed.exit_code) == (0, 0), stored.output
+    numbers = r"-?\d+\.\d{6,}(?:e[+-]?\d+)?"
+    assert [round(float(x), 9) for x in re.findall(numbers, stored.stdout)] == pytest.approx(
+        [round(float(x), 9) for x in re.findall(numbers, filed.stdout)], rel=1e-6, abs=1e-9
+    )
+    asked = invoke(command[0], path, *options)
+    assert asked.exit_code == 2
+    assert "--table" in asked.stderr
+
+
+def test_the_report_is_written_whole_and_said(tmp_path, log):
+    pytest.importorskip("counterpoise.report")
+    path = tmp_path / "report.html"
+    found = invoke("evaluate", log, "--html", path, "--segment", "country")
+    assert found.exit_code == 0
+    assert f"Report: {path}" in found.stdout
+    assert "pi_new" in path.read_text(encoding="utf-8")
+    silent = invoke("evaluate", log, "--html", path, "--json", "--reward", "click / 2")
+    json.loads(silent.stdout)
+    assert f"Report: {path}" in silent.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
