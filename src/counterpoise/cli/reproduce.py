@@ -14,9 +14,7 @@ from counterpoise.errors import OptionError
 if TYPE_CHECKING:
     from counterpoise.experiments.figures import Runs
 
-reproduce = typer.Typer(
-    help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None
-)
+reproduce = typer.Typer(help="Run the paper's experiments again.", no_args_is_help=True, rich_markup_mode=None)
 
 Scale = Annotated[
     str, typer.Option(help="smoke (seconds), small (minutes: n up to 16,681, 10 seeds) or paper (hours).")
