@@ -43,6 +43,7 @@ statistics: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/evaluate_arrays.py
+	$(BIN)/python benchmarks/evaluate_files.py
 
 # The published runs lie beside the repository; PUBLISHED=... names another file.
 PUBLISHED ?= ../shared/paper/ope_runs_seeds_0_to_9.csv
