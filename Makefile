@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint types tests statistics benchmark reproduce-check benchmark-reproduce clean
+.PHONY: help setup demo report test lint types tests statistics benchmark reproduce-check benchmark-reproduce clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
+	@echo "make report      the same as a page to look at: report.html"
 	@echo "make test        set up, then lint, types, layers, doctests and tests"
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
@@ -24,6 +25,9 @@ setup: $(READY)
 
 demo: $(READY)
 	@$(BIN)/python -m counterpoise.demo
+
+report: $(READY)
+	@$(BIN)/python -m counterpoise.demo report.html
 
 test: lint types tests
 
