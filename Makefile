@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo report test lint types tests statistics benchmark reproduce-check benchmark-reproduce clean
+.PHONY: help setup demo report test lint types tests docs statistics benchmark reproduce-check benchmark-reproduce clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
 	@echo "make report      the same as a page to look at: report.html"
-	@echo "make test        set up, then lint, types, layers, doctests and tests"
+	@echo "make test        set up, then lint, types, layers, pages, doctests and tests"
+	@echo "make docs        the documentation's pages, in site/"
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
@@ -29,7 +30,7 @@ demo: $(READY)
 report: $(READY)
 	@$(BIN)/python -m counterpoise.demo report.html
 
-test: lint types tests
+test: lint types docs tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -41,6 +42,9 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/pytest
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 statistics: $(READY)
 	$(BIN)/python benchmarks/coverage.py
@@ -57,4 +61,4 @@ benchmark-reproduce: $(READY)
 	$(BIN)/python benchmarks/reproduce_cell.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -43,6 +43,8 @@ class Browser:
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         found = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self.base += f"/session/{found['sessionId']}"
+        # no page remembers the colours of the one before
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", source="try { localStorage.clear() } catch (e) {}")
 
     def _wait(self):
         for _ in range(100):

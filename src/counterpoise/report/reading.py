@@ -110,7 +110,7 @@ def answer(reading: Reading) -> Safe:
         else:
             parts += [f"This log can judge one of {len(targets):,} targets, ", name_of(best), ": it"]
     else:
-        parts += [name_of(best)]
+        parts += ["The target ", name_of(best)]
     low, high = estimate.interval
     if reading.is_difference:
         other: object = name_of(reading.against) if reading.against else "the policy that wrote the log"

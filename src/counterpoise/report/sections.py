@@ -169,7 +169,7 @@ def segments(reading: Reading) -> Safe:
         return Safe("")
     keys.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
     names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
-    heads = [(name_of(name, 60), False) for name in names] + [
+    heads = [(name_of(name, 40), False) for name in names] + [
         ("Rows", True),
         ("Difference" if reading.is_difference else "Value", True),
         ("From", True),
