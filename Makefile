@@ -47,7 +47,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 statistics: $(READY)
-	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/interval_coverage.py
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/evaluate_arrays.py

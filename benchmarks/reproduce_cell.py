@@ -100,9 +100,9 @@ def dense(n: int) -> dict[str, float]:
         psi = psi[:, random.choice(psi.shape[1], size, replace=False)]
         theta_x, theta_a = random.uniform(-1, 1, size=12), random.uniform(-1, 1, size=size)
         matrix = random.uniform(-1, 1, size=(12, size))
-        v = np.tile(phi @ theta_x, (ACTIONS, 1)).T + np.tile(psi @ theta_a, (n, 1)) + phi @ (matrix @ psi.T)
+        v = (phi @ theta_x)[:, None] + psi @ theta_a + phi @ (matrix @ psi.T)
         v = 4 * (v - v.mean() / v.std())
-        q = np.exp(np.minimum(v, 0)) / (1 + np.exp(-np.abs(v)))
+        q = 1 / (1 + np.exp(-v))
         score = TEMPERATURE * q
         policy = np.exp(score - score.max(axis=1, keepdims=True))
         policy = policy / policy.sum(axis=1, keepdims=True)
