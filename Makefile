@@ -3,30 +3,45 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup demo test lint types tests statistics benchmark reproduce-check benchmark-reproduce benchmark-learning clean
+.PHONY: help setup demo report test lint types tests docs statistics benchmark reproduce-check benchmark-reproduce \
+	benchmark-learning clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
-	@echo "make test        set up, then lint, types, layers, doctests and tests"
+	@echo "make report      the same as a page to look at: report.html"
+	@echo "make test        set up, then lint, types, layers, pages, doctests and tests"
+	@echo "make docs        the documentation's pages, in site/"
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
 	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
-$(READY): pyproject.toml constraints.txt
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+# what the demonstration needs: the library alone
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP_INSTALL) .
+	@touch $(INSTALLED)
+
+# what the tests need: every extra as well
+$(READY): $(INSTALLED)
+	$(PIP_INSTALL) '.[dev]'
 	@touch $(READY)
 
 setup: $(READY)
 
-demo: $(READY)
+demo: $(INSTALLED)
 	@$(BIN)/python -m counterpoise.demo
 
-test: lint types tests
+report: $(INSTALLED)
+	@$(BIN)/python -m counterpoise.demo report.html
+
+test: lint types docs tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -37,7 +52,10 @@ types: $(READY)
 	$(BIN)/mypy
 
 tests: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 statistics: $(READY)
 	$(BIN)/python benchmarks/interval_coverage.py
@@ -58,4 +76,4 @@ benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -4,6 +4,10 @@ import os
 import shutil
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)  # a slow machine is no failure
+settings.load_profile("patient")
 
 
 def absent(what):

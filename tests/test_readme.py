@@ -17,7 +17,8 @@ def blocks():
 
 
 @pytest.mark.parametrize("code", blocks())
-def test_code_blocks_run(code, capsys):
+def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, str(README), "exec"), {})
     assert "beta_ips" in capsys.readouterr().out
 

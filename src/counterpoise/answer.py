@@ -115,9 +115,9 @@ def estimates(
             if stderr is not None and one.identified:
                 one = replace(one, stderr=float(stderr[k]))
             interval = _interval(one, int(count[k]), options, view.whole[k])
-            found[view.contrast[0], name, segment] = replace(one, interval=interval)
+            found[name, segment] = replace(one, interval=interval)
     # place by place, estimator by estimator: how a reader scans the table
-    return {key: found[key] for segment in view.places for key in found if key[2] == segment}
+    return {(view.contrast[0], name, segment): found[name, segment] for segment in view.places for name in estimators}
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from counterpoise.evaluate import compare, evaluate
@@ -38,8 +40,31 @@ def _softmax(score: Floats) -> Floats:
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
+def report(path: str) -> None:
+    """The demonstration as a report, with the visitors' devices as segments."""
+    from counterpoise.report import write_report
+
+    log, truth, _ = simulate()
+    device = np.array(["phone", "tablet", "desktop"])[np.random.default_rng(1).integers(0, 3, ROWS)]
+    shop = {**log, "device": device}
+    result = evaluate(shop, reward="click", propensity="propensity", target="new", segment="device")
+    written = write_report(
+        result,
+        path,
+        log=shop,
+        reward="click",
+        propensity="propensity",
+        command=f"python -m counterpoise.demo {path}",
+        title=f"A simulated shop, whose new policy truly earns {truth:.4f} clicks per banner",
+    )
+    print(f"{written}: open it in a browser.")
+
+
 def main() -> None:
-    """Simulate, evaluate, compare, and show the truth beside the estimates."""
+    """Simulate, evaluate, compare, and show the truth beside the estimates; with a file's name, as a report."""
+    if len(sys.argv) > 1:
+        report(sys.argv[1])
+        return
     log, truth, old_truth = simulate()
     result = evaluate(log, reward="click", propensity="propensity", target="new")
     print(f"A simulated shop logged {ROWS:,} banners and clicks. What would the new policy have earned?\n")

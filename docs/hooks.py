@@ -1,0 +1,57 @@
+"""Formulas become MathML when the pages are built: browsers draw it by themselves, without a script or a network."""
+
+import html
+import re
+
+from latex2mathml.converter import convert
+
+FENCE = re.compile(r"^```.*?^```", flags=re.S | re.M)
+DISPLAY = re.compile(r"\$\$(.+?)\$\$", flags=re.S)
+INLINE = re.compile(r"(?<![\\$\w`])\$([^$`\n]+?(?:\n[^$`\n]+?)?)\$(?![\w`])")
+DOCSTRING = re.compile(r"<p>\.\. math:: (.+?)</p>", flags=re.S)
+
+formulas: list[str] = []
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Put formulas aside before Markdown sees them; code stays as it is."""
+    code: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        code.append(match[0])
+        return f"\x02code{len(code) - 1}\x03"
+
+    text = FENCE.sub(keep, markdown)
+    text = DISPLAY.sub(lambda match: f'<div class="formula" tabindex="0">{aside(match[1], "block")}</div>', text)
+    text = INLINE.sub(lambda match: aside(match[1], "inline"), text)
+    return re.sub("\x02code(\\d+)\x03", lambda match: code[int(match[1])], text)
+
+
+def on_page_content(content: str, **_: object) -> str:
+    """Put them back as MathML, and those of docstrings too."""
+    content = re.sub(r"formula(\d+)x", lambda match: formulas[int(match[1])], content)
+    return DOCSTRING.sub(
+        lambda match: f'<div class="formula" tabindex="0">{mathml(html.unescape(match[1]), "block")}</div>', content
+    )
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Names for the theme's own controls that have none."""
+    for control, name in (
+        ('role="dialog"', "Search"),
+        ('data-md-toggle="search"', "Search"),
+        ('data-md-toggle="drawer"', "Menu"),
+    ):
+        output = output.replace(control, f'{control} aria-label="{name}"')
+    return output
+
+
+def aside(latex: str, display: str) -> str:
+    """A word that stands for a formula."""
+    formulas.append(mathml(latex, display))
+    return f"formula{len(formulas) - 1}x"
+
+
+def mathml(latex: str, display: str) -> str:
+    """LaTeX as MathML."""
+    return convert(" ".join(latex.split()), display=display)

@@ -1,0 +1,62 @@
+"""This file holds the making of HTML: every string is escaped unless this file made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+VOID = {"meta", "input", "br", "path", "line", "rect", "circle"}  # SVG's are closed too, which HTML allows there
+# Control characters are not allowed in HTML; Unicode has a picture of each.
+PICTURES = {code: 0x2400 + code for code in range(32)} | {127: 0x2421} | dict.fromkeys(range(128, 160), 0xFFFD)
+
+
+class Safe(str):
+    """HTML that needs no further escaping."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Safe:
+    """Anything as HTML text, also fit for an attribute.
+
+    >>> text('<b title="x">')
+    '&lt;b title=&quot;x&quot;&gt;'
+    """
+    if isinstance(value, Safe):
+        return value
+    clean = str(value).translate(PICTURES).encode("utf-8", "replace").decode("utf-8")
+    return Safe(escape(clean, quote=True))
+
+
+def join(parts: Iterable[object]) -> Safe:
+    """Parts one after the other, escaped where they need it."""
+    return Safe("".join(text(part) for part in parts))
+
+
+def el(tag: str, *children: object, **attributes: Any) -> Safe:
+    """An element; `class_` is class, `data_value` data-value, None leaves the attribute out, True gives its name alone.
+
+    >>> el("td", "a < b", class_="number", data_value=2)
+    '<td class="number" data-value="2">a &lt; b</td>'
+    """
+    written = "".join(
+        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_attribute(value)}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if tag in VOID:
+        return Safe(f"<{tag}{written}/>")
+    return Safe(f"<{tag}{written}>{join(children)}</{tag}>")
+
+
+def _attribute(value: object) -> Safe:
+    return text(f"{value:.6g}" if isinstance(value, float) else value)
+
+
+def name_of(value: object, limit: int = 120) -> Safe:
+    """A name from the log: set apart from the direction of the text around it, and shortened where very long."""
+    whole = str(value)
+    if len(whole) <= limit:
+        return el("bdi", whole)
+    return el("bdi", whole[: limit - 1] + "…", title=whole[:500])

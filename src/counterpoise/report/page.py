@@ -1,0 +1,132 @@
+"""This file holds `write_report`: the sections put together into one HTML file, written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from counterpoise.errors import OptionError
+from counterpoise.report import sections
+from counterpoise.report.markup import Safe, el, join, text
+from counterpoise.report.profile import profile
+from counterpoise.report.reading import Reading, read
+from counterpoise.results import Result
+
+
+def write_report(
+    result: Result,
+    path: str | os.PathLike[str],
+    *,
+    log: object = None,
+    command: str | None = None,
+    title: str | None = None,
+    reward: str = "reward",
+    propensity: str = "propensity",
+) -> Path:
+    """Write a result as one HTML file that opens anywhere, without a network, and give back its path.
+
+    Parameters
+    ----------
+    result
+        What `evaluate` or `compare` gave.
+    path
+        Where to write. The file appears when it is complete; a failure leaves what was there before.
+    log
+        The log once more, as a mapping of arrays or a frame: adds the histogram of the weights and the estimate by rows read.
+    command
+        How the result was made, to be shown to those who want to make it again.
+    title
+        The heading.
+    reward, propensity
+        The log's columns; the targets' are those of the result.
+
+    Examples
+    --------
+    >>> import counterpoise as cp, tempfile
+    >>> result = cp.evaluate(reward=[1, 0, 1, 1], propensity=[0.5, 0.5, 0.25, 0.5], target=[0.5, 0.25, 0.5, 0.25])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(result, folder + "/report.html").name
+    'report.html'
+    """
+    page = render(result, log=log, command=command, title=title, reward=reward, propensity=propensity)
+    return _write(Path(path), page)
+
+
+def render(
+    result: Result,
+    *,
+    log: object = None,
+    command: str | None = None,
+    title: str | None = None,
+    reward: str = "reward",
+    propensity: str = "propensity",
+) -> str:
+    """The report as text; the arguments are those of `write_report`."""
+    from counterpoise import __version__
+
+    if not isinstance(result, Result):
+        raise OptionError(f"a report is made of a result of evaluate or compare, found {type(result).__name__}.")
+    reading = read(result)
+    profiles = {}
+    if log is not None:
+        drawn = result.moments.targets[: sections.TARGETS_DRAWN]
+        profiles = profile(log, drawn, reward=reward, propensity=propensity, rows=result.n, level=result.level)
+    shown = [
+        ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
+        ("lift", "Lift over what ran", sections.lift(reading)),
+        ("segments", "Segments", sections.segments(reading)),
+        ("weights", "Weights, and where the estimate comes from", sections.weights(reading, profiles)),
+        ("convergence", "As rows come in", sections.convergence(reading, profiles)),
+        ("glossary", "What the numbers mean", sections.words(reading)),
+        ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
+    ]
+    return _assemble(reading, [part for part in shown if part[2]], title or "Off-policy evaluation", __version__)
+
+
+def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, version: str) -> str:
+    folder = files("counterpoise.report")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    now = datetime.now(UTC)
+    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=text(title),
+        version=text(version),
+        date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        answer=sections.head(reading),
+        contents=join(el("li", el("a", words, href=f"#{key}")) for key, words, _ in parts),
+        sections=join(
+            el("section", el("h2", words, id=f"{key}-title"), body, id=key, aria_labelledby=f"{key}-title")
+            for key, words, body in parts
+        ),
+    )
+
+
+def _hash(code: str) -> str:
+    """For the page's own policy: no script or style but this one runs, whatever a log holds."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def _write(path: Path, page: str) -> Path:
+    where = path.resolve()  # a link stays a link to the new file
+    if where.is_dir() or not where.parent.is_dir():
+        what = "is a folder" if where.is_dir() else "lies in a folder that does not exist"
+        raise OptionError(f"{str(path)!r} {what}: give the name of a file, such as report.html.")
+    part = where.with_name(f".report-{secrets.token_hex(6)}.part")
+    try:
+        with open(part, "x", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+        os.replace(part, where)
+    except OSError as error:
+        raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return path

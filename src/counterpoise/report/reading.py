@@ -1,0 +1,172 @@
+"""This file holds how a result is read: which estimator answers, what the log itself earned, and the answer in one sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
+from counterpoise.evaluate import evaluate
+from counterpoise.report.markup import Safe, join, name_of
+from counterpoise.report.numbers import level_of, number, percent, signed
+from counterpoise.results import Comparison, Result
+
+# the estimator that answers, if it is there: the README's advice
+PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips", "dm", "lift")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A result with what every section of the report needs to know of it."""
+
+    result: Result
+    primary: str
+    estimators: tuple[str, ...]  # of values, or of differences for a comparison
+    lifts: dict[str, Estimate]
+    logged: tuple[float, float]  # the mean reward and its standard error
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the estimates are of differences between two policies."""
+        return isinstance(self.result, Comparison)
+
+    @property
+    def against(self) -> str:
+        """The other policy of a comparison."""
+        return self.result.against if isinstance(self.result, Comparison) else ""
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether the estimates shown are differences, for which 0 is the mark, and not values."""
+        return self.is_comparison or self.primary == "lift"
+
+    def best(self) -> str:
+        """The target with the highest identified estimate."""
+        values = {target: self.result[target, self.primary].value for target in self.result.targets}
+        known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
+        return max(known, key=values.__getitem__) if known else self.result.targets[0]
+
+    def is_known(self, target: str) -> bool:
+        """Whether the log says anything about a target, or a model answers without it."""
+        return self.primary == "dm" or self.result.verdict(target).verdict != "not identified"
+
+
+def read(result: Result) -> Reading:
+    """Read a result, once."""
+    names = tuple(dict.fromkeys(estimator for _, estimator, _ in result.estimates))
+    registry = DIFFERENCES if isinstance(result, Comparison) else ESTIMATORS
+    primary = next((name for name in PREFERRED if name in names), names[0])
+    values = tuple(name for name in names if name in registry and (name != "lift" or primary == "lift"))
+    return Reading(result, primary, values, _lifts(result), _logged(result))
+
+
+def _lifts(result: Result) -> dict[str, Estimate]:
+    """The lift of every target, from the result or its moments; none where no interval of the result's kind exists."""
+    if isinstance(result, Comparison):
+        return {}
+    if any(name == "lift" for _, name, _ in result.estimates):
+        return {target: result[target, "lift"] for target in result.targets}
+    if result.method not in ("normal", "jackknife"):
+        return {}
+    try:
+        found = evaluate(result.moments, estimator="lift", interval=result.method, level=result.level)  # type: ignore[arg-type]
+    except CounterpoiseError:
+        return {}
+    return {target: found[target, "lift"] for target in result.targets}
+
+
+def _logged(result: Result) -> tuple[float, float]:
+    whole = result.moments[result.moments.targets[0]]
+    if whole.n == 0:
+        return math.nan, math.inf
+    spread = float(whole.covariance("s", "s"))
+    return float(whole.centre + whole.average("s")), math.sqrt(spread / whole.n)
+
+
+def answer(reading: Reading) -> Safe:
+    """The answer in one sentence."""
+    result, targets = reading.result, reading.result.targets
+    best = reading.best()
+    estimate = result[best, reading.primary]
+    sure = result.verdict(best).verdict
+    if not estimate.identified or not reading.is_known(best):
+        which = name_of(best) if len(targets) == 1 else "any of the targets"
+        asked = (
+            ["how ", which, " compares with ", name_of(reading.against)]
+            if reading.is_comparison
+            else ["what ", which, " would have earned"]
+        )
+        return join([f"This log of {result.n:,} row{'s' if result.n != 1 else ''} cannot say ", *asked, "."])
+    parts: list[object] = []
+    known = sum(map(reading.is_known, targets))
+    if len(targets) > 1:
+        if known == len(targets):
+            parts += [f"Of {known:,} targets, ", name_of(best), " has the highest estimate: it"]
+        elif known > 1:
+            parts += [f"Of the {known:,} targets (out of {len(targets):,}) that this log can judge, "]
+            parts += [name_of(best), " has the highest estimate: it"]
+        else:
+            parts += [f"This log can judge one of {len(targets):,} targets, ", name_of(best), ": it"]
+    else:
+        parts += ["The target ", name_of(best)]
+    low, high = estimate.interval
+    if reading.is_difference:
+        other: object = name_of(reading.against) if reading.against else "the policy that wrote the log"
+        other = "the policy that wrote the log" if reading.against == "logging" else other
+        parts += [f" would have earned {signed(estimate.value, estimate.stderr)} per row compared with ", other]
+        parts += [f" ({level_of(result.level)} interval: {_span(estimate, plus=True)})", _shown(low, high, " a")]
+    else:
+        parts += [f" would have earned {number(estimate.value, estimate.stderr)} per row "]
+        parts += [f"({level_of(result.level)} interval: {_span(estimate)})"]
+        parts += [_against_logging(reading, best)]
+    parts.append("." if sure == "ok" else ", but read the caution below first.")
+    return join(parts)
+
+
+def _against_logging(reading: Reading, target: str) -> Safe:
+    lift, (mean, _) = reading.lifts.get(target), reading.logged
+    if lift is None or not lift.identified or math.isnan(mean):
+        return Safe("")
+    relative = f" or {'+' if lift.value > 0 else ''}{percent(lift.value / mean)}" if mean > 0 else ""
+    if not math.isfinite(lift.stderr):
+        return Safe("")
+    if 0.0 in lift.interval:
+        return join(
+            [f"; whether that is more or less than the {number(mean, lift.stderr)} of the log, it does not show"]
+        )
+    return join(
+        [
+            f", {signed(lift.value, lift.stderr)}{relative} against the {number(mean, lift.stderr)} that was logged ",
+            f"({_span(lift, plus=True)})",
+        ]
+    )
+
+
+def _shown(low: float, high: float, article: str) -> str:
+    return "; the log does not show which of the two is better" if low <= 0 <= high else f",{article} real difference"
+
+
+def _span(estimate: Estimate, *, plus: bool = False) -> str:
+    write = signed if plus else number
+    return " to ".join(write(end, estimate.stderr) for end in estimate.interval)
+
+
+def fingerprint(result: Result) -> str:
+    """A code of the rows behind a result: the same for the same rows in any order, on any engine.
+
+    Sums differ in their last digits from one machine to another, so it is made from six digits of them.
+    """
+    log = result.moments
+    parts = [str(log.n), str(log.dropped), "|".join(log.segment_columns), str(log.cluster)]
+    for target in log.targets:
+        whole = log[target]
+        reward = float(whole.centre + whole.average("s"))
+        spread = math.sqrt(float(whole.covariance("s", "s")))
+        product, noise = float(whole.average("us")), math.sqrt(float(whole.covariance("us", "us")))
+        numbers = (1.0 + float(whole.average("u")), float(whole.covariance("u", "u")), reward, spread, product, noise)
+        size = max(1.0, *(abs(x) for x in numbers))
+        parts += [target, *(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]
+    code = "\x1f".join(parts).encode("utf-8", "replace")
+    return hashlib.sha256(code.replace(b"-0.000000", b"0.000000")).hexdigest()[:16]

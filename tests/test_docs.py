@@ -1,0 +1,93 @@
+"""The documentation builds without a warning, its code runs as it stands, and its pages open in a real Chromium without a network."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import browser as chromium
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```", flags=re.S | re.M)
+DATA = ROOT.parent / "shared" / "obd"
+
+
+def blocks(page):
+    return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b[0] == "python" for b in blocks(page))], ids=lambda p: p.stem
+)
+def test_code_runs(page, tmp_path, monkeypatch):
+    """The blocks of a page one after the other, as a reader would run them."""
+    here = tmp_path / "repository"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    if DATA.is_dir():
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared" / "obd").symlink_to(DATA)
+    names = {}
+    left_out = []
+    for language, title, code in blocks(page):
+        if language == "python":
+            if "needs the Open Bandit Dataset" in title and not DATA.is_dir():
+                left_out.append(title)
+                continue
+            exec(compile(code, f"{page.name}: {code.splitlines()[0]}", "exec"), names)
+    if left_out:
+        pytest.skip("the Open Bandit Dataset is not beside the repository; the other blocks of the page ran")
+
+
+def test_only_other_libraries_code_is_not_run():
+    shown = {(page.name, language) for page in PAGES for language, _, _ in blocks(page)}
+    assert {language for _, language in shown} <= {"python", "py", "sh", ""}
+    assert {name for name, language in shown if language == "py"} == {"obp.md"}
+    assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 12
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_built(site):
+    for page in PAGES:
+        assert (site / f"{page.stem}.html").is_file()
+
+
+def test_no_formula_is_left_as_text(site):
+    page = (site / "mathematics.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 60
+    text = re.sub(r"<pre.*?</pre>|<code.*?</code>|<script.*?</script>", "", page, flags=re.S)
+    assert "$" not in text
+    reference = (site / "api.html").read_text(encoding="utf-8")
+    assert reference.count("<math") >= 10
+    for left in (".. math::", "\\frac", "\\hat"):
+        assert left not in text + reference
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = chromium.start()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_opens_without_error_request_or_barrier(browser, site, page, dark):
+    for width in (1280, 390):
+        browser.open(site / f"{page.stem}.html", width=width, dark=dark)
+        assert browser.errors() == []
+        assert [url for url in browser.requests() if not url.startswith(site.resolve().as_uri())] == []
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.violations() == []

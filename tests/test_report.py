@@ -1,0 +1,250 @@
+"""The report says the result's numbers, says them harmlessly whatever the log holds, and is written whole or not at all."""
+
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+from report_logs import HOSTILE, hostile, ordinary
+
+import counterpoise as cp
+from counterpoise.diagnostics import Diagnostics
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.intervals import METHODS
+from counterpoise.report import render, write_report
+from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY, METHOD_WORDS
+from counterpoise.report.profile import profile
+from counterpoise.report.reading import fingerprint, read
+
+VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
+TAGS = """
+html head meta link title style body a header div h1 h2 h3 button p b bdi span ul li nav main section footer time script
+table caption thead tbody tfoot tr th td svg path line circle text figure figcaption
+label input select option output details summary dl dt dd code pre
+"""
+
+
+class Page(HTMLParser):
+    """Every tag closed in order, and what the page is made of."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.stack, self.tags, self.attributes, self.words, self.ids = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert not self.stack, self.stack
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+        assert len({name for name, _ in attrs}) == len(attrs)
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in VOID
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def columns(log):
+    names = list(log)
+    return {"log": log, "reward": names[0], "propensity": names[1]}
+
+
+PAGES = {
+    "ordinary": lambda: render(ordinary()[0], **columns(ordinary()[1])),
+    "result alone": lambda: render(ordinary()[0]),
+    "hostile": lambda: render(hostile()[0], **columns(hostile()[1]), command=" ".join(HOSTILE), title=HOSTILE[0]),
+    "comparison": lambda: render(
+        cp.compare(ordinary()[1], reward="click", propensity="propensity", target="new", against="bold")
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request):
+    return PAGES[request.param]()
+
+
+def test_is_well_formed_and_made_of_known_tags_only(page):
+    found = Page(page)
+    assert set(found.tags) <= set(TAGS.split())
+    assert len(set(found.ids)) == len(found.ids)
+    assert found.tags.count("script") == 1
+    assert found.tags.count("h1") == 1
+
+
+def test_asks_the_network_for_nothing(page):
+    found = Page(page)
+    for tag, name, value in found.attributes:
+        assert name not in ("src", "srcset", "action", "style", "background"), (tag, value)
+        assert not name.startswith("on"), (tag, value)
+        if name == "href":
+            assert value.startswith("#") or value == "data:,"
+            assert not value.startswith("#") or value[1:] in found.ids  # every link leads somewhere
+    style = re.search(r"<style>(.*?)</style>", page, flags=re.S)[1]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "default-src 'none'" in page
+    assert "unsafe" not in page.split("<style>")[0]
+
+
+def test_is_small(page):
+    assert len(page.encode("utf-8")) < 300_000
+
+
+def test_hostile_names_are_shown_as_they_are():
+    result, log = hostile()
+    page = render(result, **columns(log), command="\n".join(HOSTILE), title=HOSTILE[0])
+    words = "".join(Page(page).words)
+    for text in HOSTILE:
+        if text.isprintable() and len(text) < 120:
+            assert text in words
+    assert "x" * 119 + "…" in words
+    assert "nul␀ bell␇ line␊break" in words
+    assert "�" in words or "? half a pair" in words
+
+
+def test_many_long_segments_stay_below_five_megabytes():
+    rows = 6_000
+    random = np.random.default_rng(3)
+    log = {"reward": random.random(rows), "propensity": np.full(rows, 0.5), "new": random.choice([0.2, 0.8], rows)}
+    log["who"] = np.array([f"{k % 1500}" + '"' * 300 for k in range(rows)], dtype=object)
+    page = render(cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who"), log=log)
+    assert len(page.encode()) < 5_000_000
+    assert "Of 1,500, the first 1,000" in page
+
+
+def test_the_first_sentence_is_the_answer():
+    result, _ = ordinary()
+    words = re.sub(r"<[^>]+>", "", re.search(r'<p class="answer">(.*?)</p>', render(result), flags=re.S)[1])
+    best = max(result.targets, key=lambda name: result[name, "beta_ips"].value)
+    estimate = result[best, "beta_ips"]
+    assert words.startswith(f"Of 2 targets, {best} has the highest estimate")
+    assert f"{estimate.value:.4f} per row" in words
+    assert f"{estimate.interval.lower:.4f} to {estimate.interval.upper:.4f}" in words
+    assert result[best, "lift"].interval.lower > 0
+    assert "that was logged" in words
+
+
+def test_a_log_without_overlap_gets_no_number():
+    result = cp.evaluate(reward=[1, 0, 1], propensity=[0.5, 0.5, 0.5], target=[0.0, 0.0, 0.0])
+    page = render(result)
+    assert "This log of 3 rows cannot say what <bdi>target</bdi> would have earned." in page
+    assert "not identified" in page
+
+
+def test_a_target_that_is_not_identified_does_not_win():
+    log = {"r": [1.0, 0.0] * 500, "p": [0.5] * 1000, "good": [0.5] * 1000, "poor": [0.01] * 1000}
+    assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best() == "good"
+
+
+@pytest.mark.parametrize("method", ["normal", "jackknife", "anytime", "bernstein"])
+@pytest.mark.parametrize("rewards", [[0.0] * 8, [1.0] * 8, [0, 1, 0, 1, 1, 0, 0, 1], [-1e6, 1e6] * 4, [1e-9] * 8])
+def test_degenerate_logs_have_reports(method, rewards):
+    log = {"r": rewards, "p": [0.5, 0.25] * 4, "t": [0.5, 0.25, 0.9, 0.1] * 2, "s": ["a", None] * 4}
+    bounds = {"reward_bounds": (-1e6, 1e6), "max_weight": 4.0} if method == "bernstein" else {}
+    result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=method, **bounds)
+    page = render(result, log=log, reward="r", propensity="p")
+    Page(page)
+    assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(page).words[:-3]))
+
+
+def test_every_number_has_its_words():
+    assert set(ESTIMATOR_WORDS) == set(ESTIMATORS)
+    assert set(METHOD_WORDS) == set(METHODS)
+    shown = {
+        "n",
+        "effective_sample_size",
+        "mean_weight",
+        "mean_weight_p",
+        "max_weight",
+        "top_share",
+        "pareto_k",
+        "zero_weight_share",
+    }
+    assert shown <= set(GLOSSARY)
+    assert shown <= set(Diagnostics.__dataclass_fields__)
+
+
+def test_convergence_ends_at_the_estimate_in_every_kind_of_frame():
+    result, log = ordinary()
+    arrays = {name: column for name, column in log.items() if name != "country"}
+    for frame in (arrays, pl.DataFrame(arrays), pl.LazyFrame(arrays), pl.DataFrame(arrays).to_pandas()):
+        found = profile(frame, result.targets, reward="click", propensity="propensity", rows=result.n, level=0.95)
+        for target in result.targets:
+            last = found[target].steps[-1]
+            assert last.n == result.n
+            assert math.isclose(last.value, result[target, "beta_ips"].value, rel_tol=1e-12)
+            assert found[target].counts.sum() == result.n
+
+
+def test_bad_rows_are_passed_over_and_said():
+    result, log = ordinary(400)
+    worse = {name: np.append(log[name], [np.nan, 0.5]) for name in ("click", "new", "bold")}
+    worse["propensity"] = np.append(log["propensity"], [0.5, 0.0])
+    found = profile(worse, result.targets, reward="click", propensity="propensity", rows=402, level=0.95)
+    assert found["new"].steps[-1].n == 400
+    half = {name: column[:200] for name, column in log.items()}
+    assert "has 200 usable rows, the estimates rest on 400" in render(
+        result, log=half, reward="click", propensity="propensity"
+    )
+
+
+def test_the_fingerprint_knows_the_rows_and_not_their_order():
+    _, log = ordinary(500)
+    turned = {name: column[::-1] for name, column in log.items()}
+    other = log | {"click": 1 - log["click"]}
+    codes = [
+        fingerprint(cp.evaluate(one, reward="click", propensity="propensity", target="new"))
+        for one in (log, turned, other)
+    ]
+    assert codes[0] == codes[1] != codes[2]
+
+
+def test_the_demonstration_has_a_report(tmp_path):
+    path = tmp_path / "report.html"
+    subprocess.run([sys.executable, "-m", "counterpoise.demo", str(path)], check=True, capture_output=True)
+    page = path.read_text(encoding="utf-8")
+    Page(page)
+    assert all(
+        f'id="{name}"' in page for name in ("estimates", "lift", "segments", "weights", "convergence", "glossary")
+    )
+
+
+def test_refusals_say_what_to_do(tmp_path):
+    result, log = ordinary(200)
+    with pytest.raises(cp.OptionError, match="is a folder"):
+        write_report(result, tmp_path)
+    with pytest.raises(cp.OptionError, match="does not exist"):
+        write_report(result, tmp_path / "no" / "report.html")
+    with pytest.raises(cp.ColumnError, match="Pass reward= and propensity="):
+        write_report(result, tmp_path / "report.html", log=log)
+    with pytest.raises(cp.OptionError, match="a result of evaluate"):
+        write_report("result", tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_the_old_report(tmp_path, monkeypatch):
+    result, _ = ordinary(200)
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(result, path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "old")]
