@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,13 @@ def read(log: Any, request: Request) -> LogMoments:
     except CounterpoiseError:
         raise
     except Exception as error:
-        raise LogError(f"Spark did not answer: {type(error).__name__}: {first_line(error)}.") from error
+        raise LogError(f"Spark did not answer: {type(error).__name__}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong: of an executor's stack trace the line that says it, which is the last of its kind."""
+    said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
+    return f"{first_line(error)} {said[-1]}" if said else first_line(error)
 
 
 def _select(log: Any, request: Request) -> tuple[Any, dict[str, str]]:
