@@ -46,6 +46,15 @@ def test_pareto_k_finds_the_shape_of_known_tails(k):
     assert np.mean(found) == pytest.approx(k, abs=0.08 + 4 * np.std(found) / math.sqrt(20))
 
 
+def test_weights_that_crowd_below_a_bound_have_no_tail():
+    """A saturating policy: the largest weights differ from their bound by anything from 10⁻² to 10⁻¹⁶."""
+    g = np.random.default_rng(0)
+    crowded = 2.5 * (1 - np.exp(-np.abs(g.normal(0, 20, 10_000))))
+    assert pareto_k(Tail(np.sort(crowded)[::-1][:KEPT], 0), 10_000) == -1.0
+    two = np.where(np.arange(10_000) % 100 == 0, 10.0, 5.0) * (1 + 1e-9 * g.normal(size=10_000))  # two weights, rounded
+    assert pareto_k(Tail(np.sort(two)[::-1][:KEPT], 0), 10_000) < 0.7
+
+
 def test_pareto_k_of_few_or_equal_weights():
     assert math.isnan(pareto_k(Tail(np.array([2.0, 1.0]), 0), 2))
     assert pareto_k(Tail(np.full(100, 5.0), 0), 100) == -1.0

@@ -35,7 +35,8 @@ def pareto_k(tail: Tail, n: int) -> float:
     """Shape of the generalised Pareto distribution that fits the largest weights: 1/k moments exist.
 
     Below 0.5 the variance of the weights exists, above 0.7 errors are not to be trusted. Fitted to the largest min(n/5, 3√n) weights,
-    at most `KEPT`; nan where fewer than five differ from the smallest of them, −1 where the largest are all equal.
+    at most `KEPT`; nan where fewer than five differ from the smallest of them, −1 where the largest are within a
+    tenth of each other.
 
     >>> u = (np.arange(10_000) + 0.5) / 10_000
     >>> round(pareto_k(Tail(np.sort(u**-0.8)[::-1][:KEPT], 0), 10_000), 1)  # a Pareto tail of k = 0.8
@@ -51,10 +52,12 @@ def pareto_k(tail: Tail, n: int) -> float:
     if size < 5:
         return math.nan
     threshold = positive[size]
-    if positive[0] - threshold <= 1e-12 * positive[0]:
+    if (
+        positive[0] <= 1.1 * threshold
+    ):  # bounded for all that matters; what differs may be rounding of one and the same weight
         return -1.0
     x = np.sort(positive[:size] - threshold)
-    x = x[x > 0]
+    x = x[x > 1e-6 * threshold]  # closer ones are the same weight, rounded
     if len(x) < 5:
         return math.nan
     return _generalised_pareto_shape(x)
