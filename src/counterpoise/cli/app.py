@@ -10,6 +10,7 @@ import typer
 from counterpoise.cli.compare import compare
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
+from counterpoise.cli.learn import learn
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.simulate import simulate
@@ -52,5 +53,6 @@ app.command()(compare)
 app.command()(doctor)
 app.command()(plan)
 app.command()(simulate)
+app.command()(learn)
 app.command()(sql)
 app.add_typer(reproduce, name="reproduce")
