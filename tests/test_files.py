@@ -1,6 +1,7 @@
 """Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
 
 import os
+import subprocess
 import sys
 
 import planted
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.sources import compiled, largest, read
+from counterpoise.sources import compiled, largest, read, scans
 from counterpoise.sources.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -174,9 +175,9 @@ def test_the_largest_weights_of_a_stream_are_exact(monkeypatch, keys):
     """A watcher drops what cannot be among the largest; what it keeps must be exact."""
     monkeypatch.setattr(largest, "PENDING", 1500)
     log = planted.a_log(60_000, bad=False)
-    watcher = largest.Watcher(keys)
-    for batch in log.iter_slices(777):
-        batch.select(watcher.expression(pl.col("new") / pl.col("propensity")))
+    watcher = largest.Watcher("w", keys)
+    for piece in log.with_columns(w=pl.col("new") / pl.col("propensity")).iter_slices(777):
+        watcher.see(piece)
     found = watcher.largest()
     expected = cp.evaluate(log, **QUESTION, segment=keys).moments
     for label, tail in zip(expected.segments, expected.tails["new", ""], strict=True):
@@ -198,10 +199,15 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad):
-    """Twelve targets are two pieces; a bad row in one of them is left out of both."""
+@pytest.mark.parametrize(("wide", "pieces"), [(1000, 1), (2, 2)])
+def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad, wide, pieces):
+    """Twelve targets are one pass, or two where they are many columns; a bad row for one of them is left out for all."""
+    pytest.importorskip("numba")
     monkeypatch.setattr(read, "LONG", 0)
-    monkeypatch.setattr(compiled, "SHORTEST", 100)
+    monkeypatch.setattr(scans, "WIDE", wide)
+    taken = []
+    result = compiled.Running.result
+    monkeypatch.setattr(compiled.Running, "result", lambda self: taken.append(found := result(self)) or found)
     log = planted.a_log(bad=bad)
     log.write_parquet(tmp_path / "log.parquet")
     question = planted.QUESTIONS["many"]
@@ -210,3 +216,17 @@ def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad)
     assert found.keys() == expected.keys()
     for key, values in expected.items():
         assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+    assert [sums is None for sums in taken] == ([True] if bad else [False] * pieces)
+
+
+def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path):
+    """Compiling takes five seconds, finding what another process compiled a third of one."""
+    pytest.importorskip("numba")
+    program = (
+        "import numpy as np; from counterpoise.sources.loop import loop; x = np.ones(9); loop(x, x, x, x, 0.5, 0.0); "
+        "print(sum(loop.stats.cache_hits.values()))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    hits = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in "12"]
+    assert list(map(int, hits)) == [0, 1]

@@ -315,6 +315,7 @@ def test_duplicate_keys_are_counted():
 def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
     pytest.importorskip("numba")
     g = np.random.default_rng(0)
+    monkeypatch.setattr(compiled, "SHORTEST", 1_000_000)
     n = compiled.SHORTEST + 777
     log = {"p": g.uniform(0.05, 1, n), "t": g.uniform(0, 1, n) * (g.random(n) < 0.9), "r": 1e6 + g.normal(size=n)}
     log = {name: column.astype(dtype) for name, column in log.items()}
@@ -335,7 +336,8 @@ def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
 @pytest.mark.parametrize(
     ("column", "value"), [("p", 0.0), ("p", 1.5), ("t", -0.1), ("t", 1.5), ("t", np.nan), ("r", np.nan), ("r", np.inf)]
 )
-def test_bad_rows_of_long_logs_are_found_too(column, value):
+def test_bad_rows_of_long_logs_are_found_too(monkeypatch, column, value):
+    monkeypatch.setattr(compiled, "SHORTEST", 1_000_000)
     n = compiled.SHORTEST
     log = {"p": np.full(n, 0.5), "t": np.full(n, 0.5), "r": np.ones(n)}
     log[column][654_321] = value
@@ -345,7 +347,9 @@ def test_bad_rows_of_long_logs_are_found_too(column, value):
     assert (result.n, result.dropped_rows) == (n - 1, 1)
 
 
-def test_the_largest_weights_of_a_long_log_are_exact():
+@pytest.mark.parametrize("shortest", [1_000_000, 2_000_000])
+def test_the_largest_weights_of_a_long_log_are_exact(monkeypatch, shortest):
+    monkeypatch.setattr(compiled, "SHORTEST", shortest)
     g = np.random.default_rng(0)
     n = 1_200_000
     p, t = g.uniform(0.01, 1, n), g.uniform(0, 1, n)

@@ -10,7 +10,7 @@ import polars as pl
 
 from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
-from counterpoise.sources.query import moments_of
+from counterpoise.sources.query import excess_of, moments_of
 from counterpoise.sources.request import Request
 from counterpoise.tails import EMPTY, Tail
 
@@ -47,11 +47,11 @@ def assemble(
     np.fmin.at(lowest, at, numbers["r_min"])
     np.fmax.at(highest, at, numbers["r_max"])
     tails = {}
-    for k, target in enumerate(request.targets):
+    for t in excess_of(request):
         zeros = np.zeros(len(segments))
-        np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{k}"]))
-        weights = largest[f"t{k}"]
-        tails[target, ""] = tuple(
+        np.add.at(zeros, at, np.nan_to_num(numbers[f"zero{t[1:]}"]))
+        weights = largest[t]
+        tails[request.targets[int(t[1:])], ""] = tuple(
             Tail(weights.get(label, EMPTY.weights), int(zeros[j])) for j, label in enumerate(segments)
         )
     centres = np.full((len(segments), 1), centre)

@@ -13,9 +13,9 @@ from counterpoise.errors import LogError
 from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
-from counterpoise.sources.assemble import Largest, assemble, labels_of, numbers_of
+from counterpoise.sources.assemble import assemble, labels_of, numbers_of
 from counterpoise.sources.groups import integer_ids, with_groups
-from counterpoise.sources.query import aggregate, is_clean, is_well_centred
+from counterpoise.sources.query import aggregate, excess_of, is_clean, is_well_centred
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
@@ -72,8 +72,7 @@ def _batch(
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
         if scanned is not None and is_well_centred(scanned[0]):
-            largest: dict[str, Largest] = {target: {(): weights} for target, weights in scanned[1].items()}
-            return assemble(scanned[0], [()], largest, request, centre), [], frame
+            return assemble(scanned[0], [()], scanned[1], request, centre), [], frame
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
     if not is_clean(numbers_of(answer), request):
@@ -87,7 +86,7 @@ def _batch(
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         frame = frame.with_columns(_own_centre(keys))
         answer = _run(frame, request, None)
-    largest = {f"t{k}": _largest(frame, f"t{k}", keys) for k in range(len(request.targets))}
+    largest = {target: _largest(frame, target, keys) for target in excess_of(request)}
     return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), problems, frame
 
 

@@ -17,7 +17,7 @@ from counterpoise.sources import checks
 from counterpoise.sources.assemble import assemble, labels_of, numbers_of
 from counterpoise.sources.embedded import centre_of
 from counterpoise.sources.groups import with_groups
-from counterpoise.sources.query import aggregate, indicator, is_well_centred
+from counterpoise.sources.query import aggregate, excess_of, indicator, is_well_centred
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
@@ -136,7 +136,7 @@ def _part(
             sums = numbers_of(answer)
             centre += float(sums["s"].sum() / sums["n"].sum())
             answer, _ = _aggregate(frame, request, centre, collect)
-    largest = {f"t{k}": _largest(frame, f"t{k}", keys, collect) for k in range(len(request.targets))}
+    largest = {target: _largest(frame, target, keys, collect) for target in excess_of(request)}
     return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), total
 
 

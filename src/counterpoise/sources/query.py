@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -28,11 +28,23 @@ def columns_of(request: Request, contrast: int) -> dict[str, str]:
     return found | {column: f"y{j}" for j, column in enumerate(request.control)}
 
 
-def aggregate(frame: Frame, request: Request, centre: float | None, watched: Sequence[str] = ()) -> Frame:
+def excess_of(request: Request) -> dict[str, str]:
+    """Column of a target → column of its u, of which the largest are wanted besides the sums."""
+    values = {target: f"u{k}" for k, (target, against) in enumerate(request.contrasts) if not against}
+    return {f"t{k}": values[target] for k, target in enumerate(request.targets) if target in values}
+
+
+def aggregate(
+    frame: Frame,
+    request: Request,
+    centre: float | None,
+    peaks: Sequence[str] = (),
+    watch: Callable[[Frame], Frame] = lambda rows: rows,
+) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    Without a centre, the column c holds one for each row's segment, and is part of the answer. Of the `watched`
-    columns, which the frame has besides, the largest value is too.
+    Without a centre, the column c holds one for each row's segment, and is part of the answer. Of the columns `peaks`, which the
+    frame has besides, the largest value is too. `watch` sees the rows with all their columns before they are added up.
     """
     p, r = nw.col("p"), nw.col("r")
     middle = nw.col("c") if centre is None else nw.lit(centre)
@@ -54,13 +66,13 @@ def aggregate(frame: Frame, request: Request, centre: float | None, watched: Seq
     squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
     zeros = {f"zero{k}": indicator(nw.col(f"t{k}") == 0) for k in range(len(request.targets))}
-    rows = rows.with_columns(**squares, **zeros)
+    rows = watch(rows.with_columns(**squares, **zeros))
     wanted = [nw.len().alias("n")] + ([nw.col("c").max()] if centre is None else [])
     wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
     for name in request.numbers:
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
-    wanted += [nw.col(name).max() for name in watched]
+    wanted += [nw.col(name).max() for name in peaks]
     keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
 

@@ -8,12 +8,11 @@ import polars as pl
 
 from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.log_moments import LogMoments
-from counterpoise.sources import compiled, embedded, files, frames, pushdown, scans, sql
+from counterpoise.sources import embedded, files, frames, scans, sql
 from counterpoise.sources.progress import Report, progress_bar
 from counterpoise.sources.request import Request
 
-LONG = 20_000_000  # bytes from which files are worth the start of the compiled loop
-FEW = 3  # targets up to which the streaming engine is as fast, with half the memory
+LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
 
 def read(
@@ -41,31 +40,12 @@ def read(
 
 def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
     scan = files.scan(log, [column for _, column in request.numbers.values()])
-    long = sum(path.stat().st_size for path in files.files_of(log)) >= LONG
+    size = sum(path.stat().st_size for path in files.files_of(log))
     try:
         if request.policies:
             return embedded.summarise(frames.completed(scan, request, report), request)
-        if long and len(request.targets) > FEW and not request.key and compiled.answers(request):
-            found = _compiled(scan, request, report)
-            if found is not None:
-                return found
-        return scans.summarise(scan, request, report)
+        return scans.summarise(scan, request, report, is_long=size * len(request.targets) >= LONG)
     except CounterpoiseError:
         raise
     except (pl.exceptions.PolarsError, OSError) as error:
         raise (files.find_damaged(files.files_of(log)) or LogError(f"cannot read the files: {error}.")) from error
-
-
-def _compiled(scan: pl.LazyFrame, request: Request, report: Report | None) -> LogMoments | None:
-    """The batches of a scan through the compiled loop, ten targets at a time to bound memory; None as soon as a row is bad."""
-    parts: list[LogMoments] = []
-    for part, _ in pushdown.split(request):
-        partial = embedded.Partial()
-        for batch in frames.completed(scan, part, None if parts else report):
-            partial.add(batch, part)
-            if (
-                partial.problems
-            ):  # what is bad for one target is dropped for all: the streaming engine sees them together
-                return None
-        parts.append(partial.finish(part))
-    return pushdown.together(parts, request)
