@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import planted
 import polars as pl
@@ -134,3 +135,11 @@ def test_states_of_policies(tmp_path):
     expected = cp.evaluate(log, **planted.POLICY | {"key": None}, target={"clf": policy})
     assert result["clf", "snips"].value == pytest.approx(expected["clf", "snips"].value, rel=1e-12)
     assert isinstance(pl.DataFrame(result.table()), pl.DataFrame)
+
+
+def test_jobs_that_add_at_the_same_time_lose_nothing(tmp_path):
+    """Between reading the old state and writing the new one another job may not do the same."""
+    files, state = days(tmp_path), tmp_path / "state.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda file: cp.evaluate(file, **QUESTION, state=state), files))
+    assert len(json.loads(state.read_text())["batches"]) == 30

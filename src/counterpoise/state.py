@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -37,13 +39,14 @@ def check_new(path: str | PathLike[str], request: Request, batch: str) -> None:
 
 def add(path: str | PathLike[str], request: Request, batch: str, today: LogMoments) -> LogMoments:
     """The stored moments with today's; stored before they are returned, all or nothing."""
-    known = load(path)  # once more: another job may have added to it while the log was read
-    if known is None:
-        state = State(_question(request), (batch,), today)
-    else:
-        _check(Path(path), known, request, batch)
-        state = State(known.question, (*known.batches, batch), known.moments + today)
-    _store(Path(path), state)
+    with _alone(Path(path).parent):
+        known = load(path)  # once more: another job may have added to it while the log was read
+        if known is None:
+            state = State(_question(request), (batch,), today)
+        else:
+            _check(Path(path), known, request, batch)
+            state = State(known.question, (*known.batches, batch), known.moments + today)
+        _store(Path(path), state)
     return state.moments
 
 
@@ -91,6 +94,27 @@ def batch_key(log: object, batch: str | None) -> str:
     return f"files {digest.hexdigest()[:32]}"
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Meanwhile no other job adds to a state in this folder, so that none loses what another added.
+
+    The folder itself is locked, which leaves no file behind and ends with the process. Windows and some network disks cannot.
+    """
+    try:
+        import fcntl
+
+        held = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 def _store(path: Path, state: State) -> None:
     """Write beside the file, force it to disk, then put it in place in one step: whoever is killed leaves the old one whole."""
     text = json.dumps(
@@ -111,11 +135,12 @@ def _store(path: Path, state: State) -> None:
         if path.exists():
             os.chmod(file.name, path.stat().st_mode & 0o777)
         os.replace(file.name, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name, too, must survive a power cut
-        finally:
-            os.close(folder)
+        if os.name == "posix":  # others cannot open a folder
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the new name, too, must survive a power cut
+            finally:
+                os.close(folder)
     except OSError as error:
         raise MomentsError(
             f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
