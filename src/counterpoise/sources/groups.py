@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from typing import Any, TypeVar
 
 import narwhals as nw
@@ -32,9 +32,10 @@ def with_groups(frame: Frame, groups: int) -> Frame:
 
 
 def integer_ids(values: pl.Series) -> pl.Series:
-    """The ids of a cluster column as integers: whole numbers as they are, all else by the CRC-32 of its text; NaN is no id.
+    """The ids of a cluster column as integers: whole numbers as they are, all else by the MD5 of its text; NaN is no id.
 
-    Decided value by value, and the checksum is the same in every version and process, so that moments stored today fit tomorrow's.
+    Decided value by value. Databases and Spark compute the same checksum, so that moments of one log are the same wherever it lives,
+    and those stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
         narrow = values.dtype in (
@@ -60,5 +61,10 @@ def _checksums(values: pl.Series) -> pl.Series:
     except pl.exceptions.PolarsError as error:
         raise ColumnError(f"cluster {values.name!r} must hold numbers or text, but holds {values.dtype}.") from error
     distinct = text.drop_nulls().unique()
-    ids = pl.Series([zlib.crc32(value.encode()) for value in distinct], dtype=pl.Int64)
+    ids = pl.Series([_checksum(value) for value in distinct], dtype=pl.Int64)
     return text.replace_strict(distinct, ids, default=None, return_dtype=pl.Int64)
+
+
+def _checksum(text: str) -> int:
+    """The first six of the checksum's hexadecimal digits: below the prime, and enough for 10,000 groups."""
+    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:6], 16)

@@ -81,7 +81,7 @@ def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
         ids = names.get(request.cluster, request.cluster)
         if not schema[ids].is_integer():
             raise ColumnError(
-                f"cluster {request.cluster!r} must hold whole numbers in a database, but holds {schema[ids]}. Pass an "
+                f"cluster {request.cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
                 "expression that makes one of it with the database's own hash function."
             )
         chosen.append(nw.col(ids).cast(nw.Int64).alias("g"))

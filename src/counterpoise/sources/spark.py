@@ -58,7 +58,8 @@ def _select(log: Any, request: Request) -> tuple[Any, dict[str, str]]:
             value = functions.expr(column)
             asked.append(column)
         if part == "cluster" and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
-            value = functions.crc32(value.cast("binary"))  # as `groups.integer_ids` does for text
+            # as `groups.integer_ids` does for text
+            value = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
         chosen.append(value.alias(names[column]))
     try:
         rows = log if request.where is None else log.filter(functions.expr(request.where))

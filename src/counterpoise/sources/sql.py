@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,12 @@ from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
+
+# text as a number, as `groups.integer_ids` does it
+CHECKSUMS = {
+    "duckdb": "CAST('0x' || substr(md5(CAST({} AS VARCHAR)), 1, 6) AS BIGINT)",
+    "postgres": "CAST(CAST('x' || substr(md5(CAST({} AS TEXT)), 1, 6) AS BIT(24)) AS BIGINT)",
+}
 
 Table = str | Sequence[str] | None
 
@@ -92,22 +98,43 @@ def _connect(place: str) -> Any:
 def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
-    texts = dict.fromkeys(column for part, column in request.columns if not has_column(part, column, available))
-    names = {text: f"expression {k}" for k, text in enumerate(texts)}
-    if names or request.where is not None:
-        computed = "".join(f', ({text}) AS "{name}"' for text, name in names.items())
-        try:
-            if _is(native, "duckdb"):
-                kept = native if request.where is None else native.filter(request.where)
-                native = kept.project(f"*{computed}")
-            else:
-                condition = "" if request.where is None else f" WHERE {request.where}"
-                native = native.alias("counterpoise_log").sql(f"SELECT *{computed} FROM counterpoise_log{condition}")
-        except Exception as error:
-            raise cannot_compute([*texts, request.where], error, available) from error
+    native, names = _with_columns(native, request, available)
     frame = nw.from_native(native)
     frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
     return with_actions(frame, request, names)
+
+
+def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    texts = dict.fromkeys(column for part, column in request.columns if not has_column(part, column, available))
+    names = {text: f"expression {k}" for k, text in enumerate(texts)}
+    try:
+        if names or request.where is not None:
+            native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, request.where)
+    except Exception as error:
+        raise cannot_compute([*texts, request.where], error, available) from error
+    checksum = CHECKSUMS.get(_engine(native))
+    if request.cluster is not None and checksum is not None:
+        column = names.get(request.cluster, request.cluster)
+        if nw.from_native(native).collect_schema()[column] in (nw.String, nw.Unknown):  # unknown: such as a UUID
+            quoted = '"' + column.replace('"', '""') + '"'
+            native = _computed("counterpoise_clusters", native, {"cluster id": checksum.format(quoted)})
+            names |= {request.cluster: "cluster id"}
+    return native, names
+
+
+def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
+    """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
+    computed = "".join(f', ({text}) AS "{name}"' for name, text in expressions.items())
+    if _is(native, "duckdb"):
+        kept = native if where is None else native.filter(where)
+        return kept.project(f"*{computed}")
+    condition = "" if where is None else f" WHERE {where}"
+    return native.alias(step).sql(f"SELECT *{computed} FROM {step}{condition}")
+
+
+def _engine(native: Any) -> str:
+    """Which database a table is in, as ibis calls it."""
+    return native.get_backend().name if _is(native, "ibis") else "duckdb"
 
 
 def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
@@ -116,9 +143,7 @@ def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
     It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
     the subquery has a limit. The price is that it then works with one process, so that short questions go without.
     """
-    native = frame.to_native()
-    backend = native.get_backend().name if _is(native, "ibis") else ""
-    if backend == "postgres" and (len(request.numbers) > 4 or request.groups > 1):
+    if _engine(frame.to_native()) == "postgres" and (len(request.numbers) > 4 or request.groups > 1):
         return lambda rows: rows.head(2**62)
     return lambda rows: rows
 
