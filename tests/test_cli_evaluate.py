@@ -3,12 +3,14 @@
 import json
 import math
 import re
+import subprocess
+import urllib.parse
 
 import duckdb
 import jsonschema
 import polars as pl
 import pytest
-from command_line import degenerate, invoke, shop
+from command_line import COMMAND, degenerate, invoke, shop
 
 import counterpoise as cp
 from counterpoise.documents import schema
@@ -216,3 +218,30 @@ def test_the_report_is_written_whole_and_said(tmp_path, log):
     json.loads(silent.stdout)
     assert f"Report: {path}" in silent.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # ibis sets it, pandas 3 regrets it
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, tmp_path):
+    ibis = pytest.importorskip("ibis")
+    secret = urllib.parse.urlsplit(postgres).password
+    connection = ibis.connect(postgres)
+    connection.create_table("shop", shop().to_arrow(), overwrite=True)
+    question = ["--table", "shop", "--reward", "click", "--propensity", "p", "--target", "pi_new"]
+    try:
+        for command in ("doctor", "compare", "plan --difference 0.1"):
+            done = invoke(*command.split(), postgres, *question)
+            assert done.exit_code == 0, done.output
+            assert secret not in done.output
+        command = [*COMMAND, "evaluate", postgres, *question, "--html", str(tmp_path / "report.html")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        shown = done.stdout + done.stderr + (tmp_path / "report.html").read_text()
+        assert "shop" in shown
+        assert secret not in shown
+        wrong = invoke("evaluate", postgres.replace(secret, "hunter2"), *question)
+        assert wrong.exit_code == 2
+        assert "did not answer" in wrong.output
+        assert "hunter2" not in wrong.output
+    finally:
+        connection.drop_table("shop")
+        connection.disconnect()

@@ -223,10 +223,7 @@ def compare(
 def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str, ...], options: Options) -> Result:
     first = moments.moments[contrasts[0]]
     estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
-    if options.method == "jackknife" and first.shape[1] < 2:
-        raise OptionError(
-            "these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster."
-        )
+    _check_groups(moments, options)
     estimates: dict[tuple[str, str, Segment], Estimate] = {}
     diagnostics: dict[tuple[str, Segment], Diagnostics] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}

@@ -66,6 +66,7 @@ def evaluate(
     from counterpoise.documents import as_text, evaluation
     from counterpoise.rows import asked_rows, columns_of
     from counterpoise.sources.arguments import arrange
+    from counterpoise.sources.sql import without_password
 
     if html is not None:
         _check_report(html)
@@ -99,10 +100,9 @@ def evaluate(
         if state is None:
             request = arrange(log, **columns, target=list(parts.target), where=where)[1]
             rows = asked_rows(log, request, table=table, query=query)
+        command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         with writing(html) as part:
-            import_module("counterpoise.report").write_report(
-                result, part, log=rows, command=shlex.join(["counterpoise", *sys.argv[1:]]), **columns
-            )
+            import_module("counterpoise.report").write_report(result, part, log=rows, command=command, **columns)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

@@ -181,11 +181,7 @@ class _Errors:
     """Turns whatever a database's driver raises into an error that says what to do and never holds the password."""
 
     def __init__(self, log: object) -> None:
-        address = str(log).partition("://")[2] if isinstance(log, str) else ""
-        password = address.rpartition("@")[0].partition(":")[2]
-        # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
-        pieces = [piece for piece in re.split(r"[@:/?#]", password) if len(piece) > 2]
-        self._secrets = [secret for secret in (password, unquote(password), *pieces) if secret]
+        self._secrets = _secrets(log) if isinstance(log, str) else []
 
     def __enter__(self) -> _Errors:
         return self
@@ -198,14 +194,38 @@ class _Errors:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, CounterpoiseError | GeneratorExit) or not isinstance(error, Exception):
             return
-        message = first_line(error)
-        for secret in self._secrets:
-            message = message.replace(secret, "…")
+        message = _without(self._secrets, first_line(error))
         # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
         raise LogError(
             f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
             "rights; nothing was stored, so it can be run again."
         ) from None
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown to others.
+
+    >>> without_password("postgresql://me:hunter2@db/logs?password=hunter3")
+    'postgresql://me:…@db/logs?password=…'
+    """
+    return _without(_secrets(address), address)
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+def _secrets(address: str) -> list[str]:
+    """What an address holds that nobody may see, longest first."""
+    _, separator, rest = address.partition("://")
+    if not separator:
+        return []
+    found = [rest.rpartition("@")[0].partition(":")[2], *re.findall(r"[?&]\w*password=([^&]*)", rest)]
+    # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
+    found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
+    return sorted({one for secret in found for one in (secret, unquote(secret)) if one}, key=len, reverse=True)
 
 
 def first_line(error: Exception) -> str:
