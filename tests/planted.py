@@ -97,4 +97,16 @@ def a_policy(log):
     return LogisticRegression().fit(good.select("x0", "x1").to_numpy(), good["action"].to_numpy())
 
 
+def a_learned_policy():
+    """A policy of our own kind; in double precision, so that batches of any size give the same numbers."""
+    import torch
+
+    from counterpoise.learn import LinearSoftmax
+
+    policy = LinearSoftmax(2, 3).double()
+    with torch.no_grad():
+        next(policy.parameters()).copy_(torch.tensor([[0.5, -0.5], [0.0, 1.0], [-1.0, 0.25]]))
+    return policy
+
+
 POLICY = BASE | {"segment": "country", "cluster": "user", "key": "id", "context": ["x0", "x1"], "action": "action"}

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import planted
@@ -110,6 +111,9 @@ def main(master, path, out):
     policy = planted.a_policy(log)
     found = {"answers": planted.answers(frame), "errors": errors(frame)}
     found["policy"] = planted.numbers("policy", cp.evaluate(frame, **planted.POLICY, target={"clf": policy}))
+    if find_spec("torch") is not None:
+        learned = cp.evaluate(frame, **planted.POLICY, target={"learned": planted.a_learned_policy()})
+        found["learned"] = planted.numbers("learned", learned)
     odd = frame.withColumnRenamed("reward", "re`wa.rd; --").withColumnRenamed("new", 'n "é" w')
     result = cp.evaluate(odd, **planted.BASE | {"reward": "re`wa.rd; --", "target": 'n "é" w'})
     found["odd"] = [result['n "é" w', "snips"].value, result['n "é" w', "snips"].stderr]

@@ -257,6 +257,9 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
     assert_same(found["answers"], expected)
     policy = planted.numbers("policy", cp.evaluate(log, **planted.POLICY, target={"clf": planted.a_policy(log)}))
     assert_same(found["policy"], policy)
+    if "learned" in found:
+        learned = cp.evaluate(log, **planted.POLICY, target={"learned": planted.a_learned_policy()})
+        assert_same(found["learned"], planted.numbers("learned", learned))
     one = cp.evaluate(log, **planted.BASE, target="new")["new", "snips"]
     assert found["odd"] == pytest.approx([one.value, one.stderr], rel=1e-9)
     named = cp.evaluate(
