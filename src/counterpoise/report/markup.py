@@ -60,3 +60,12 @@ def name_of(value: object, limit: int = 120) -> Safe:
     if len(whole) <= limit:
         return el("bdi", whole)
     return el("bdi", whole[: limit - 1] + "…", title=whole[:500])
+
+
+def left_out(count: int, limit: int, what: str) -> Safe:
+    """The note that more is in the result than is shown; nothing where all is."""
+    if count <= limit:
+        return Safe("")
+    return el(
+        "p", f"Of {count:,}, the first {limit:,} {what} are shown here; the result itself has them all.", class_="note"
+    )

@@ -12,10 +12,10 @@ from pathlib import Path
 from string import Template
 
 from counterpoise.errors import OptionError
-from counterpoise.report import sections
+from counterpoise.report import sections, weights
 from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
-from counterpoise.report.reading import Reading, read
+from counterpoise.report.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.results import Result
 
 
@@ -75,14 +75,14 @@ def render(
     reading = read(result)
     profiles = {}
     if log is not None:
-        drawn = result.moments.targets[: sections.TARGETS_DRAWN]
+        drawn = result.moments.targets[:TARGETS_DRAWN]
         profiles = profile(log, drawn, reward=reward, propensity=propensity, rows=result.n, level=result.level)
     shown = [
         ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         ("lift", "Lift over what ran", sections.lift(reading)),
         ("segments", "Segments", sections.segments(reading)),
-        ("weights", "Weights, and where the estimate comes from", sections.weights(reading, profiles)),
-        ("convergence", "As rows come in", sections.convergence(reading, profiles)),
+        ("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        ("convergence", "As rows come in", weights.convergence(reading, profiles)),
         ("glossary", "What the numbers mean", sections.words(reading)),
         ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
     ]

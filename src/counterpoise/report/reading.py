@@ -16,6 +16,9 @@ from counterpoise.results import Comparison, Result
 # the estimator that answers, if it is there: the README's advice
 PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips", "dm", "lift")
 
+TARGETS_DRAWN = 8
+TARGETS_LISTED = 200
+
 
 @dataclass(frozen=True)
 class Reading:

@@ -1,0 +1,189 @@
+"""This file holds the sections of the report on the weights: their diagnostics, their tail, and the estimate as rows come in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from counterpoise.estimators import Estimate
+from counterpoise.report.axes import Axis
+from counterpoise.report.glossary import term
+from counterpoise.report.markup import Safe, el, join, left_out, name_of
+from counterpoise.report.numbers import level_of, number, percent
+from counterpoise.report.plots import Band, Bars, Line, Mark, chart, thinned
+from counterpoise.report.profile import EDGES, Profile
+from counterpoise.report.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
+from counterpoise.tails import EMPTY, Tail
+
+
+def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
+    """Diagnostics of the weights, their tail, and how much of all weight the largest carry."""
+    result = reading.result
+    targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
+    parts = [_diagnostics(reading, targets[:TARGETS_LISTED]), left_out(len(targets), TARGETS_LISTED, "targets")]
+    for target in targets[:TARGETS_DRAWN]:
+        tail = sum(result.moments.tails.get((target, ""), ()), EMPTY)
+        figures = [*_weight_figures(target, tail, result.diagnostics(target).n, result.diagnostics(target).mean_weight)]
+        if target in profiles:
+            figures.append(_histogram(target, profiles[target], tail.zeros))
+        if any(figures):
+            parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
+    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets' plots"))
+    return join(parts)
+
+
+def _diagnostics(reading: Reading, targets: list[str]) -> Safe:
+    result = reading.result
+    keys = [
+        ("n", "Rows"),
+        ("effective_sample_size", "Effective sample"),
+        ("mean_weight", "Mean weight"),
+        ("mean_weight_p", "its p"),
+        ("max_weight", "Largest"),
+        ("top_share", "Top share"),
+        ("pareto_k", "Pareto k"),
+        ("zero_weight_share", "Weight 0"),
+    ]
+    rows = []
+    for target in targets:
+        found = result.diagnostics(target)
+        said = [
+            f"{found.n:,}",
+            f"{found.effective_sample_size if found.has_overlap else 0:,.0f}",
+            number(found.mean_weight if found.has_overlap else 0.0, found.mean_weight_stderr),
+            f"{found.mean_weight_p:.2g}",
+            number(found.max_weight),
+            f"{percent(found.top_share)} in {found.top_rows:,}",
+            number(found.pareto_k, 0.1),
+            percent(found.zero_weight_share),
+        ]
+        rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
+    header = [el("th", term("target"), scope="col")]
+    header += [el("th", term(key, words), scope="col", class_="number") for key, words in keys]
+    table = el("table", el("caption", "Checks of the weights"), el("thead", el("tr", *header)), el("tbody", *rows))
+    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks of the weights")
+
+
+def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
+    weights = tail.weights[tail.weights > 0]
+    if not len(weights) or n < 2:
+        return []
+    survival = thinned([(float(w), (k + 1) / n) for k, w in enumerate(weights)])
+    x, y = (
+        Axis.around([p[0] for p in survival] + [1.0], logarithmic=True),
+        Axis.around([p[1] for p in survival] + [1.0], logarithmic=True),
+    )
+    kept = f"the {len(weights):,} largest" if len(weights) + tail.zeros < n else "all"
+    first = el(
+        "figure",
+        chart(
+            x,
+            y,
+            [Mark(1.0, upright=True), Line(survival)],
+            says=f"Tail of the weights of {target}: the largest is {number(float(weights[0]))}, and "
+            f"{percent(len(weights) / n)} of the rows have at least {number(float(weights[-1]))}.",
+            x_label="weight",
+            y_label="share of rows with at least this weight",
+        ),
+        el(
+            "figcaption",
+            f"Tail of the weights ({kept}, both scales logarithmic). A steep fall is good; a straight, "
+            "slow one says that larger weights are still to come. Dashed: a weight of 1.",
+        ),
+    )
+    carried = np.cumsum(weights) / max(n * mean, 1e-300)
+    curve = [((k + 1) / n, min(float(c), 1.0)) for k, c in enumerate(carried)]
+    edge = curve[-1][0]
+    second = el(
+        "figure",
+        chart(
+            Axis(0.0, 100 * edge),
+            Axis(0.0, max(1.05 * curve[-1][1], 0.01) * 100),
+            [
+                Line([(0.0, 0.0), (100 * edge, 100 * edge)], "even"),
+                Line([(0.0, 0.0), *((100 * a, 100 * b) for a, b in thinned(curve))]),
+            ],
+            says=f"Where the estimate of {target} comes from: the {len(weights):,} rows with the largest weights, "
+            f"{percent(edge)} of the log, carry {percent(curve[-1][1])} of all weight.",
+            x_label="% of the rows, heaviest first",
+            y_label="% of all weight",
+        ),
+        el(
+            "figcaption",
+            f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of all "
+            "weight. Dashed: if all rows counted the same.",
+        ),
+    )
+    return [first, second]
+
+
+def _histogram(target: str, found: Profile, zeros: int) -> Safe:
+    filled = np.flatnonzero(found.counts)
+    total = found.counts.sum() + zeros
+    if not len(filled):
+        return Safe("")
+    first, last = int(filled[0]), int(filled[-1]) + 1
+    shares = 100 * found.counts / total
+    bars = [(float(EDGES[k]), float(EDGES[k + 1]), float(shares[k])) for k in range(first, last)]
+    return el(
+        "figure",
+        chart(
+            Axis(float(EDGES[first]) / 1.1, float(EDGES[last]) * 1.1, True),
+            Axis(0.0, 1.05 * float(shares.max())),
+            [Bars(bars), Mark(1.0, upright=True)],
+            says=f"Histogram of the weights of {target}, from {number(float(EDGES[first]))} to {number(float(EDGES[last]))}; "
+            f"{percent(zeros / total)} of the rows have weight 0.",
+            x_label="weight (logarithmic)",
+            y_label="% of the rows",
+        ),
+        el(
+            "figcaption",
+            f"All weights above 0; {percent(zeros / total)} of the rows have weight 0. Dashed: a weight of 1.",
+        ),
+    )
+
+
+def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
+    """The estimate after more and more rows."""
+    figures = [_converging(target, one.steps, reading.result.n) for target, one in profiles.items()]
+    figures = [figure for figure in figures if figure]
+    if not figures:
+        return Safe("")
+    level = level_of(reading.result.level)
+    lead = f"beta_ips after the first rows of the log, after more, up to all, with {level} intervals that take rows to be independent. "
+    return join(
+        [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
+    )
+
+
+def _converging(target: str, steps: list[Estimate], n: int) -> Safe:
+    known = [one for one in steps if one.identified and math.isfinite(one.stderr)]
+    if not known:
+        return Safe("")
+    late = [one for one in known if one.n >= known[-1].n / 10] or known
+    y = Axis.around([x for one in late for x in (one.value, *one.interval)])
+    last = known[-1]
+    note = (
+        f" The log given for this plot has {steps[-1].n:,} usable rows, the estimates rest on {n:,}."
+        if steps[-1].n != n
+        else ""
+    )
+    return el(
+        "figure",
+        chart(
+            Axis(0.0, float(last.n)),
+            y,
+            [
+                Band([(float(one.n), *one.interval) for one in known]),
+                Mark(last.value),
+                Line([(float(one.n), one.value) for one in known]),
+            ],
+            says=f"Estimate of {target} by rows read: {number(known[0].value, known[0].stderr)} after {known[0].n:,} rows, "
+            f"{number(last.value, last.stderr)} after {last.n:,}.",
+            x_label="rows read",
+            y_label="value per row",
+        ),
+        el("figcaption", name_of(target), ".", note),
+    )
