@@ -255,9 +255,23 @@ def test_controls_with_different_means_do_not_add():
 
 def test_moments_have_no_columns_to_choose_from():
     moments = cp.evaluate(GOOD, **QUESTION).moments
-    for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}):
-        with pytest.raises(cp.OptionError, match="no columns left"):
+    rows = (
+        {"where": "r > 0"},
+        {"state": "s.json"},
+        {"batch": "b"},
+        {"query": "q"},
+        {"table": "t"},
+        {"drop_bad_rows": True},
+    )
+    for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}, {"target_action": "t"}, *rows):
+        with pytest.raises(cp.OptionError, match="no columns or rows left"):
             cp.evaluate(moments, **options)
+        with pytest.raises(cp.OptionError, match="no columns or rows left"):
+            cp.compare(moments, **options)
+    compared = cp.compare(GOOD, **QUESTION).moments
+    with pytest.raises(cp.OptionError, match="against 'logging', not 't'"):
+        cp.compare(compared, against="t")
+    assert cp.compare(compared, against="logging").value == cp.compare(compared).value
     with pytest.raises(cp.OptionError, match="no jackknife"):
         cp.evaluate(moments, interval="jackknife")
     with pytest.raises(cp.OptionError, match="earlier compare"):

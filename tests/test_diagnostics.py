@@ -66,8 +66,9 @@ def test_wrong_propensities_fail_the_mean_weight_test():
     n = 20_000
     p = np.full(n, 0.25)
     hit = g.random(n) < 0.25
-    right = cp.evaluate(reward=hit, propensity=p, target=hit * 1.0)
-    wrong = cp.evaluate(reward=hit, propensity=p * 1.2, target=hit * 1.0)
+    reward = hit & (g.random(n) < 0.9)
+    right = cp.evaluate(reward=reward, propensity=p, target=hit * 1.0)
+    wrong = cp.evaluate(reward=reward, propensity=p * 1.2, target=hit * 1.0)
     assert right.diagnostics().mean_weight_p > 0.001
     assert right.verdict().verdict == "ok"
     assert wrong.diagnostics().mean_weight_p < 1e-6
@@ -100,8 +101,14 @@ def sound(**change):
 @pytest.mark.parametrize(
     ("change", "word", "reason"),
     [
-        ({"pareto_k": 0.71}, "caution", "heavy tail"),
-        ({"pareto_k": 0.69}, "ok", ""),
+        ({"pareto_k": 0.71, "max_weight": 20.0}, "caution", "heavy tail"),
+        ({"pareto_k": 0.69, "max_weight": 20.0}, "ok", ""),
+        ({"pareto_k": 6.0, "max_weight": 17.0}, "ok", ""),  # of 5,000 rows, so below √n/4: bounded
+        ({"effective_rewards": 29.0}, "caution", "rewards of about 29 rows"),
+        ({"effective_rewards": 31.0}, "ok", ""),
+        ({"effective_rewards": math.nan}, "ok", ""),
+        ({"dropped": 300}, "caution", "300 of 5,300 rows were dropped"),
+        ({"dropped": 200}, "ok", ""),
         ({"pareto_k": math.nan}, "ok", ""),
         ({"top_share": 0.51}, "caution", "largest weights carry 51% of the total"),
         ({"top_share": 0.49}, "ok", ""),
@@ -124,6 +131,41 @@ def test_where_each_verdict_turns(change, word, reason):
     verdict = sound(**change)
     assert verdict.verdict == word
     assert reason in str(verdict)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e6, -3.0])
+def test_effective_rewards_are_the_effective_sample_of_weighted_distances_from_an_end(shift):
+    g = np.random.default_rng(5)
+    w, r = g.exponential(1.0, 800), g.gamma(0.3, size=800) + shift
+    expected = min(sum(w * abs(r - end)) ** 2 / sum((w * abs(r - end)) ** 2) for end in (r.min(), r.max()))
+    p = np.full(800, 0.01)
+    found = cp.evaluate(reward=r, propensity=p, target=np.minimum(w * p, 1.0)).diagnostics()
+    assert found.effective_rewards == pytest.approx(expected, rel=1e-6)
+    clicks = (np.arange(800) % 40 == 0).astype(float) + shift
+    found = cp.evaluate(reward=clicks, propensity=p, target=p).diagnostics()
+    assert found.effective_rewards == pytest.approx(20.0, rel=1e-6)
+    assert math.isnan(cp.evaluate(reward=np.full(800, shift), propensity=p, target=p).diagnostics().effective_rewards)
+
+
+def test_estimates_that_rest_on_few_clicks_are_never_ok():
+    """One action in twenty, one click in 250: normal intervals miss too often there, whatever the weights look like."""
+    g = np.random.default_rng(6)
+    missed, logs, n = 0, 300, 10_000
+    for _ in range(logs):
+        hit, click = g.random(n) < 0.05, g.random(n) < 0.004
+        result = cp.evaluate(reward=click, propensity=np.full(n, 0.05), target=hit * 1.0, estimator="beta_ips")
+        assert result.verdict().verdict != "ok"
+        missed += 0.004 not in result["target", "beta_ips"].interval
+    assert missed / logs > 0.05 + 3 * math.sqrt(0.05 * 0.95 / logs)  # else the verdict cries wolf
+
+
+def test_a_gap_between_bounded_weights_is_no_heavy_tail():
+    g = np.random.default_rng(7)
+    n = 500
+    few = np.where(g.random(n) < 0.04, g.normal(3.0, 0.05, n), g.normal(0.9, 0.02, n))
+    found = evaluate(few)
+    assert found.diagnostics().pareto_k > 0.7
+    assert "heavy tail" not in str(found.verdict())
 
 
 def test_a_comparison_is_as_doubtful_as_the_worse_of_its_policies():

@@ -60,6 +60,34 @@ def test_a_day_given_twice_is_refused_and_nothing_changes(tmp_path):
     assert state.read_bytes() == before
 
 
+def test_a_folder_that_grows_is_not_counted_twice(tmp_path):
+    first, second, third = days(tmp_path, 3)
+    state = tmp_path / "state.json"
+    cp.evaluate([first, second], **QUESTION, state=state)
+    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is in the state .* as are 1 others"):
+        cp.evaluate(f"{tmp_path}/*.parquet", **QUESTION, state=state)
+    cp.evaluate(third, **QUESTION, state=state)
+    with pytest.raises(cp.MomentsError, match="are the same"):
+        cp.evaluate([first, first], **QUESTION, state=tmp_path / "other.json")
+    assert state.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_files_that_differ_in_the_middle_are_different_batches(tmp_path):
+    rows = [f"{k % 2},0.5,0.5,{k}" for k in range(1_000_000)]
+    for name, middle in (("a.csv", "1,0.5,0.5,x"), ("b.csv", "1,0.5,0.5,y")):
+        rows[500_000:502_000] = [middle] * 2000
+        (tmp_path / name).write_text("\n".join(["r,p,t,x", *rows]))
+    question = {"reward": "r", "propensity": "p", "target": "t", "state": tmp_path / "state.json"}
+    for name in ("a.csv", "b.csv"):
+        assert cp.evaluate(tmp_path / name, **question).n in (1_000_000, 2_000_000)
+
+
 def test_another_question_is_refused(tmp_path):
     first, second, *_ = days(tmp_path, 2)
     state = tmp_path / "state.json"

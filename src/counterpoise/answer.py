@@ -188,6 +188,7 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             mean_weight_error=None if error is None else float(error[k]),
             cluster_groups=None if count is None else int(count[k]),
             duplicates=log.duplicates if segment is None else None,
+            dropped=log.dropped if segment is None else 0,
         )
     return found
 

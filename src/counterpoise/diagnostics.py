@@ -12,10 +12,12 @@ from counterpoise.tails import Tail, pareto_k
 VerdictWord = Literal["ok", "caution", "not identified"]
 
 FEW_ROWS = 100
+FEW_REWARDS = 30
 HEAVY_TAIL = 0.7
 WRONG_PROPENSITIES = 0.001
 CONCENTRATED = 0.5
 UNSUPPORTED = 0.5
+MANY_DROPPED = 0.05
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Diagnostics:
     """What the weights and rewards of one target look like.
 
     `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` the share of all weight that the largest so many carry.
-    `cluster_groups` is the number of hashed groups of clusters that have rows.
+    `effective_rewards` is the number of rows whose rewards carry the estimate: of weighted clicks or non-clicks, whichever are fewer; nan
+    where all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows.
     """
 
     n: int
@@ -39,8 +42,10 @@ class Diagnostics:
     zero_weight_share: float
     reward_min: float
     reward_max: float
+    effective_rewards: float
     cluster_groups: int | None = None
     duplicates: int | None = None
+    dropped: int = 0  # of the whole log
 
     @property
     def has_overlap(self) -> bool:
@@ -67,6 +72,7 @@ def diagnose(
     mean_weight_error: float | None = None,
     cluster_groups: int | None = None,
     duplicates: int | None = None,
+    dropped: int = 0,
 ) -> Diagnostics:
     """Diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight where rows are clustered.
 
@@ -92,8 +98,10 @@ def diagnose(
             0.0,
             math.nan,
             math.nan,
+            math.nan,
             cluster_groups,
             duplicates,
+            dropped,
         )
     excess = float(moments.average("u"))
     mean = max(1.0 + excess, 0.0)  # weights that are all 0 may average to −2e-16
@@ -116,9 +124,31 @@ def diagnose(
         zero_weight_share=tail.zeros / n,
         reward_min=reward_range[0],
         reward_max=reward_range[1],
+        effective_rewards=min(_effective_rewards(moments, end, reward_range) for end in reward_range),
         cluster_groups=cluster_groups,
         duplicates=duplicates,
+        dropped=dropped,
     )
+
+
+def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, float]) -> float:
+    r"""(Σ w d)²/Σ (w d)², the effective number of rows whose weighted rewards lie at a distance d = |r − end| from one end of all.
+
+    The effective sample size of the weights w·d: for clicks and the end 0 it counts weighted clicks.
+    """
+    width = reward_range[1] - reward_range[0]
+    if not width > 0:
+        return math.nan
+    apart = float(moments.centre) - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
+    average = {column: float(moments.average(column)) / width for column in ("s", "us")}
+    mean = apart / width * (1.0 + float(moments.average("u"))) + average["s"] + average["us"]
+    if abs(mean) <= 1e-12:  # rounding: no row with a weight is away from this end
+        return 0.0
+    parts = {"u": apart, "s": 1.0, "us": 1.0}
+    spread = sum(
+        float(moments.covariance(a, b)) / width * x / width * y for a, x in parts.items() for b, y in parts.items()
+    )
+    return float(moments.n) * mean**2 / (mean**2 + max(spread, 0.0))
 
 
 def judge(found: Diagnostics) -> Verdict:
@@ -163,13 +193,23 @@ def _doubts(found: Diagnostics) -> list[str]:
             f"The mean weight is {found.mean_weight:.4g} and should be 1 (p = {found.mean_weight_p:.1g}): the propensities or target "
             "probabilities are wrong, or the log misses actions that the target takes."
         )
-    if found.pareto_k > HEAVY_TAIL:
+    # Weights whose tail is heavy grow faster than √n; a fit may also be bad because it straddles a gap between bounded weights.
+    if found.pareto_k > HEAVY_TAIL and found.max_weight > math.sqrt(found.n) * found.mean_weight / 4:
         doubts.append(
             f"The largest weights have a heavy tail (Pareto k = {found.pareto_k:.2f}, above {HEAVY_TAIL}): "
             "rows not yet seen can move the estimate by more than its interval."
         )
     if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
         doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
+    if found.effective_rewards < FEW_REWARDS:
+        doubts.append(
+            f"The estimate rests on the rewards of about {found.effective_rewards:.2g} rows, the others being at one end of their "
+            f"range: with fewer than {FEW_REWARDS} the standard error is itself a guess."
+        )
+    if found.dropped > MANY_DROPPED * (found.n + found.dropped):
+        doubts.append(
+            f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad: what is left may not be like them."
+        )
     if found.cluster_groups is not None and found.cluster_groups < 20:
         doubts.append(
             f"The rows fall into only {found.cluster_groups} groups of clusters: cluster-robust errors need 20 or more."

@@ -19,6 +19,7 @@ DIAGNOSTICS = (
     "max_weight",
     "pareto_k",
     "zero_weight_share",
+    "effective_rewards",
 )
 
 

@@ -110,7 +110,10 @@ def evaluate(
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
-        _check_stored(reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
+        columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
+        _check_stored(
+            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+        )
         moments = log
     else:
         wants_groups = clustered or groups is not None or options.method == "jackknife" or "cross_fit" in asked
@@ -144,7 +147,7 @@ def compare(
     reward: Any = None,
     propensity: Any = None,
     target: Any = None,
-    against: Any = LOGGING,
+    against: Any = None,
     segment: Any = None,
     cluster: Any = None,
     key: Any = None,
@@ -166,8 +169,8 @@ def compare(
     """How much more one policy would have earned than another, from the same rows.
 
     The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error: what the two policies share cancels,
-    so it is often far more certain than either value. `against` names the other target's column, or is ``"logging"``, the policy
-    that wrote the log. The other arguments are those of `evaluate`.
+    so it is often far more certain than either value. `against` names the other target's column, or is ``"logging"``, the default: the
+    policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------
@@ -180,7 +183,10 @@ def compare(
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
     if isinstance(log, LogMoments):
-        _check_stored(reward, propensity, target, segment, cluster, key, groups)
+        columns = (reward, propensity, target, segment, cluster, key, groups)
+        _check_stored(
+            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+        )
         moments = log
     else:
         log, request = arrange(
@@ -188,7 +194,7 @@ def compare(
             reward=reward,
             propensity=propensity,
             target=target,
-            against=against,
+            against=LOGGING if against is None else against,
             segment=segment,
             cluster=cluster,
             key=key,
@@ -205,6 +211,8 @@ def compare(
     if not contrasts:
         raise OptionError("these moments are of single policies; compare needs those of an earlier compare.")
     other = contrasts[0][1]
+    if isinstance(log, LogMoments) and against not in (None, other):
+        raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
     found = {contrast: answer.diagnostics(View(moments, contrast)) for contrast in moments.moments if not contrast[1]}
     judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
     estimates: dict[tuple[str, str, Segment], Estimate] = {}
@@ -217,7 +225,8 @@ def compare(
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
     diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
-    return Comparison(moments, estimates, diagnostics, verdicts, options.level, options.method, against=other)
+    how = options.level, options.method, options.tuned_for
+    return Comparison(moments, estimates, diagnostics, verdicts, *how, against=other)
 
 
 def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str, ...], options: Options) -> Result:
@@ -233,7 +242,7 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
         found = answer.diagnostics(view)
         diagnostics |= {(contrast[0], place): one for place, one in found.items()}
         verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
-    return Result(moments, estimates, diagnostics, verdicts, options.level, options.method)
+    return Result(moments, estimates, diagnostics, verdicts, options.level, options.method, options.tuned_for)
 
 
 def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
@@ -261,10 +270,11 @@ def _groups(groups: int | None) -> int:
 
 
 def _check_stored(*columns: object) -> None:
-    """Stored moments are sums already: no column can be chosen any more."""
+    """Stored moments are sums already: no column or row can be chosen any more."""
     if any(column is not None for column in columns):
         raise OptionError(
-            "moments have no columns left to choose from: give the columns with the log itself, not with its moments."
+            "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
+            "with its moments."
         )
 
 
@@ -292,6 +302,6 @@ def _read(
         if batch is not None:
             raise OptionError("batch= is the key of this log in a state: pass state= too.")
         return read(log, request, table=table, query=query, progress=progress)
-    key = states.batch_key(log, batch)
-    states.check_new(state, request, key)
-    return states.add(state, request, key, read(log, request, table=table, query=query, progress=progress))
+    keys = states.batch_keys(log, batch)
+    states.check_new(state, request, keys)
+    return states.add(state, request, keys, read(log, request, table=table, query=query, progress=progress))

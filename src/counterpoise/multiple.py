@@ -40,14 +40,14 @@ class Driver:
     stderr: float
 
 
-def rank(comparison: Comparison, *, tuned_for: float = 10_000) -> list[Ranked]:
+def rank(comparison: Comparison) -> list[Ranked]:
     r"""The candidates of a comparison, the best first, corrected for their number m.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
     of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common. The intervals all hold at once
     with at least the level: each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with
     every decision, but they do not hold together: the best candidate of many would be cut too close.) So a decision can be made a
-    little before its interval leaves 0.
+    little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
 
     Examples
     --------
@@ -62,11 +62,13 @@ def rank(comparison: Comparison, *, tuned_for: float = 10_000) -> list[Ranked]:
     ----------
     Holm, "A simple sequentially rejective multiple test procedure", 1979.
     """
-    found = [(name, comparison.estimates[name, "beta_ips", None], _at_level(comparison, name, tuned_for))
-             for name in comparison.targets]  # fmt: skip
+    names = comparison.targets
+    found = [(comparison.estimates[name, "beta_ips", None], _at_level(comparison, name)) for name in names]
+    known = [comparison.verdicts[name, None].verdict != "not identified" for name in names]
     together = 1 - (1 - comparison.level) / len(found)
+    p_values = holm([_p_value(interval) if known[k] else 1.0 for k, (_, interval) in enumerate(found)])
     ranked = []
-    for (name, one, interval), p in zip(found, holm([_p_value(interval) for _, _, interval in found]), strict=True):
+    for name, (one, interval), p in zip(names, found, p_values, strict=True):
         sure = p <= 1 - comparison.level
         decision: Literal["better", "worse", "undecided"] = (
             "undecided" if not sure else "better" if one.value > 0 else "worse"
@@ -129,7 +131,7 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
     return sorted(found, key=lambda one: -abs(one.contribution))
 
 
-def _at_level(comparison: Comparison, target: str, tuned_for: float) -> Callable[[float], Interval]:
+def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made as the comparison's own."""
     one = comparison.estimates[target, "beta_ips", None]
     rows = comparison.moments.moments[target, comparison.against].merge(axis=0).n
@@ -138,7 +140,7 @@ def _at_level(comparison: Comparison, target: str, tuned_for: float) -> Callable
         case "jackknife":
             return lambda level: jackknife(one.value, one.stderr, groups, level)
         case "anytime":
-            return lambda level: anytime(one.value, one.stderr, one.n, level, tuned_for=tuned_for)
+            return lambda level: anytime(one.value, one.stderr, one.n, level, tuned_for=comparison.tuned_for)
         case _:
             return lambda level: normal(one.value, one.stderr, level)
 

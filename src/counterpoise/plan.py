@@ -103,13 +103,16 @@ def plan(
     value, lift = result[target, "beta_ips"], result[target, "lift"]
     question = Question(difference, level, power)
     explored: tuple[Exploration, ...] = ()
+    verdict = result.verdict(target)
+    if verdict.verdict == "not identified":
+        needs = Needs(math.inf, math.inf, math.inf)
+        return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         request = arrange(log, reward=reward, propensity=propensity, target=target, where=where)[1]
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked["estimator"]), target)
         rows = _rows(asked_rows(log, request, table=table, query=query), request, float(value.baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(rows, actions, alike, question))
     needs = question.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
-    verdict = result.verdict(target)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
 
 
@@ -149,13 +152,15 @@ def _rows(frame: pl.LazyFrame, request: Request, centre: float) -> pl.LazyFrame:
 def _explore(rows: pl.LazyFrame, actions: int, alike: tuple[float, float], question: Question) -> Iterator[Exploration]:
     """One pass over the rows for all shares; weights are those of the formulas, to the powers 0, 1, 2 of the reward."""
     r, p, t = pl.col("r"), pl.col("p"), pl.col("t0")
-    sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p}
+    sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p, "squares": 1 / (p * p)}
     for k, share in enumerate(SHARES):
         mixed = (1 - share) * p + share / actions
         for power in range(3):
             sums[f"value {k} {power}"] = t * t / (p * mixed) * r**power
             sums[f"lift {k} {power}"] = (t - p) ** 2 / (p * mixed) * r**power
-    seen = collect(rows.select(column.mean().alias(name) for name, column in sums.items())).row(0, named=True)
+    means = [column.mean().alias(name) for name, column in sums.items()]
+    seen = collect(rows.select(pl.len().alias("n"), *means)).row(0, named=True)
+    _check_actions(actions, seen["ones"], math.sqrt(max(seen["squares"] - seen["ones"] ** 2, 0.0) / seen["n"]))
     v = seen["target"]
     gap = v - seen["logging"]
     for k, share in enumerate(SHARES):
@@ -164,8 +169,22 @@ def _explore(rows: pl.LazyFrame, actions: int, alike: tuple[float, float], quest
         value = c - 2 * b * beta + a * beta**2 - (v - beta) ** 2
         a, b, c = (seen[f"lift {k} {power}"] for power in range(3))
         lift = c - (b * b / a if a > 0 else 0.0) - gap**2
-        needs = question.needs(max(value, 0.0) * alike[0], max(lift, 0.0) * alike[1])
+        needs = question.needs(_variance(value, c) * alike[0], _variance(lift, c) * alike[1])
         yield Exploration(share, needs, share * (seen["logging"] - seen["uniform"] / seen["ones"]))
+
+
+def _variance(found: float, square: float) -> float:
+    """A variance that was taken from few rows may come out negative, which tells nothing; rounding below 0 is 0."""
+    return max(found, 0.0) if found > -1e-9 * abs(square) else math.nan
+
+
+def _check_actions(actions: int, mean: float, error: float) -> None:
+    """The mean of 1/propensity is the number of actions that the logging policy may take."""
+    if actions < mean - 4 * error - 1e-9 * mean:
+        raise OptionError(
+            f"actions is {actions:,}, but the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity): give the "
+            "number of actions that the logging policy chooses from."
+        )
 
 
 def _check(difference: float, power: float, actions: int | None) -> None:

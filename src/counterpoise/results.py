@@ -35,6 +35,7 @@ class Result:
     verdicts: Mapping[tuple[str, Segment], Verdict]
     level: float
     method: str
+    tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):

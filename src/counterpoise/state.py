@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -18,7 +18,9 @@ from counterpoise.log_moments import LogMoments
 from counterpoise.sources.request import Request
 
 FORMAT = 1
-_ENDS = 2**16  # bytes at either end of a file that tell it from others; Parquet's statistics are there
+_PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
+
+Keys = Mapping[str, str]  # key of a batch → what to call it
 
 
 @dataclass(frozen=True)
@@ -30,22 +32,22 @@ class State:
     moments: LogMoments
 
 
-def check_new(path: str | PathLike[str], request: Request, batch: str) -> None:
+def check_new(path: str | PathLike[str], request: Request, keys: Keys) -> None:
     """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
     known = load(path)
     if known is not None:
-        _check(Path(path), known, request, batch)
+        _check(Path(path), known, request, keys)
 
 
-def add(path: str | PathLike[str], request: Request, batch: str, today: LogMoments) -> LogMoments:
+def add(path: str | PathLike[str], request: Request, keys: Keys, today: LogMoments) -> LogMoments:
     """The stored moments with today's; stored before they are returned, all or nothing."""
     with _alone(Path(path).parent):
         known = load(path)  # once more: another job may have added to it while the log was read
         if known is None:
-            state = State(_question(request), (batch,), today)
+            state = State(_question(request), tuple(keys), today)
         else:
-            _check(Path(path), known, request, batch)
-            state = State(known.question, (*known.batches, batch), known.moments + today)
+            _check(Path(path), known, request, keys)
+            state = State(known.question, (*known.batches, *keys), known.moments + today)
         _store(Path(path), state)
     return state.moments
 
@@ -69,29 +71,39 @@ def load(path: str | PathLike[str]) -> State | None:
         ) from error
 
 
-def batch_key(log: object, batch: str | None) -> str:
-    """The batch's own key, or one made from its files."""
+def batch_keys(log: object, batch: str | None) -> Keys:
+    """The batch's own key, or one of each of its files, so that a folder that grows is not counted twice."""
     if batch is not None:
         if not isinstance(batch, str) or not batch:
             raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
-        return batch
+        return {batch: f"the batch {batch!r}"}
     from counterpoise.sources import files, sql
 
     if not files.is_paths(log) or sql.is_database(log):
         raise OptionError(
             "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
         )
-    found = files.files_of(log)  # type: ignore[arg-type]
-    digest = hashlib.sha256()
-    for path in found:
-        with path.open(
-            "rb"
-        ) as file:  # by content, so that a copy or a new name of the same file is still the same batch
-            size = path.stat().st_size
-            digest.update(f"{size} ".encode() + file.read(_ENDS))
-            file.seek(max(size - _ENDS, 0))
-            digest.update(file.read(_ENDS))
-    return f"files {digest.hexdigest()[:32]}"
+    keys: dict[str, str] = {}
+    for path in files.files_of(log):  # type: ignore[arg-type]
+        key = f"file {_fingerprint(path)}"
+        if key in keys:
+            raise MomentsError(
+                f"{keys[key]} and the file {str(path)!r} are the same: their rows would count twice. Leave one out, or give all of "
+                "them a key with batch=."
+            )
+        keys[key] = f"the file {str(path)!r}"
+    return keys
+
+
+def _fingerprint(path: Path) -> str:
+    """By content, so that a copy or a new name of the same file is still the same batch; of long files, parts of it."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(f"{size} ".encode())
+    with path.open("rb") as file:
+        for k in range(min(_PIECES, -(-size // _PIECE))):
+            file.seek(k * _PIECE if size <= _PIECES * _PIECE else (size - _PIECE) * k // (_PIECES - 1))
+            digest.update(file.read(_PIECE))
+    return digest.hexdigest()[:32]
 
 
 @contextmanager
@@ -125,16 +137,15 @@ def _store(path: Path, state: State) -> None:
             "moments": json.loads(state.moments.to_json()),
         }
     )
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
+        with part.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
-            os.chmod(file.name, path.stat().st_mode & 0o777)
-        os.replace(file.name, path)
+            os.chmod(part, path.stat().st_mode & 0o777)
+        os.replace(part, path)
         if os.name == "posix":  # others cannot open a folder
             folder = os.open(path.parent, os.O_RDONLY)
             try:
@@ -147,11 +158,13 @@ def _store(path: Path, state: State) -> None:
         ) from error
 
 
-def _check(path: Path, known: State, request: Request, batch: str) -> None:
-    if batch in known.batches:
+def _check(path: Path, known: State, request: Request, keys: Keys) -> None:
+    again = [keys[key] for key in known.batches if key in keys]
+    if again:
+        others = f", as are {len(again) - 1:,} others" if len(again) > 1 else ""
         raise MomentsError(
-            f"the batch {batch!r} is in the state {str(path)!r} already: adding it again would count its rows twice. If it is "
-            "another batch, give it its own key with batch=."
+            f"{again[0]} is in the state {str(path)!r} already{others}: adding it again would count its rows twice. Give only what is "
+            "new; if it is another batch, give it its own key with batch=."
         )
     asked = _question(request)
     for part, mine in asked.items():
