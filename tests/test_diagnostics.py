@@ -4,11 +4,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
 import counterpoise as cp
 from counterpoise.diagnostics import judge
+from counterpoise.multiple import rank
+from counterpoise.plan import plan
 from counterpoise.tails import KEPT, Tail, pareto_k
 
 
@@ -210,3 +213,39 @@ def test_weights_that_are_all_one_are_no_evidence_against_the_propensities():
 def test_verdict_words_come_from_the_diagnostics_alone():
     found = evaluate(np.random.default_rng(3).uniform(0.5, 1.5, 5000))
     assert judge(found.diagnostics()) == found.verdict()
+
+
+def unsupported(n=20_000):
+    """The log hardly ever takes what the target would do."""
+    g = np.random.default_rng(8)
+    logging, target, clicks = np.array([0.95, 0.05, 0.0]), np.array([0.05, 0.25, 0.70]), np.array([0.1, 0.6, 0.0])
+    action = g.choice(3, n, p=logging)
+    return {"r": 1.0 * (g.random(n) < clicks[action]), "p": logging[action], "t": target[action]}
+
+
+def test_what_is_not_identified_is_neither_better_nor_planned_for():
+    question = {"reward": "r", "propensity": "p", "target": "t"}
+    compared = cp.compare(unsupported(), **question)
+    assert compared.verdict().verdict == "not identified"
+    (one,) = rank(compared)
+    assert (one.decision, one.p) == ("undecided", 1.0)
+    needs = plan(pl.DataFrame(unsupported()), **question, difference=0.01, actions=3).needs
+    assert needs.value_rows == needs.difference_rows == needs.power_rows == math.inf
+
+
+def test_a_ranking_of_one_has_the_interval_of_the_comparison_itself():
+    g = np.random.default_rng(9)
+    p = g.uniform(0.2, 0.8, 2000)
+    log = {"r": g.random(2000), "p": p, "t": p * g.uniform(0.5, 1.2, 2000)}
+    options = {"interval": "anytime", "tuned_for": 1e6}
+    compared = cp.compare(log, reward="r", propensity="p", target="t", **options)
+    assert rank(compared)[0].interval == compared.interval
+
+
+def test_too_few_actions_are_refused_by_the_propensities():
+    g = np.random.default_rng(10)
+    log = pl.DataFrame({"r": g.random(3000), "p": np.full(3000, 0.1), "t": g.uniform(0.05, 0.15, 3000)})
+    question = {"reward": "r", "propensity": "p", "target": "t", "difference": 0.01}
+    with pytest.raises(cp.OptionError, match="those of about 10 actions"):
+        plan(log, **question, actions=3)
+    assert plan(log, **question, actions=10).exploration[0].needs.value_rows > 0
