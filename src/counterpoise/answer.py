@@ -95,7 +95,15 @@ class View:
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
         tails = self.log.tails.get(self.contrast, ())
-        return sum(tails, EMPTY) if segment is None else tails[self.log.segments.index(segment)]
+        return sum(tails, EMPTY) if segment is None else tails[self.place(segment)]
+
+    def place(self, segment: Segment) -> int:
+        """Which of the log's segments one is."""
+        return self._known[segment]
+
+    @cached_property
+    def _known(self) -> dict[Segment, int]:
+        return {label: k for k, label in enumerate(self.log.segments)}
 
 
 def estimates(
@@ -180,7 +188,7 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
         error, count = jackknife_error(view.whole.average("u"), view.groups.others.average("u"), view.groups.n)
     found = {}
     for k, segment in enumerate(view.places):
-        at = slice(None) if segment is None else log.segments.index(segment)
+        at = slice(None) if segment is None else view.place(segment)
         found[segment] = diagnose(
             view.whole[k],
             view.tail(segment),

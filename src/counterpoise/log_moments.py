@@ -66,7 +66,7 @@ class LogMoments:
         if not isinstance(other, LogMoments):
             return NotImplemented
         _check_alike(self, other)
-        segments = tuple(dict.fromkeys(self.segments + other.segments))
+        segments = in_order(self.segments + other.segments)
         mine, theirs = self._aligned(segments), other._aligned(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         return LogMoments(
@@ -89,7 +89,8 @@ class LogMoments:
         """The same with a slot for every one of the segments, in that order."""
         if segments == self.segments:
             return self
-        place = [self.segments.index(label) if label in self.segments else -1 for label in segments]
+        known = {label: k for k, label in enumerate(self.segments)}
+        place = [known.get(label, -1) for label in segments]
 
         def stretch(stack: Moments) -> Moments:
             none = Moments.empty(stack.columns, stack.shape[1:])
@@ -197,6 +198,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and value != value:
         return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
+    """Every label once: numbers in order, then text, then null."""
+
+    def key(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
+        return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)
+
+    return tuple(sorted(set(labels), key=key))
 
 
 def _check_alike(first: LogMoments, second: LogMoments) -> None:

@@ -34,6 +34,10 @@ class State:
 
 def check_new(path: str | PathLike[str], request: Request, keys: Keys) -> None:
     """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
+    if not isinstance(path, str | PathLike):
+        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
+    if not Path(path).resolve().parent.is_dir():
+        raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
     known = load(path)
     if known is not None:
         _check(Path(path), known, request, keys)
@@ -41,14 +45,15 @@ def check_new(path: str | PathLike[str], request: Request, keys: Keys) -> None:
 
 def add(path: str | PathLike[str], request: Request, keys: Keys, today: LogMoments) -> LogMoments:
     """The stored moments with today's; stored before they are returned, all or nothing."""
-    with _alone(Path(path).parent):
+    place = Path(path).resolve()  # a link stays a link
+    with _alone(place.parent):
         known = load(path)  # once more: another job may have added to it while the log was read
         if known is None:
             state = State(_question(request), tuple(keys), today)
         else:
             _check(Path(path), known, request, keys)
             state = State(known.question, (*known.batches, *keys), known.moments + today)
-        _store(Path(path), state)
+        _store(place, state)
     return state.moments
 
 
@@ -153,6 +158,7 @@ def _store(path: Path, state: State) -> None:
             finally:
                 os.close(folder)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise MomentsError(
             f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
         ) from error

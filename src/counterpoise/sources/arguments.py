@@ -78,6 +78,9 @@ def arrange(
         action=action if made.actions or made.policies else None,
         context=tuple(_many("context", context, None)) if made.policies else (),
     )
+    for part, columns in (("segment", request.segment), ("key", request.key), ("context", request.context)):
+        if len(set(columns)) < len(columns):
+            raise OptionError(f"{part} names a column twice: {', '.join(map(repr, columns))}.")
     if where is not None and not isinstance(where, str):
         raise OptionError(f"where must be an SQL condition as text, found {type(where).__name__}.")
     if made.policies and not request.context:
@@ -108,7 +111,9 @@ def _make_targets(target: Any, target_action: Any, action: str | None, arrays: d
     elif is_policy(target):
         named = {name_of(target): target}
     elif isinstance(target, list | tuple) and any(map(is_policy, target)):
-        named = {name_of(one) if is_policy(one) else one: one for one in target}
+        named = {}
+        for one in target:
+            _name_once(named, name_of(one) if is_policy(one) else one, one)
     else:
         named, made.columns = {}, target
     for name, one in named.items():
@@ -122,12 +127,21 @@ def _make_targets(target: Any, target_action: Any, action: str | None, arrays: d
             chosen = {str(name): _one("target_action", one, None) for name, one in target_action.items()}
         else:
             chosen = {column: column for column in _many("target_action", target_action, None)}
+        given = [*made.names, *([made.columns] if isinstance(made.columns, str) else made.columns or ())]
         for name, column in chosen.items():
+            if name in given:
+                raise OptionError(f"target and target_action are both called {name!r}: name one of them in a mapping.")
             made.names[name] = f"{column} = {action}"
             made.actions[f"{column} = {action}"] = column
     if (made.actions or made.policies) and not isinstance(action, str):
         raise OptionError("action is missing: name the column with the logged action.")
     return made
+
+
+def _name_once(named: dict[str, Any], name: str, one: Any) -> None:
+    if name in named:
+        raise OptionError(f"two targets are called {name!r}: name them yourself, target={{'a': …, 'b': …}}.")
+    named[name] = one
 
 
 def is_policy(target: object) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from counterpoise.log_moments import Label, LogMoments, as_label
+from counterpoise.log_moments import Label, LogMoments, as_label, in_order
 from counterpoise.moments import Floats
 from counterpoise.sources.query import excess_of, moments_of
 from counterpoise.sources.request import Request
@@ -40,7 +39,7 @@ def assemble(
     duplicates: int | None = None,
 ) -> LogMoments:
     """Moments of a log from the answer of the query, one row per label, and from each target's largest weights."""
-    segments = tuple(sorted(set(labels), key=_order))
+    segments = in_order(labels)
     place = {label: k for k, label in enumerate(segments)}
     at = np.array([place[label] for label in labels], dtype=np.int64)
     lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
@@ -70,8 +69,3 @@ def assemble(
         dropped,
         duplicates,
     )
-
-
-def _order(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
-    """Numbers in order, then text, then null."""
-    return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)

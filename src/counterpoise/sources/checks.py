@@ -141,9 +141,9 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
     raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
 
 
-def refuse_all(problems: Sequence[Problem], rows: int) -> None:
-    """Say that nothing is left."""
-    raise LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
+def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
+    """The error that nothing is left."""
+    return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
 
 
 _DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."

@@ -26,7 +26,8 @@ class Plan:
         """The rows that the condition lets through, with a column for every expression and deterministic target."""
         if self.expressions or request.where is not None:
             # The names are ours, so that no name of the user's needs quoting; the query language also compares dates with text.
-            computed = "".join(f', ({text}) AS "expression {k}"' for k, text in enumerate(self.expressions))
+            names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
+            computed = "".join(f', ({text}) AS "{name}"' for name, text in names.items())
             condition = "" if request.where is None else f" WHERE {request.where}"
             try:
                 frame = frame.sql(f"SELECT *{computed} FROM self{condition}", table_name="self")
@@ -34,7 +35,6 @@ class Plan:
             except pl.exceptions.PolarsError as error:
                 asked = [*self.expressions, *([] if request.where is None else [request.where])]
                 raise ColumnError(f"cannot compute {' or '.join(map(repr, asked))} from this log: {error}.") from error
-            names = {f"expression {k}": text for k, text in enumerate(self.expressions)}
             frame = frame.rename({name: text for name, text in names.items() if name in schema})
         if request.target_actions:
             action = pl.col(str(request.action))

@@ -44,12 +44,12 @@ class Partial:
 
     def finish(self, request: Request, duplicates: int | None = None) -> LogMoments:
         """The moments of all batches; raises if any row is bad, unless bad rows are to be dropped."""
-        if self.total is None:
+        if not self.rows:
             raise LogError("the log has no rows.")
         if self.problems and not request.drop_bad_rows:
             checks.refuse(self.problems, self.rows)
-        if self.total.n == 0:
-            checks.refuse_all(self.problems, self.rows)
+        if self.total is None or self.total.n == 0:
+            raise checks.all_bad(self.problems, self.rows)
         if self.keys:
             duplicates = self.total.n - pl.concat(self.keys).n_unique()
         return replace(self.total, dropped=self.rows - self.total.n, duplicates=duplicates)
@@ -71,7 +71,7 @@ def _batch(
     centre = centre_of(frame.get_column("r").head(1000))
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
-        if scanned is not None and is_well_centred(scanned[0]):
+        if scanned is not None and is_well_centred(scanned[0], [()]):
             return assemble(scanned[0], [()], scanned[1], request, centre), [], frame
     problems: list[checks.Problem] = []
     answer = _run(frame, request, centre)
@@ -82,7 +82,7 @@ def _batch(
         centre = centre_of(frame.get_column("r").head(1000))
         answer = _run(frame, request, centre)
     keys = [f"k{j}" for j in range(len(request.segment))]
-    if not is_well_centred(numbers_of(answer)):
+    if not is_well_centred(numbers_of(answer), labels_of(answer, request)):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         frame = frame.with_columns(_own_centre(keys))
         answer = _run(frame, request, None)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.sources.columns import Plan, plan
+from counterpoise.sources.columns import plan
 from counterpoise.sources.policies import add_policies
 from counterpoise.sources.progress import Report
 from counterpoise.sources.request import Request
@@ -20,8 +20,7 @@ BATCH = 1_000_000
 
 def completed(log: object, request: Request, report: Report | None = None) -> Iterator[pl.DataFrame]:
     """The batches with a column for everything the request names: expressions, chosen actions, policies."""
-    whole = (wanted.complete(batch, request) for batch, wanted in batches(log, request))
-    return with_policies(whole, request, report)
+    return with_policies(batches(log, request), request, report)
 
 
 def with_policies(
@@ -41,11 +40,11 @@ def with_policies(
             yield frame
 
 
-def batches(log: object, request: Request) -> Iterator[tuple[pl.DataFrame, Plan]]:
-    """The log's needed columns as polars frames: in one piece what is in memory, in batches what is lazy."""
+def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
+    """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy."""
     if isinstance(log, Mapping):
         wanted = plan(request, list(log))
-        yield from_arrays(log, request, wanted.read), wanted
+        yield wanted.complete(from_arrays(log, request, wanted.read), request)
         return
     try:
         frame = nw.from_native(log)  # type: ignore[call-overload]
@@ -60,15 +59,16 @@ def batches(log: object, request: Request) -> Iterator[tuple[pl.DataFrame, Plan]
     chosen = frame.select(list(wanted.read))
     native = chosen.to_native()
     if isinstance(native, pl.LazyFrame):
-        for batch in native.collect_batches(chunk_size=BATCH, engine="streaming"):
-            yield batch, wanted
+        # expressions first: one that looks at several rows must see all of them, not those of a batch
+        yield from wanted.complete(native, request).collect_batches(chunk_size=BATCH, engine="streaming")
     elif isinstance(chosen, nw.LazyFrame):
-        yield chosen.collect("polars").to_native(), wanted
+        yield wanted.complete(chosen.collect("polars").to_native(), request)
     elif isinstance(native, pl.DataFrame):
-        yield native, wanted
+        yield wanted.complete(native, request)
     else:
         numbers = {column for _, column in request.numbers.values()}
-        yield pl.DataFrame([_series_of(chosen[name], name in numbers) for name in wanted.read]), wanted
+        read = pl.DataFrame([_series_of(chosen[name], name in numbers) for name in wanted.read])
+        yield wanted.complete(read, request)
 
 
 def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:

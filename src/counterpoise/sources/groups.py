@@ -10,7 +10,7 @@ import polars as pl
 
 from counterpoise.errors import ColumnError
 
-_PRIME = 2**26 - 5
+PRIME = 2**26 - 5
 
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
@@ -23,11 +23,11 @@ def with_groups(frame: Frame, groups: int) -> Frame:
     as ids are often given out in order. Step by step, because x·x written out doubles the text of an SQL statement each time.
     """
     g = nw.col("g")
-    frame = frame.with_columns(g=g % _PRIME)
-    frame = frame.with_columns(g=(g + _PRIME) % _PRIME)  # some engines' remainder of a negative number is negative
-    frame = frame.with_columns(g=(g * g + 12345) % _PRIME)
-    frame = frame.with_columns(g=(g * 48271) % _PRIME)
-    frame = frame.with_columns(g=(g * g + 777) % _PRIME)
+    frame = frame.with_columns(g=g % PRIME)
+    frame = frame.with_columns(g=(g + PRIME) % PRIME)  # some engines' remainder of a negative number is negative
+    frame = frame.with_columns(g=(g * g + 12345) % PRIME)
+    frame = frame.with_columns(g=(g * 48271) % PRIME)
+    frame = frame.with_columns(g=(g * g + 777) % PRIME)
     return frame.with_columns(g=g % groups)
 
 
@@ -46,7 +46,7 @@ def integer_ids(values: pl.Series) -> pl.Series:
             pl.UInt16,
             pl.UInt32,
         )  # too narrow for the prime
-        return values.cast(pl.Int64) if narrow else (values % _PRIME).cast(pl.Int64)
+        return values.cast(pl.Int64) if narrow else (values % PRIME).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
         whole = (values % 1 == 0) & (values.abs() < 2.0**53)

@@ -14,10 +14,16 @@ from counterpoise.sources.request import Request
 
 def add_policies(frame: pl.DataFrame, request: Request, batch: str) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
-    columns = [
-        pl.Series(made, probabilities(policy, frame, request, _name(request, made), batch))
-        for made, policy in request.policies.items()
-    ]
+    known = frame.get_column(
+        str(request.action)
+    ).is_not_null()  # without an action a row is bad, and no policy's concern
+    shown = frame if known.all() else frame.filter(known)
+    columns = []
+    for made, policy in request.policies.items():
+        values = np.full(frame.height, np.nan)
+        if shown.height:
+            values[known.to_numpy()] = probabilities(policy, shown, request, _name(request, made), batch)
+        columns.append(pl.Series(made, values).fill_nan(None))
     return frame.with_columns(columns)
 
 
@@ -64,7 +70,12 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
     order = np.argsort(classes)
-    place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)
+    try:
+        place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)
+    except TypeError as error:
+        raise OptionError(
+            f"the policy's actions are such as {classes[0]!r}, the logged ones such as {actions[0]!r}: give both the same type."
+        ) from error
     column = order[place]
     chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
     return np.where(classes[column] == actions, chosen, 0.0)

@@ -16,12 +16,16 @@ from counterpoise.moments import Floats
 from counterpoise.sources import checks
 from counterpoise.sources.assemble import assemble, labels_of, numbers_of
 from counterpoise.sources.embedded import centre_of
-from counterpoise.sources.groups import with_groups
+from counterpoise.sources.groups import PRIME, with_groups
 from counterpoise.sources.query import aggregate, excess_of, indicator, is_well_centred
 from counterpoise.sources.request import Request
 from counterpoise.tails import KEPT
 
 PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning the statement
+
+CLUSTER = (
+    "the cluster's checksum"  # among the names of columns: where the cluster is text, and other parts may want the text
+)
 
 Frame = nw.LazyFrame[Any]
 Collect = Callable[[Frame], pl.DataFrame]
@@ -44,12 +48,14 @@ def summarise(
     total, n = parts[0][1], int(parts[0][0].n) if parts[0][0] else 0
     if total == 0:
         raise LogError("the log has no rows.")
+    if len({(found.n if found else 0, rows) for found, rows in parts}) > 1:
+        raise LogError("the log changed while it was read: run it again, or read a copy that does not change.")
     if n < total:
         problems = find_problems(rows, request, collect)
         if not request.drop_bad_rows:
             checks.refuse(problems, total)
         if n == 0:
-            checks.refuse_all(problems, total)
+            raise checks.all_bad(problems, total)
     found = together([part for part, _ in parts if part is not None], request)
     return replace(found, dropped=total - n, duplicates=duplicates_of(good, request, n, collect))
 
@@ -70,7 +76,7 @@ def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
         found = names.get(column, column)
         checks.check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
-    chosen += [nw.col(names.get(column, column)).alias(f"k{k}") for k, column in enumerate(request.segment)]
+    chosen += [_segment(names.get(column, column), schema).alias(f"k{k}") for k, column in enumerate(request.segment)]
     chosen += [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(request.key)]
     if request.groups > 1:
         if request.cluster is None:
@@ -78,15 +84,21 @@ def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
                 "rows in a database have no order to group them by: pass cluster=, the column of a whole number such as the "
                 "user's id, for the jackknife and cross_fit."
             )
-        ids = names.get(request.cluster, request.cluster)
+        ids = names.get(CLUSTER, names.get(request.cluster, request.cluster))
         if not schema[ids].is_integer():
             raise ColumnError(
                 f"cluster {request.cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
                 "expression that makes one of it with the database's own hash function."
             )
-        chosen.append(nw.col(ids).cast(nw.Int64).alias("g"))
+        # the remainder first: an unsigned id may be too large for the type
+        chosen.append((nw.col(ids) % PRIME).cast(nw.Int64).alias("g"))
     prepared = frame.select(*chosen)
     return with_groups(prepared, request.groups) if request.groups > 1 else prepared
+
+
+def _segment(column: str, schema: Any) -> nw.Expr:
+    """A segment's values; NaN is missing, or two groups would have one label."""
+    return nw.when(~nw.col(column).is_nan()).then(nw.col(column)) if schema[column].is_float() else nw.col(column)
 
 
 def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
@@ -102,11 +114,16 @@ def guard(rows: Frame, request: Request) -> Frame:
 
 
 def split(request: Request) -> Iterator[tuple[Request, dict[str, str]]]:
-    """The request in pieces of a few targets, each with the names of its columns in the whole one's frame."""
+    """The request in pieces of a few targets, each with the names of its columns in the whole one's frame.
+
+    Segments and comparisons make a statement longer, and Spark plans for minutes where it is too long.
+    """
+    is_compared = any(other for _, other in request.contrasts)
+    size = PER_STATEMENT // (2 if is_compared else 1) // (2 if request.segment or request.groups > 1 else 1)
     values = [target for target, against in request.contrasts if not against]
     against = {other for _, other in request.contrasts if other in request.targets}
-    for k in range(0, len(values), PER_STATEMENT):
-        chunk = values[k : k + PER_STATEMENT]
+    for k in range(0, len(values), size):
+        chunk = values[k : k + size]
         targets = tuple(chunk) + tuple(other for other in against if other not in chunk)
         places = [request.targets.index(target) for target in targets]
         names = {f"t{j}": f"t{place}" for j, place in enumerate(places)}
@@ -128,7 +145,7 @@ def _part(
     answer, total = _aggregate(frame, request, centre, collect)
     if answer.height == 0:
         return None, total
-    if not is_well_centred(numbers_of(answer)):
+    if not is_well_centred(numbers_of(answer), labels_of(answer, request)):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         if keys:
             answer, _ = _aggregate(frame.with_columns(c=nw.col("r").mean().over(*keys)), request, None, collect)

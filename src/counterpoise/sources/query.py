@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.log_moments import Contrast
+from counterpoise.log_moments import Contrast, Label
 from counterpoise.moments import Floats, Moments
 from counterpoise.sources.checks import LARGEST
 from counterpoise.sources.request import LOGGING, Request
@@ -99,11 +99,14 @@ def is_clean(result: Mapping[str, Floats], request: Request) -> bool:
     return all(bool(np.isfinite(result[name]).all()) for name in sums)
 
 
-def is_well_centred(result: Mapping[str, Floats]) -> bool:
+def is_well_centred(result: Mapping[str, Floats], labels: Sequence[Label]) -> bool:
     """Whether the centre was near enough to the rewards of every segment for their variance to keep its digits."""
-    n = np.maximum(result["n"], 1)
-    mean = result["s"] / n
-    return bool((np.square(mean) <= 1e4 * np.maximum(result["s_s"] / n - np.square(mean), 0.0)).all())
+    place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    at = [place[label] for label in labels]
+    rows, s, squares = (np.bincount(at, result[name], len(place)) for name in ("n", "s", "s_s"))
+    n = np.maximum(rows, 1)
+    mean = s / n
+    return bool((np.square(mean) <= 1e4 * np.maximum(squares / n - np.square(mean), 0.0)).all())
 
 
 def moments_of(

@@ -44,8 +44,8 @@ def summarise(
         centre = _centre(frame)
         answer, watchers = _run(frame, request, centre, None)
         if _rows(answer) == 0:
-            checks.refuse_all(problems, rows)
-    if not is_well_centred(numbers_of(answer)):
+            raise checks.all_bad(problems, rows)
+    if not is_well_centred(numbers_of(answer), labels_of(answer, request)):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         answer, watchers = _run(_own_centres(frame, answer, request, centre), request, None, None)
     n = _rows(answer)
@@ -70,7 +70,7 @@ def _compiled(scan: pl.LazyFrame, request: Request, report: Report | None) -> Lo
         running = compiled.Running(part, centre, None if found else report)
         frame.select(running.expression()).collect(engine="streaming")
         sums = running.result()
-        if sums is None or not is_well_centred(sums[0]):
+        if sums is None or not is_well_centred(sums[0], [()]):
             return None
         found.append(assemble(sums[0], [()], sums[1], part, centre))
     return pushdown.together(found, request)

@@ -57,10 +57,12 @@ def _select(log: Any, request: Request) -> tuple[Any, dict[str, str]]:
         else:
             value = functions.expr(column)
             asked.append(column)
-        if part == "cluster" and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
+        chosen.append(value.alias(names[column]))
+        if column == request.cluster and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
             # as `groups.integer_ids` does for text
             value = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
-        chosen.append(value.alias(names[column]))
+            names[pushdown.CLUSTER] = f"c{len(names)}"
+            chosen.append(value.alias(names[pushdown.CLUSTER]))
     try:
         rows = log if request.where is None else log.filter(functions.expr(request.where))
         native = rows.select(*chosen)
@@ -99,8 +101,9 @@ def _with_policies(native: Any, request: Request, names: dict[str, str]) -> LogM
         found = json.loads(text)
         if "error" in found:
             raise LogError(found["error"])
-        part = LogMoments.from_json(json.dumps(found["moments"]))
-        whole.total = part if whole.total is None else whole.total + part
+        if found["moments"] is not None:
+            part = LogMoments.from_json(json.dumps(found["moments"]))
+            whole.total = part if whole.total is None else whole.total + part
         whole.rows += found["rows"]
         whole.problems += [checks.Problem(rules[k], count, None, value) for k, count, value in found["problems"]]
     n = whole.total.n if whole.total is not None else 0
@@ -162,5 +165,5 @@ def _as_text(partial: Partial, request: Request) -> str:
         (expected.index((problem.rule.part, problem.rule.column, problem.rule.expected)), problem.count, problem.found)
         for problem in checks.merge_problems(partial.problems)
     ]
-    moments = json.loads(partial.total.to_json())
+    moments = json.loads(partial.total.to_json()) if partial.total.n else None  # without rows there are no segments
     return json.dumps({"moments": moments, "rows": partial.rows, "problems": problems}, default=str)

@@ -53,7 +53,8 @@ def batches(log: Any, request: Request, table: Table = None, query: str | None =
         native = frame.select(*(nw.col(names.get(column, column)) for column in columns)).to_native()
         reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
         for batch in reader:
-            yield pl.DataFrame(pl.from_arrow(batch)).rename({name: column for column, name in names.items()})
+            back = {name: column for column, name in names.items() if name in batch.schema.names}
+            yield pl.DataFrame(pl.from_arrow(batch)).rename(back)
 
 
 def relation(log: Any, table: Table, query: str | None) -> Any:
@@ -65,7 +66,9 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
             raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
-        return log
+        return _native(log)
+    if _is(log, "ibis") and log.name == "duckdb":
+        log = log.con
     if query is not None:
         return log.sql(query)
     if table is None:
@@ -74,6 +77,14 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     if _is(log, "duckdb"):
         return log.table(".".join('"' + name.replace('"', '""') + '"' for name in path))
     return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+
+
+def _native(table: Any) -> Any:
+    """A table as it is, but one of DuckDB through ibis as DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    if not _is(table, "ibis"):
+        return table
+    backend = table.get_backend()
+    return backend.con.sql(backend.compile(table)) if backend.name == "duckdb" else table
 
 
 def _connect(place: str) -> Any:
@@ -106,7 +117,7 @@ def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str
 
 def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
     texts = dict.fromkeys(column for part, column in request.columns if not has_column(part, column, available))
-    names = {text: f"expression {k}" for k, text in enumerate(texts)}
+    names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if names or request.where is not None:
             native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, request.where)
@@ -117,8 +128,8 @@ def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tu
         column = names.get(request.cluster, request.cluster)
         if nw.from_native(native).collect_schema()[column] in (nw.String, nw.Unknown):  # unknown: such as a UUID
             quoted = '"' + column.replace('"', '""') + '"'
-            native = _computed("counterpoise_clusters", native, {"cluster id": checksum.format(quoted)})
-            names |= {request.cluster: "cluster id"}
+            native = _computed("counterpoise_clusters", native, {pushdown.CLUSTER: checksum.format(quoted)})
+            names |= {pushdown.CLUSTER: pushdown.CLUSTER}
     return native, names
 
 
@@ -155,8 +166,9 @@ def with_actions(
     action = nw.col(names.get(str(request.action), str(request.action)))
     for k, (made, column) in enumerate(request.target_actions.items()):
         same = nw.col(names.get(column, column)) == action
-        frame = frame.with_columns(nw.when(~same.is_null()).then(indicator(same)).alias(f"chosen {k}"))
-        names = names | {made: f"chosen {k}"}
+        name = f"counterpoise choice {k}"
+        frame = frame.with_columns(nw.when(~same.is_null()).then(indicator(same)).alias(name))
+        names = names | {made: name}
     return frame, names
 
 
