@@ -104,6 +104,12 @@ def too_large(batch):
     return np.full(batch.num_rows, 1.5)
 
 
+def by_name(batch):
+    import numpy as np
+
+    return np.array([0.1 + 0.8 * (len(name) % 2) if name else 0.5 for name in batch.column("name").to_pylist()])
+
+
 def main(master, path, out):
     spark = start(master)
     log = pl.read_parquet(path)
@@ -119,6 +125,12 @@ def main(master, path, out):
     found["odd"] = [result['n "é" w', "snips"].value, result['n "é" w', "snips"].stderr]
     named = frame.selectExpr("*", "concat('user ', user) as name")
     found["named"] = cp.evaluate(named, **planted.BASE, target="new", cluster="name")["new", "snips"].stderr
+    # one partition has bad rows only; the cluster's text is also what the policy looks at
+    halves = named.filter("id < 2000").unionByName(
+        named.filter("id >= 2000").selectExpr("*").withColumn("propensity", named.x0 * 0)
+    )
+    question = planted.BASE | {"segment": "country", "cluster": "name", "context": ["name"], "action": "action"}
+    found["halves"] = planted.numbers("halves", cp.evaluate(halves, **question, target={"named": by_name}))
     if master.startswith("local-cluster"):
         folder, killed = Path(out).parent / "running", []
         folder.mkdir()

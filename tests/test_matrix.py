@@ -11,6 +11,7 @@ from pathlib import Path
 import planted
 import polars as pl
 import pytest
+import spark_answers
 from conftest import absent
 
 import counterpoise as cp
@@ -266,6 +267,12 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
         log.with_columns(name=pl.format("user {}", "user")), **planted.BASE, target="new", cluster="name"
     )
     assert found["named"] == pytest.approx(named["new", "snips"].stderr, rel=1e-9)
+    halves = log.with_columns(
+        name=pl.format("user {}", "user"), propensity=pl.when(pl.col("id") < 2000).then("propensity").otherwise(0.0)
+    )
+    question = planted.BASE | {"segment": "country", "cluster": "name", "context": ["name"], "action": "action"}
+    by_name = cp.evaluate(halves, **question, target={"named": spark_answers.by_name})
+    assert_same(found["halves"], planted.numbers("halves", by_name))
     assert "propensity 'propensity' must lie in (0, 1]: 4 rows do not" in found["errors"]["bad rows"]
     assert "no column 'rewards' for reward" in found["errors"]["wrong column"]
     assert "nothing" in found["errors"]["wrong expression"]
