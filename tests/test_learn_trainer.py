@@ -256,6 +256,29 @@ def test_checkpoints_of_other_runs_and_damaged_ones_are_refused(tmp_path):
         learner(checkpoint=path).fit(**ARRAYS)
 
 
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("context", lambda x: x + (np.arange(len(x)) == 17)[:, None]),
+        ("action", lambda a: (a + (np.arange(len(a)) == 17)) % 8),
+        ("reward", lambda r: 1 - r),
+        ("propensity", lambda p: p / (1 + (np.arange(len(p)) == 17))),
+    ],
+)
+def test_a_checkpoint_of_another_log_is_refused(part, change, tmp_path):
+    """Of as many rows, with the same options: another row, or another order of them."""
+    path = tmp_path / "checkpoint"
+    fitted = learner(epochs=1, checkpoint=path).fit(**ARRAYS)
+    others = ARRAYS | {part: change(ARRAYS[part])}
+    turned = {name: column[::-1] for name, column in ARRAYS.items()}
+    for log in (others, turned):
+        with pytest.raises(PolicyFileError, match="another run: its digest of the log is"):
+            learner(epochs=1, checkpoint=path).fit(**log)
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    again = learner(epochs=1, checkpoint=path).fit(tmp_path / "log.parquet", **NAMES)  # the same log from elsewhere
+    same(again.policy_, fitted.policy_)
+
+
 def test_progress_is_quiet_unless_watched(capfd):
     learner(epochs=1).fit(**ARRAYS)
     assert capfd.readouterr() == ("", "")

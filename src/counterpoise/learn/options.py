@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.data import Inspection, Log
+from counterpoise.learn.data import Log
+from counterpoise.learn.inspection import Inspection
 
 Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips"]
 OBJECTIVES = ("ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips")

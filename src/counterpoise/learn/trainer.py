@@ -19,7 +19,8 @@ from counterpoise.estimators.estimate import check_level
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
-from counterpoise.learn.data import Inspection, Log, batches, held_out_rows, inspect, open_log
+from counterpoise.learn.data import Log, batches, held_out_rows, open_log
+from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.measure import held_out_estimate, moments_of
 from counterpoise.learn.options import FULL_BATCH_ONLY, TUNED, Objective, check_options, check_sizes
 from counterpoise.learn.policies import LinearSoftmax, Policy
@@ -65,7 +66,8 @@ class PolicyLearner:
     patience
         Stop after so many epochs without a better held-out value.
     checkpoint
-        A file written after every epoch; if it is there already, `fit` goes on from it to the same result.
+        A file written after every epoch; if it is there already, `fit` goes on from it to the same result. A checkpoint of
+        other options or of another log is refused.
     progress
         A bar with value and gradient variance; by default where a terminal is watching.
 
@@ -294,6 +296,7 @@ class PolicyLearner:
             "policy": type(policy).__name__,
             "n_actions": found.n_actions,
             "rows": found.rows,
+            "digest of the log": found.digest,
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
             "shift": shift,

@@ -1,0 +1,76 @@
+"""This file holds the first look at a log: every row checked, and what training must know before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.errors import LogError
+from counterpoise.learn.data import Log, Names, Rows, held_out
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a first pass over a log finds."""
+
+    rows: int
+    n_actions: int
+    held_out: int
+    digest: str  # of every number of the log, in its order
+
+
+def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspection:
+    """Check every row; raise one error that counts what is wrong."""
+    problems: dict[str, list[Any]] = {}
+    digest = hashlib.blake2b(digest_size=8)
+    largest, held, lowest, highest = -1, 0, np.inf, -np.inf
+    for start in log.starts:
+        rows = log.chunk(start)
+        if not len(rows):
+            continue
+        for says, bad, shown in _broken(rows, log.names, n_actions):
+            index = torch.nonzero(bad).flatten()
+            if len(index):
+                first = int(index[0])
+                known = problems.setdefault(says, [0, start + first, shown[first].item()])
+                known[0] += len(index)
+        largest = max(largest, int(rows.action.max()))
+        lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
+        for part in rows.parts:
+            digest.update(part.contiguous().numpy().data)
+        held += int(held_out(start, len(rows), holdout, seed).sum())
+    if problems:
+        lines = [
+            f"{says}: {n:,} do not; the first is row {row:,} with {found:g}."
+            for says, (n, row, found) in problems.items()
+        ]
+        raise LogError(f"of {log.rows:,} rows: " + " Also: ".join(lines) + " Fix the logger, or leave such rows out.")
+    if not log.rows:
+        raise LogError("the log has no rows: there is nothing to learn from.")
+    if lowest == highest:
+        raise LogError(
+            f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
+        )
+    return Inspection(log.rows, n_actions or largest + 1, held, digest.hexdigest())
+
+
+def _broken(rows: Rows, names: Names, n_actions: int | None) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Rules with the rows that break them; NaN breaks every one."""
+    p, r, a = rows.propensity, rows.reward, rows.action
+    yield f"propensity {names.propensity!r} must lie in (0, 1]", ~((p > 0) & (p <= 1)), p
+    yield f"reward {names.reward!r} must be a finite number", ~torch.isfinite(r), r
+    most = "" if n_actions is None else f" … {n_actions - 1}"
+    outside = (a < 0) | (a >= n_actions) if n_actions is not None else a < 0
+    yield f"action {names.action!r} must be one of the integers 0{most or ' and above'}", outside, a
+    for k, name in enumerate(names.context):
+        column = rows.context[:, k]
+        yield f"context {name!r} must be a finite number", ~torch.isfinite(column), column
+    if rows.model_rewards is not None:
+        odd = ~torch.isfinite(rows.model_rewards).all(1)
+        yield "model_rewards must be finite numbers", odd, rows.model_rewards.sum(1)
