@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import LogError
-from counterpoise.learn.data import Log, Names, Rows, held_out
+from counterpoise.learn.data import CHUNK, Log, Names, Rows, held_out
+from counterpoise.learn.scaling import Columns
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class Inspection:
     n_actions: int
     held_out: int
     digest: str  # of every number of the log, in its order
+    columns: Columns  # of the contexts to train on
 
 
 def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspection:
     """Check every row; raise one error that counts what is wrong."""
     problems: dict[str, list[Any]] = {}
+    columns = Columns(len(log.names.context))
     digest = hashlib.blake2b(digest_size=8)
     largest, held, lowest, highest = -1, 0, np.inf, -np.inf
     for start in log.starts:
@@ -44,7 +47,12 @@ def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspe
         lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
         for part in rows.parts:
             digest.update(part.contiguous().numpy().data)
-        held += int(held_out(start, len(rows), holdout, seed).sum())
+        kept = held_out(start, len(rows), holdout, seed)
+        held += int(kept.sum())
+        # piece by piece, so that a log in memory is not copied whole, and gives what its files give
+        for at in range(0, len(rows), CHUNK):
+            piece = slice(at, at + CHUNK)
+            columns.add(rows.context[piece][torch.as_tensor(~kept[piece])])
     if problems:
         lines = [
             f"{says}: {n:,} do not; the first is row {row:,} with {found:g}."
@@ -57,7 +65,7 @@ def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspe
         raise LogError(
             f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
         )
-    return Inspection(log.rows, n_actions or largest + 1, held, digest.hexdigest())
+    return Inspection(log.rows, n_actions or largest + 1, held, digest.hexdigest(), columns)
 
 
 def _broken(rows: Rows, names: Names, n_actions: int | None) -> Iterator[tuple[str, Tensor, Tensor]]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.scaling import Standardise
 from counterpoise.learn.softmax import logged_probability
 
 CELLS = 2**24  # logits worked on at a time outside training: 64 MB of float32
@@ -94,15 +95,26 @@ class Policy(nn.Module):
 
 
 class LinearSoftmax(Policy):
-    """Softmax of a linear map of the context: the policy of the paper's experiments (which has no bias)."""
+    """Softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    def __init__(self, context_dimension: int, n_actions: int, *, bias: bool = False) -> None:
+    With `standardise` the contexts are centred and scaled first, by the buffers `body.mean` and `body.scale` (at first 0
+    and 1); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
+    """
+
+    def __init__(
+        self, context_dimension: int, n_actions: int, *, bias: bool = False, standardise: bool = False
+    ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.n_actions = n_actions
-        self.body = nn.Identity()
+        self.body = Standardise(context_dimension) if standardise else nn.Identity()
         self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
-        self._config = {"context_dimension": context_dimension, "n_actions": n_actions, "bias": bias}
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "bias": bias,
+            "standardise": standardise,
+        }
 
     def config(self) -> dict[str, Any]:
         return dict(self._config)

@@ -56,7 +56,8 @@ class PolicyLearner:
         SNIPS on the training rows of 0.6, 0.65, …, 0.95 (or those given as `shift`); ``"dr"``, with `model_rewards`;
         with ``batch_size=None`` only, ``"snips"`` and ``"value_beta_ips"`` (differentiated through its baseline).
     policy
-        A `Policy`, trained in place; by default a linear softmax of the context.
+        A `Policy`, trained in place; by default a linear softmax with an intercept, of contexts standardised by mean and
+        standard deviation of the training rows. A policy of yours sees the contexts as they are.
     norms
         ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimises. By default the last layer's where it
         has a closed form (exact for linear policies, nearly free for others).
@@ -151,8 +152,7 @@ class PolicyLearner:
         self.context_ = read.names.context if log is not None else ()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            policy = self.policy or LinearSoftmax(len(read.names.context), found.n_actions)
-            return self._fit(read, policy, found)
+            return self._fit(read, self.policy if self.policy is not None else _default_policy(found), found)
 
     def _fit(self, log: Log, policy: Policy, found: Inspection) -> PolicyLearner:
         if self.objective != "lambda_ips" or isinstance(self.shift, int | float):
@@ -329,6 +329,12 @@ class PolicyLearner:
         if not hasattr(self, "policy_"):
             raise OptionError("this learner has learned nothing yet: call fit first.")
         return self.policy_
+
+
+def _default_policy(found: Inspection) -> Policy:
+    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardise=True)
+    policy.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    return policy
 
 
 def _value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
