@@ -11,6 +11,7 @@ import pytest
 from learning import torch
 from training_script import train
 
+import counterpoise as cp
 import counterpoise.learn.data as data
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
@@ -254,6 +255,29 @@ def test_checkpoints_of_other_runs_and_damaged_ones_are_refused(tmp_path):
     save_policy(MLP(5, 8), path)
     with pytest.raises(PolicyFileError, match="not a checkpoint"):
         learner(checkpoint=path).fit(**ARRAYS)
+
+
+def test_a_policy_keeps_the_names_of_its_columns(tmp_path):
+    fitted = learner(epochs=1).fit(FRAME, **NAMES)
+    fitted.save(tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy")
+    question = {"reward": "reward", "propensity": "propensity", "action": "action"}
+    for policy in (fitted, fitted.policy_, loaded):
+        assert policy.context_ == tuple(CONTEXT)
+        cp.evaluate(FRAME, **question, context=CONTEXT, target=policy)
+        with pytest.raises(OptionError, match=r"learned from the columns 'context_0', .* Pass them in that order"):
+            cp.evaluate(FRAME, **question, context=CONTEXT[::-1], target=policy)
+    save_policy(loaded, tmp_path / "again")
+    assert load_policy(tmp_path / "again").context_ == tuple(CONTEXT)
+    for frame in (FRAME, FRAME.to_pandas()):
+        expected = loaded.predict_proba(LOG.context)
+        np.testing.assert_allclose(loaded.predict_proba(frame[CONTEXT]), expected, rtol=1e-5)  # float32
+        with pytest.raises(OptionError, match="in that order"):
+            loaded.predict_proba(frame[CONTEXT[::-1]])
+    # arrays have no names, so that any context of that many columns will do
+    nameless = learner(epochs=1, policy=loaded).fit(**ARRAYS)
+    assert nameless.policy_.context_ == ()
+    cp.evaluate(FRAME, **question, context=CONTEXT, target=nameless)
 
 
 @pytest.mark.parametrize(

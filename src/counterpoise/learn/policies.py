@@ -35,6 +35,8 @@ class Policy(nn.Module):
     body: nn.Module
     scores: nn.Module
     n_actions: int
+    context_: tuple[str, ...] = ()
+    """The columns it was learned from, in their order; empty where it was learned from arrays."""
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -81,6 +83,7 @@ class Policy(nn.Module):
     @torch.no_grad()
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
+        self._check_names(context)
         table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
         parameter = next(self.parameters())
         inputs = torch.as_tensor(table, device=parameter.device)
@@ -89,6 +92,14 @@ class Policy(nn.Module):
         parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
         self.train(was_training)
         return torch.cat(parts).numpy()
+
+    def _check_names(self, context: Any) -> None:
+        """A frame has the columns that the policy was learned from, in their order."""
+        names = getattr(context, "columns", ())
+        if self.context_ and len(names) and all(isinstance(name, str) for name in names):
+            from counterpoise.sources.policies import check_context  # who has no polars has no frame either
+
+            check_context(self.context_, names)
 
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
         yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]

@@ -21,11 +21,13 @@ KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax
 
 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
-    """Write a policy whole or not at all; `context` are the names of its columns, kept for the reader.
+    """Write a policy whole or not at all; `context` names the columns it looks at, by default those it was learned from.
+
+    `load_policy` gives them back as `context_`, and `evaluate` refuses others, or another order.
 
     A policy of a class of yours needs a `config` method that gives its arguments, and `load_policy(path, make=…)`.
     """
-    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": list(context)}
+    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": list(context or policy.context_)}
     write_tensors(path, policy.state_dict(), {"format": FORMAT, "config": config})
 
 
@@ -60,6 +62,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     except (TypeError, OptionError) as error:
         raise PolicyFileError(f"{str(path)!r} does not describe a policy: {error}. Save it again.") from error
     fit_tensors(policy, tensors, path)
+    policy.context_ = tuple(config["context"])
     return policy.eval()
 
 

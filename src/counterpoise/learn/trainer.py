@@ -72,7 +72,8 @@ class PolicyLearner:
     progress
         A bar with value and gradient variance; by default where a terminal is watching.
 
-    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is.
+    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is, and
+    `context_` has the names of the context's columns (empty for arrays).
 
     Examples
     --------
@@ -87,6 +88,7 @@ class PolicyLearner:
     """
 
     policy_: Policy
+    context_: tuple[str, ...]
     shift_: float
     history_: list[Epoch]
     best_epoch_: int
@@ -179,6 +181,7 @@ class PolicyLearner:
         if processes > 1 and (self.objective in FULL_BATCH_ONLY or self.objective == "dr"):
             raise OptionError(f"{self.objective} trains in one process: start it without torchrun.")
         self.policy_, self.shift_ = policy.to(device).train(), shift
+        policy.context_ = self.context_
         if log.memory is not None:
             log.memory = log.memory.to(device)
         self._norms: Norms = self.norms or default_norms(policy)
@@ -323,7 +326,7 @@ class PolicyLearner:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy; `load_policy` reads it."""
-        save_policy(self._fitted(), path, context=self.context_)
+        save_policy(self._fitted(), path)
 
     def _fitted(self) -> Policy:
         if not hasattr(self, "policy_"):
