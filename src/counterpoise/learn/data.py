@@ -129,6 +129,13 @@ def _columns(log: Any, names: Names) -> dict[str, Any]:
 def _parquet(path: str | PathLike[str], names: Names) -> Log:
     import polars as pl
 
+    from counterpoise.sources.sql import is_database, without_password
+
+    if is_database(path):
+        raise OptionError(
+            f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
+            "to a Parquet file first."
+        )
     try:
         scan = pl.scan_parquet(Path(path))
         available = scan.collect_schema().names()
