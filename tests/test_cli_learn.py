@@ -39,6 +39,18 @@ def test_the_command_says_what_the_policy_earns(learnt):
     assert found["lower"] < found["value"] < found["upper"]
     assert 1 <= found["epoch"] <= 4
     assert found["file"] == str(folder / "policy")
+    assert found["mean_reward"] == pytest.approx(pl.read_parquet(folder / "log.parquet")["reward"].mean(), rel=1e-6)
+    assert "flatters" in found["note"]
+
+
+def test_the_value_is_printed_beside_the_logging_policys_and_said_to_flatter(learnt):
+    folder, command, answer = learnt
+    printed = invoke(*command[:-1], folder / "printed")
+    assert printed.exit_code == 0, printed.stderr
+    found = json.loads(answer.stdout)
+    assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
+    assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
+    assert "These rows also chose the epoch, so that the value flatters the policy" in printed.stdout
 
 
 def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):

@@ -12,6 +12,10 @@ from counterpoise.cli import options
 from counterpoise.cli.running import without_traceback
 from counterpoise.errors import OptionError
 
+FLATTERS = (
+    "These rows also chose the epoch, so that the value flatters the policy: evaluate it on a log it has not seen."
+)
+
 
 @without_traceback
 def learn(
@@ -60,11 +64,15 @@ def learn(
             "value": best.value,
             "lower": best.lower,
             "upper": best.upper,
+            "mean_reward": learner.mean_reward_,
+            "note": FLATTERS,
         }
         print(as_text(found))
         return
     print(f"{out}: the policy of epoch {learner.best_epoch_}, by β-IPS on rows kept from training:")
-    print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g}.")
+    print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g};")
+    print(f"the policy that wrote the log earned {learner.mean_reward_:.6g} per row.")
+    print(FLATTERS)
 
 
 def _check_free(out: Path, force: bool) -> None:

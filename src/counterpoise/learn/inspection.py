@@ -25,6 +25,7 @@ class Inspection:
     held_out: int
     digest: str  # of every number of the log, in its order
     columns: Columns  # of the contexts to train on
+    mean_reward: float
 
 
 def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspection:
@@ -32,7 +33,7 @@ def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspe
     problems: dict[str, list[Any]] = {}
     columns = Columns(len(log.names.context))
     digest = hashlib.blake2b(digest_size=8)
-    largest, held, lowest, highest = -1, 0, np.inf, -np.inf
+    largest, held, lowest, highest, total = -1, 0, np.inf, -np.inf, 0.0
     for start in log.starts:
         rows = log.chunk(start)
         if not len(rows):
@@ -45,6 +46,7 @@ def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspe
                 known[0] += len(index)
         largest = max(largest, int(rows.action.max()))
         lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
+        total += float(rows.reward.sum(dtype=torch.float64))
         for part in rows.parts:
             digest.update(part.contiguous().numpy().data)
         kept = held_out(start, len(rows), holdout, seed)
@@ -65,7 +67,7 @@ def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspe
         raise LogError(
             f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
         )
-    return Inspection(log.rows, n_actions or largest + 1, held, digest.hexdigest(), columns)
+    return Inspection(log.rows, n_actions or largest + 1, held, digest.hexdigest(), columns, total / log.rows)
 
 
 def _broken(rows: Rows, names: Names, n_actions: int | None) -> Iterator[tuple[str, Tensor, Tensor]]:

@@ -72,8 +72,9 @@ class PolicyLearner:
     progress
         A bar with value and gradient variance; by default where a terminal is watching.
 
-    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is, and
-    `context_` has the names of the context's columns (empty for arrays).
+    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is,
+    `mean_reward_` is what the logging policy earned, and `context_` has the names of the context's columns (empty for
+    arrays). The value of the best epoch flatters the policy, as the rows that it is measured on also chose the epoch.
 
     Examples
     --------
@@ -89,6 +90,7 @@ class PolicyLearner:
 
     policy_: Policy
     context_: tuple[str, ...]
+    mean_reward_: float
     shift_: float
     history_: list[Epoch]
     best_epoch_: int
@@ -151,6 +153,7 @@ class PolicyLearner:
         known = self.policy.n_actions if self.policy is not None else self.n_actions
         found = inspect(read, known, self.holdout, self.seed)
         check_sizes(read, found, self.batch_size, self.holdout)
+        self.mean_reward_ = found.mean_reward
         self.context_ = read.names.context if log is not None else ()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
