@@ -108,6 +108,8 @@ def open_log(log: Any, *, context: Any, action: Any, reward: Any, propensity: An
         if not isinstance(name, str):
             raise OptionError(f"with a log, context, action, reward and propensity name its columns; found {name!r}.")
     if isinstance(log, str | PathLike):
+        if model_rewards is not None:
+            raise OptionError("model_rewards go with a log in memory: read the files first, and pass the frame.")
         return _parquet(log, names)
     return Log(names, rows_of(_columns(log, names), names, model_rewards))
 
@@ -172,7 +174,7 @@ def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None)
     integers = np.where(whole == np.floor(whole), whole, -1).astype(np.int64)
     table = None
     if model_rewards is not None:
-        table = torch.as_tensor(np.array(model_rewards, dtype=np.float32))
+        table = _table(model_rewards, len(action))
     return Rows(
         torch.as_tensor(np.stack([found[name] for name in names.context], axis=1).astype(np.float32)),
         torch.as_tensor(integers),
@@ -180,6 +182,18 @@ def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None)
         torch.as_tensor(found[names.propensity].astype(np.float32)),
         table,
     )
+
+
+def _table(model_rewards: Any, rows: int) -> Tensor:
+    try:
+        table = np.array(model_rewards, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"model_rewards must be numbers, a row per row of the log: {error}.") from error
+    if table.ndim != 2 or len(table) != rows:
+        raise OptionError(
+            f"model_rewards must have a row for each of {rows:,} rows and a column per action; found shape {table.shape}."
+        )
+    return torch.as_tensor(table)
 
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:

@@ -35,6 +35,8 @@ class Policy(nn.Module):
     body: nn.Module
     scores: nn.Module
     n_actions: int
+    context_dimension: int | None = None
+    """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty where it was learned from arrays."""
 
@@ -84,7 +86,11 @@ class Policy(nn.Module):
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
         self._check_names(context)
-        table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+        try:
+            table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+        self.check_width(*table.shape[1:])
         parameter = next(self.parameters())
         inputs = torch.as_tensor(table, device=parameter.device)
         was_training = self.training
@@ -92,6 +98,14 @@ class Policy(nn.Module):
         parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
         self.train(was_training)
         return torch.cat(parts).numpy()
+
+    def check_width(self, *found: int) -> None:
+        """Contexts have as many numbers as the policy takes, where it knows how many."""
+        if self.context_dimension is not None and found != (self.context_dimension,):
+            raise OptionError(
+                f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}. Pass "
+                "the columns that it was made for."
+            )
 
     def _check_names(self, context: Any) -> None:
         """A frame has the columns that the policy was learned from, in their order."""
@@ -117,7 +131,7 @@ class LinearSoftmax(Policy):
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.n_actions = n_actions
+        self.context_dimension, self.n_actions = context_dimension, n_actions
         self.body = Standardise(context_dimension) if standardise else nn.Identity()
         self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
         self._config = {
@@ -139,7 +153,7 @@ class MLP(Policy):
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.n_actions = n_actions
+        self.context_dimension, self.n_actions = context_dimension, n_actions
         self.body, width = _tower(context_dimension, hidden, normalise)
         self.scores = nn.Linear(width, n_actions)
         self._config = {
@@ -177,7 +191,7 @@ class TwoTower(Policy):
                 f"item_features must have a row for each of {n_actions:,} actions; found shape "
                 f"{tuple(item_features.shape)}."
             )
-        self.n_actions = n_actions
+        self.context_dimension, self.n_actions = context_dimension, n_actions
         tower, width = _tower(context_dimension, hidden, normalise)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (

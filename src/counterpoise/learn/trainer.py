@@ -21,8 +21,19 @@ from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
 from counterpoise.learn.data import Log, batches, held_out_rows, open_log
 from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.many import check_device
 from counterpoise.learn.measure import held_out_estimate, moments_of
-from counterpoise.learn.options import FULL_BATCH_ONLY, TUNED, Objective, check_options, check_sizes
+from counterpoise.learn.options import (
+    FULL_BATCH_ONLY,
+    TUNED,
+    Objective,
+    check_options,
+    check_policy,
+    check_sizes,
+    number,
+    shifts,
+    whole,
+)
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.processes import join, shared, wait
 from counterpoise.learn.progress import Progress
@@ -117,15 +128,20 @@ class PolicyLearner:
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
-        check_options(objective, batch_size, norms, learning_rate, epochs, holdout)
-        if policy is not None and n_actions not in (None, policy.n_actions):
-            raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
+        check_options(objective, batch_size, norms)
+        check_policy(policy, n_actions)
         check_level(level)
-        self.objective, self.policy, self.n_actions = objective, policy, n_actions
-        self.learning_rate, self.batch_size, self.epochs = learning_rate, batch_size, epochs
-        self.shift, self.norms, self.decay, self.holdout = shift, norms, decay, holdout
-        self.patience, self.level, self.seed, self.device = patience, level, seed, device
-        self.optimiser = optimiser or (lambda parameters: torch.optim.Adam(parameters, lr=learning_rate))
+        check_device(device)
+        self.objective, self.policy, self.norms, self.level, self.device = objective, policy, norms, level, device
+        self.n_actions = None if n_actions is None else whole("n_actions", n_actions, least=1)
+        self.batch_size = None if batch_size is None else whole("batch_size", batch_size, least=1)
+        self.patience = None if patience is None else whole("patience", patience, least=0)
+        self.epochs, self.seed = whole("epochs", epochs, least=1), whole("seed", seed, least=0)
+        self.learning_rate = number("learning_rate", learning_rate, "be above 0", lambda x: 0 < x < math.inf)
+        self.decay = number("decay", decay, "lie in [0, 1]", lambda x: 0 <= x <= 1)
+        self.holdout = number("holdout", holdout, "lie in [0, 1), a share of the rows", lambda x: 0 <= x < 1)
+        self.shift = shifts(shift)
+        self.optimiser = optimiser or (lambda parameters: torch.optim.Adam(parameters, lr=self.learning_rate))
         self.checkpoint, self.progress = checkpoint, progress
 
     # -- fitting -------------------------------------------------------------------------------------------------------
@@ -150,6 +166,8 @@ class PolicyLearner:
         read = open_log(
             log, context=context, action=action, reward=reward, propensity=propensity, model_rewards=model_rewards
         )
+        if self.policy is not None:
+            self.policy.check_width(len(read.names.context))
         known = self.policy.n_actions if self.policy is not None else self.n_actions
         found = inspect(read, known, self.holdout, self.seed)
         check_sizes(read, found, self.batch_size, self.holdout)
@@ -160,13 +178,13 @@ class PolicyLearner:
             return self._fit(read, self.policy if self.policy is not None else _default_policy(found), found)
 
     def _fit(self, log: Log, policy: Policy, found: Inspection) -> PolicyLearner:
-        if self.objective != "lambda_ips" or isinstance(self.shift, int | float):
-            return self._train(log, policy, self.shift if isinstance(self.shift, int | float) else 0.0, found)
+        if self.objective != "lambda_ips" or isinstance(self.shift, float):
+            return self._train(log, policy, self.shift if isinstance(self.shift, float) else 0.0, found)
         # BanditNet's λ: train with each, and keep the best by SNIPS on the training rows, as published
         start, tried = copy_of(policy), []
         kept, self.checkpoint = self.checkpoint, None
         self.tuning_ = {}
-        for shift in self.shift if self.shift is not None else TUNED:
+        for shift in TUNED if self.shift is None else self.shift:
             policy.load_state_dict(start)
             torch.manual_seed(self.seed)
             self._train(log, policy, shift, found)
