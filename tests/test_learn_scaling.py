@@ -102,7 +102,7 @@ def test_saved_and_exported_policies_keep_the_scale(tmp_path):
     learner.save(tmp_path / "policy")
     np.testing.assert_array_equal(load_policy(tmp_path / "policy").predict_proba(context), expected)
     onnxruntime = pytest.importorskip("onnxruntime")
-    export_onnx(learner.policy_, tmp_path / "policy.onnx", context_dimension=2)
+    export_onnx(learner.policy_, tmp_path / "policy.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
     found = session.run(["probabilities"], {"context": context})[0]
     np.testing.assert_allclose(found, expected, atol=1e-6)
