@@ -33,11 +33,24 @@ def learnt(tmp_path_factory):
 
 
 def test_the_command_says_what_the_policy_earns(learnt):
-    _, _, answer = learnt
+    folder, _, answer = learnt
     assert answer.exit_code == 0, answer.stderr
     found = json.loads(answer.stdout)
     assert found["lower"] < found["value"] < found["upper"]
     assert 1 <= found["epoch"] <= 4
+    assert found["file"] == str(folder / "policy")
+    assert found["mean_reward"] == pytest.approx(pl.read_parquet(folder / "log.parquet")["reward"].mean(), rel=1e-6)
+    assert "flatters" in found["note"]
+
+
+def test_the_value_is_printed_beside_the_logging_policys_and_said_to_flatter(learnt):
+    folder, command, answer = learnt
+    printed = invoke(*command[:-1], folder / "printed")
+    assert printed.exit_code == 0, printed.stderr
+    found = json.loads(answer.stdout)
+    assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
+    assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
+    assert "These rows also chose the epoch, so that the value flatters the policy" in printed.stdout
 
 
 def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):
@@ -73,3 +86,32 @@ def test_nothing_is_overwritten_unasked(learnt):
     unknown = invoke(*command, "--objective", "magic", "--force")
     assert unknown.exit_code == 2
     assert "magic" in unknown.stderr
+
+
+def test_a_policy_goes_to_a_file_in_a_folder_that_exists(learnt):
+    folder, command, _ = learnt
+    absent = folder / "absent"
+    for out, says in ((folder, "is a folder: name a file"), (absent / "policy", f"no folder '{absent}'")):
+        refused = invoke(*command[:-1], out, "--force")
+        assert refused.exit_code == 2
+        assert says in refused.stderr
+    assert not absent.exists()
+
+
+def test_passwords_of_databases_are_not_shown(learnt):
+    folder, command, _ = learnt
+    address = "postgresql://bob:s3cret@127.0.0.1:1/db"
+    refused = invoke("learn", address, *command[2:-1], folder / "another")
+    assert refused.exit_code == 2
+    assert "found 'postgresql://bob:…@127.0.0.1:1/db'. Write the log to a Parquet file first" in refused.stderr
+    assert "s3cret" not in refused.output
+
+
+def test_databases_are_refused_by_learners_too():
+    pytest.importorskip("torch")
+    from counterpoise.learn import PolicyLearner
+
+    names = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
+    for log in ("postgresql://bob:s3cret@127.0.0.1:1/db", "log.duckdb"):
+        with pytest.raises(cp.OptionError, match=r"reads Parquet files(?!.*s3cret)"):
+            PolicyLearner().fit(log, **names)

@@ -26,11 +26,30 @@ def test_loading_gives_back_what_was_saved(kind, tmp_path):
 def test_onnx_gives_the_same_probabilities(kind, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     policy = policies()[kind].float()
-    export_onnx(policy, tmp_path / "policy.onnx", context_dimension=3)
+    export_onnx(policy, tmp_path / "policy.onnx")
     context = small_log()[0].numpy().astype(np.float32)
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
     found = session.run(["probabilities"], {"context": context})[0]
     np.testing.assert_allclose(found, policy.predict_proba(context), atol=1e-6)
+
+
+def test_onnx_needs_the_width_of_a_module_only_and_leaves_the_policy_alone(tmp_path):
+    pytest.importorskip("onnx")
+    policy = ModulePolicy(torch.nn.Linear(3, 2), 2).train()
+    export_onnx(policy, tmp_path / "policy.onnx", context_dimension=3)
+    assert (tmp_path / "policy.onnx").stat().st_size > 0
+    assert policy.training
+    with pytest.raises(OptionError, match="pass context_dimension"):
+        export_onnx(policy, tmp_path / "policy.onnx")
+    for unfit, says in (
+        (policy, "takes no contexts of 4 numbers"),
+        (MLP(3, 2), "takes contexts of 3 numbers; found 4"),
+    ):
+        with pytest.raises(OptionError, match=says):
+            export_onnx(unfit, tmp_path / "policy.onnx", context_dimension=4)
+    for path in (tmp_path, tmp_path / "absent" / "policy.onnx"):
+        with pytest.raises(PolicyFileError, match=r"cannot be written: .* Name another file"):
+            export_onnx(MLP(3, 2), path)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from learning import torch
 from training_script import train
 
+import counterpoise as cp
 import counterpoise.learn.data as data
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
@@ -199,11 +200,73 @@ def test_bad_logs_are_refused(arrays, error, says):
         ({"holdout": 1.0}, r"holdout must lie in \[0, 1\)"),
         ({"norms": "some"}, "norms must be"),
         ({"policy": MLP(5, 8), "n_actions": 9}, "the policy has 8 actions"),
+        ({"policy": torch.nn.Linear(5, 8)}, r"policy must be a Policy; found Linear. .* ModulePolicy"),
+        ({"n_actions": 2.5}, "n_actions must be a whole number of at least 1; found 2.5"),
+        ({"batch_size": 1.5}, "batch_size must be a whole number of at least 1; found 1.5"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; found 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number of at least 1; found 1.5"),
+        ({"epochs": True}, "epochs must be a whole number"),
+        ({"patience": "2"}, "patience must be a whole number of at least 0; found '2'"),
+        ({"seed": -1}, "seed must be a whole number of at least 0; found -1"),
+        ({"learning_rate": "fast"}, "learning_rate must be above 0; found 'fast'"),
+        ({"learning_rate": np.nan}, "learning_rate must be above 0; found nan"),
+        ({"holdout": "0.1"}, r"holdout must lie in \[0, 1\)"),
+        ({"decay": 2}, r"decay must lie in \[0, 1\]; found 2"),
+        ({"shift": "0.6"}, "shift must be a number, several to choose from, or None .*; found '0.6'"),
+        ({"shift": []}, "shift must be a number, .*; found none"),
+        ({"shift": [0.6, "0.7"]}, "shift must be a number, .*; found '0.7'"),
+        ({"shift": np.nan}, "shift must be a number, .*; found nan"),
+        ({"device": "tpu"}, "device must be 'cpu' or 'cuda' .*; found 'tpu'"),
+        ({"device": "mps"}, "device must be 'cpu' or 'cuda' .*; found 'mps'"),
     ],
 )
 def test_bad_options_are_refused(options, says):
     with pytest.raises(OptionError, match=says):
         PolicyLearner(**options)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    plain = {"epochs": 2, "batch_size": 256, "seed": 3, "learning_rate": 0.5, "holdout": 0.125, "shift": 0.5}
+    numpy = {name: (np.int64 if isinstance(value, int) else np.float32)(value) for name, value in plain.items()}
+    expected = learner("lambda_ips", **plain).fit(**ARRAYS)
+    found = learner("lambda_ips", **numpy, n_actions=np.int64(8), checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
+    same(found.policy_, expected.policy_)
+    several = learner("lambda_ips", **plain | {"shift": np.array([0.5])}).fit(**ARRAYS)
+    same(several.policy_, expected.policy_)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (np.zeros((3000, 7)), r"a column for each of 8 actions; found 7. .* pass n_actions"),
+        (np.zeros((2999, 8)), r"a row for each of 3,000 rows and a column per action; found shape \(2999, 8\)"),
+        (np.zeros(3000), r"found shape \(3000,\)"),
+        ([["high"] * 8] * 3000, "model_rewards must be numbers"),
+    ],
+)
+def test_model_rewards_have_a_row_per_row_and_a_column_per_action(model, says):
+    with pytest.raises(OptionError, match=says):
+        learner("dr").fit(**ARRAYS, model_rewards=model)
+
+
+def test_model_rewards_go_with_logs_in_memory(tmp_path):
+    with pytest.raises(OptionError, match="read the files first"):
+        learner("dr").fit(tmp_path / "log.parquet", **NAMES, model_rewards=np.zeros((3000, 8)))
+
+
+def test_contexts_that_a_policy_does_not_take_are_refused():
+    question = {"reward": "reward", "propensity": "propensity", "action": "action"}
+    with pytest.raises(OptionError, match="takes contexts of 4 numbers; found 5"):
+        learner(policy=MLP(4, 8)).fit(**ARRAYS)
+    for policy in (learner(epochs=1).fit(**ARRAYS), MLP(5, 8), TwoTower(5, 8)):
+        with pytest.raises(OptionError, match="takes contexts of 5 numbers; found 3"):
+            policy.predict_proba(LOG.context[:, :3])
+        with pytest.raises(OptionError, match="takes contexts of 5 numbers; found 5 × 1"):
+            policy.predict_proba(LOG.context[:, :, None])
+        with pytest.raises(OptionError, match="context must be numbers"):
+            policy.predict_proba([["young"] * 5])
+        with pytest.raises(OptionError, match="takes contexts of 5 numbers; found 2"):
+            cp.evaluate(FRAME, **question, context=CONTEXT[:2], target=policy)
 
 
 def test_other_mistakes_are_refused(tmp_path):
@@ -254,6 +317,52 @@ def test_checkpoints_of_other_runs_and_damaged_ones_are_refused(tmp_path):
     save_policy(MLP(5, 8), path)
     with pytest.raises(PolicyFileError, match="not a checkpoint"):
         learner(checkpoint=path).fit(**ARRAYS)
+
+
+def test_a_policy_keeps_the_names_of_its_columns(tmp_path):
+    fitted = learner(epochs=1).fit(FRAME, **NAMES)
+    fitted.save(tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy")
+    question = {"reward": "reward", "propensity": "propensity", "action": "action"}
+    for policy in (fitted, fitted.policy_, loaded):
+        assert policy.context_ == tuple(CONTEXT)
+        cp.evaluate(FRAME, **question, context=CONTEXT, target=policy)
+        with pytest.raises(OptionError, match=r"learned from the columns 'context_0', .* Pass them in that order"):
+            cp.evaluate(FRAME, **question, context=CONTEXT[::-1], target=policy)
+    save_policy(loaded, tmp_path / "again")
+    assert load_policy(tmp_path / "again").context_ == tuple(CONTEXT)
+    for frame in (FRAME, FRAME.to_pandas()):
+        expected = loaded.predict_proba(LOG.context)
+        np.testing.assert_allclose(loaded.predict_proba(frame[CONTEXT]), expected, rtol=1e-5)  # float32
+        with pytest.raises(OptionError, match="in that order"):
+            loaded.predict_proba(frame[CONTEXT[::-1]])
+    # arrays have no names, so that any context of that many columns will do
+    nameless = learner(epochs=1, policy=loaded).fit(**ARRAYS)
+    assert nameless.policy_.context_ == ()
+    cp.evaluate(FRAME, **question, context=CONTEXT, target=nameless)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("context", lambda x: x + (np.arange(len(x)) == 17)[:, None]),
+        ("action", lambda a: (a + (np.arange(len(a)) == 17)) % 8),
+        ("reward", lambda r: 1 - r),
+        ("propensity", lambda p: p / (1 + (np.arange(len(p)) == 17))),
+    ],
+)
+def test_a_checkpoint_of_another_log_is_refused(part, change, tmp_path):
+    """Of as many rows, with the same options: another row, or another order of them."""
+    path = tmp_path / "checkpoint"
+    fitted = learner(epochs=1, checkpoint=path).fit(**ARRAYS)
+    others = ARRAYS | {part: change(ARRAYS[part])}
+    turned = {name: column[::-1] for name, column in ARRAYS.items()}
+    for log in (others, turned):
+        with pytest.raises(PolicyFileError, match="another run: its digest of the log is"):
+            learner(epochs=1, checkpoint=path).fit(**log)
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    again = learner(epochs=1, checkpoint=path).fit(tmp_path / "log.parquet", **NAMES)  # the same log from elsewhere
+    same(again.policy_, fitted.policy_)
 
 
 def test_progress_is_quiet_unless_watched(capfd):

@@ -123,6 +123,31 @@ def test_what_a_policy_does_wrong_is_said_with_the_batch(monkeypatch, policy, me
             cp.evaluate(one, **QUESTION, target={"mine": policy})
 
 
+class Named:
+    """Knows its columns, as learned policies do."""
+
+    context_ = ("x0", "x1")
+    classes_ = np.arange(3)
+
+    def predict_proba(self, context):
+        return np.full((len(context), 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        (["x1", "x0"], "learned from the columns 'x0', 'x1'; context names 'x1', 'x0'. Pass them in that order"),
+        (["x0"], "context names 'x0'. Pass those, or rename"),
+        (["x0", "old"], "context names 'x0', 'old'. Pass those, or rename"),
+    ],
+)
+def test_a_policy_that_knows_its_columns_takes_no_others(log, context, message):
+    cp.evaluate(log, **QUESTION, target={"named": Named()})
+    for source in (log, log.lazy()):
+        with pytest.raises(cp.OptionError, match=message):
+            cp.evaluate(source, **QUESTION | {"context": context}, target={"named": Named()})
+
+
 def test_what_a_policy_needs_is_asked_for(log):
     with pytest.raises(cp.OptionError, match="context"):
         cp.evaluate(log, **planted.BASE, target=softmax, action="action")

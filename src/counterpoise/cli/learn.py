@@ -12,11 +12,17 @@ from counterpoise.cli import options
 from counterpoise.cli.running import without_traceback
 from counterpoise.errors import OptionError
 
+FLATTERS = (
+    "These rows also chose the epoch, so that the value flatters the policy: evaluate it on a log it has not seen."
+)
+
 
 @without_traceback
 def learn(
     log: Annotated[str, typer.Argument(help="Parquet files: a file, folder or glob; they may be larger than memory.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the policy goes.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File for the policy (safetensors); `load_policy` reads it.")
+    ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the logged action, 0, 1, …")] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
@@ -29,19 +35,18 @@ def learn(
     learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of Adam.")] = 0.01,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same policy.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: options.Json = False,
 ) -> None:
     """Learn a linear softmax policy from a log, keep the best epoch by its held-out value, and save it.
 
     \b
     Examples:
-      counterpoise learn log.parquet --context age --context income --action item --out policy
+      counterpoise learn log.parquet --context age --context income --action item --out policy.safetensors
     """
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch: pip install 'counterpoise[learn]'.")
-    if out.exists() and not force:
-        raise OptionError(f"{str(out)!r} is there already: name another folder, or overwrite it with --force.")
+    _check_free(out, force)
     from counterpoise.documents import as_text
     from counterpoise.learn import PolicyLearner
 
@@ -54,13 +59,27 @@ def learn(
     best = next(one for one in learner.history_ if one.epoch == learner.best_epoch_)
     if json:
         found = {
-            "folder": str(out),
+            "file": str(out),
             "epoch": learner.best_epoch_,
             "value": best.value,
             "lower": best.lower,
             "upper": best.upper,
+            "mean_reward": learner.mean_reward_,
+            "note": FLATTERS,
         }
         print(as_text(found))
         return
     print(f"{out}: the policy of epoch {learner.best_epoch_}, by β-IPS on rows kept from training:")
-    print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g}.")
+    print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g};")
+    print(f"the policy that wrote the log earned {learner.mean_reward_:.6g} per row.")
+    print(FLATTERS)
+
+
+def _check_free(out: Path, force: bool) -> None:
+    """Before training, which may take hours: the policy can go where it is to go."""
+    if out.is_dir():
+        raise OptionError(f"{str(out)!r} is a folder: name a file, such as {str(out / 'policy.safetensors')!r}.")
+    if not out.parent.is_dir():
+        raise OptionError(f"there is no folder {str(out.parent)!r}: make it, or name a file in a folder that exists.")
+    if out.exists() and not force:
+        raise OptionError(f"{str(out)!r} is there already: name another file, or overwrite it with --force.")

@@ -40,14 +40,16 @@ class Rows:
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, then others."""
-        pairs = zip(self._parts(), other._parts(), strict=True)
+        pairs = zip(self.parts, other.parts, strict=True)
         return Rows(*(torch.cat(pair) for pair in pairs))
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return Rows(*(part.to(device) for part in self._parts()))
+        return Rows(*(part.to(device) for part in self.parts))
 
-    def _parts(self) -> list[Tensor]:
+    @property
+    def parts(self) -> list[Tensor]:
+        """The tensors themselves."""
         parts = [self.context, self.action, self.reward, self.propensity]
         return parts if self.model_rewards is None else [*parts, self.model_rewards]
 
@@ -106,6 +108,8 @@ def open_log(log: Any, *, context: Any, action: Any, reward: Any, propensity: An
         if not isinstance(name, str):
             raise OptionError(f"with a log, context, action, reward and propensity name its columns; found {name!r}.")
     if isinstance(log, str | PathLike):
+        if model_rewards is not None:
+            raise OptionError("model_rewards go with a log in memory: read the files first, and pass the frame.")
         return _parquet(log, names)
     return Log(names, rows_of(_columns(log, names), names, model_rewards))
 
@@ -127,6 +131,13 @@ def _columns(log: Any, names: Names) -> dict[str, Any]:
 def _parquet(path: str | PathLike[str], names: Names) -> Log:
     import polars as pl
 
+    from counterpoise.sources.sql import is_database, without_password
+
+    if is_database(path):
+        raise OptionError(
+            f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
+            "to a Parquet file first."
+        )
     try:
         scan = pl.scan_parquet(Path(path))
         available = scan.collect_schema().names()
@@ -152,7 +163,7 @@ def _check_names(names: Names, available: Sequence[str]) -> None:
 
 
 def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None) -> Rows:
-    """Columns as tensors; what is no number is refused here, wrong numbers by `check`."""
+    """Columns as tensors; what is no number is refused here, wrong numbers by `inspect`."""
     found = {name: _numbers(name, columns[name]) for name in names.all}
     sizes = {name: len(column) for name, column in found.items()}
     if len(set(sizes.values())) > 1:
@@ -163,7 +174,7 @@ def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None)
     integers = np.where(whole == np.floor(whole), whole, -1).astype(np.int64)
     table = None
     if model_rewards is not None:
-        table = torch.as_tensor(np.array(model_rewards, dtype=np.float32))
+        table = _table(model_rewards, len(action))
     return Rows(
         torch.as_tensor(np.stack([found[name] for name in names.context], axis=1).astype(np.float32)),
         torch.as_tensor(integers),
@@ -171,6 +182,18 @@ def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None)
         torch.as_tensor(found[names.propensity].astype(np.float32)),
         table,
     )
+
+
+def _table(model_rewards: Any, rows: int) -> Tensor:
+    try:
+        table = np.array(model_rewards, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"model_rewards must be numbers, a row per row of the log: {error}.") from error
+    if table.ndim != 2 or len(table) != rows:
+        raise OptionError(
+            f"model_rewards must have a row for each of {rows:,} rows and a column per action; found shape {table.shape}."
+        )
+    return torch.as_tensor(table)
 
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:
@@ -187,63 +210,6 @@ def _numbers(name: str, column: Any) -> NDArray[np.float64]:
     if array.ndim != 1:
         raise ColumnError(f"{name!r} must have one number per row; found shape {array.shape}.")
     return array.astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What a first pass over a log finds."""
-
-    rows: int
-    n_actions: int
-    held_out: int
-
-
-def inspect(log: Log, n_actions: int | None, holdout: float, seed: int) -> Inspection:
-    """Check every row; raise one error that counts what is wrong."""
-    problems: dict[str, list[Any]] = {}
-    largest, held, lowest, highest = -1, 0, np.inf, -np.inf
-    for start in log.starts:
-        rows = log.chunk(start)
-        if not len(rows):
-            continue
-        for says, bad, shown in _broken(rows, log.names, n_actions):
-            index = torch.nonzero(bad).flatten()
-            if len(index):
-                first = int(index[0])
-                known = problems.setdefault(says, [0, start + first, shown[first].item()])
-                known[0] += len(index)
-        largest = max(largest, int(rows.action.max()))
-        lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
-        held += int(held_out(start, len(rows), holdout, seed).sum())
-    if problems:
-        lines = [
-            f"{says}: {n:,} do not; the first is row {row:,} with {found:g}."
-            for says, (n, row, found) in problems.items()
-        ]
-        raise LogError(f"of {log.rows:,} rows: " + " Also: ".join(lines) + " Fix the logger, or leave such rows out.")
-    if not log.rows:
-        raise LogError("the log has no rows: there is nothing to learn from.")
-    if lowest == highest:
-        raise LogError(
-            f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
-        )
-    return Inspection(log.rows, n_actions or largest + 1, held)
-
-
-def _broken(rows: Rows, names: Names, n_actions: int | None) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Rules with the rows that break them; NaN breaks every one."""
-    p, r, a = rows.propensity, rows.reward, rows.action
-    yield f"propensity {names.propensity!r} must lie in (0, 1]", ~((p > 0) & (p <= 1)), p
-    yield f"reward {names.reward!r} must be a finite number", ~torch.isfinite(r), r
-    most = "" if n_actions is None else f" … {n_actions - 1}"
-    outside = (a < 0) | (a >= n_actions) if n_actions is not None else a < 0
-    yield f"action {names.action!r} must be one of the integers 0{most or ' and above'}", outside, a
-    for k, name in enumerate(names.context):
-        column = rows.context[:, k]
-        yield f"context {name!r} must be a finite number", ~torch.isfinite(column), column
-    if rows.model_rewards is not None:
-        odd = ~torch.isfinite(rows.model_rewards).all(1)
-        yield "model_rewards must be finite numbers", odd, rows.model_rewards.sum(1)
 
 
 def held_out(start: int, rows: int, share: float, seed: int) -> NDArray[np.bool_]:

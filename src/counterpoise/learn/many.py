@@ -210,6 +210,12 @@ def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> 
 
 
 def check_device(device: str) -> None:
-    """CUDA is there when asked for."""
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+    """It is a CPU or a GPU, and a GPU is there when asked for."""
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        kind = None
+    if kind not in ("cpu", "cuda"):  # others lack the double precision that sums are kept in
+        raise OptionError(f"device must be 'cpu' or 'cuda' (or 'cuda:1', …); found {device!r}.")
+    if kind == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"device {device!r} was asked for, but PyTorch finds no CUDA here: use device='cpu'.")

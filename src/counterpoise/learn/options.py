@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any, Literal
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.data import Inspection, Log
+from counterpoise.learn.data import Log
+from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.policies import Policy
 
 Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips"]
 OBJECTIVES = ("ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips")
@@ -13,9 +18,7 @@ FULL_BATCH_ONLY = ("snips", "value_beta_ips")
 TUNED = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # λ tried for BanditNet, as published
 
 
-def check_options(
-    objective: str, batch_size: int | None, norms: str | None, learning_rate: float, epochs: int, holdout: float
-) -> None:
+def check_options(objective: str, batch_size: int | None, norms: str | None) -> None:
     """Options that make sense whatever the log."""
     if objective not in OBJECTIVES:
         raise OptionError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}.")
@@ -23,17 +26,58 @@ def check_options(
         raise OptionError(f"{objective} is no sum over rows, and mini-batches would bias it: pass batch_size=None.")
     if norms not in (None, "last_layer", "all"):
         raise OptionError(f"norms must be 'last_layer' or 'all'; found {norms!r}.")
-    if not learning_rate > 0 or epochs < 1 or (batch_size is not None and batch_size < 1):
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number, whichever library's; 1.5 is not rounded, as it must be a mistake."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
+    return int(value)
+
+
+def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
+    """A number that is allowed, whichever library's; `says` which are."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
+        raise OptionError(f"{name} must {says}; found {value!r}.")
+    return float(value)
+
+
+def shifts(shift: Any) -> float | tuple[float, ...] | None:
+    """λ of BanditNet: one, several to choose from, or None for those of the paper."""
+    if shift is None:
+        return None
+    says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
+    if isinstance(shift, Real):
+        return number("shift", shift, says, math.isfinite)
+    if isinstance(shift, str) or not isinstance(shift, Iterable):
+        raise OptionError(f"shift must {says}; found {shift!r}.")
+    several = tuple(number("shift", one, says, math.isfinite) for one in shift)
+    if not several:
+        raise OptionError(f"shift must {says}; found none.")
+    return several
+
+
+def check_policy(policy: Any, n_actions: int | None) -> None:
+    """A policy of ours, or a module wrapped into one."""
+    if policy is None:
+        return
+    if not isinstance(policy, Policy):
         raise OptionError(
-            "learning_rate must be above 0, epochs and batch_size at least 1; "
-            f"found {learning_rate}, {epochs} and {batch_size}."
+            f"policy must be a Policy; found {type(policy).__name__}. Wrap a module that gives a logit per action in "
+            "ModulePolicy(module, n_actions=…)."
         )
-    if not 0 <= holdout < 1:
-        raise OptionError(f"holdout must lie in [0, 1): it is a share of the rows; found {holdout}.")
+    if n_actions not in (None, policy.n_actions):
+        raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
 
 
 def check_sizes(log: Log, found: Inspection, batch_size: int | None, holdout: float) -> None:
     """Options that make sense for this log."""
+    modelled = None if log.memory is None else log.memory.model_rewards
+    if modelled is not None and modelled.shape[1] != found.n_actions:
+        raise OptionError(
+            f"model_rewards must have a column for each of {found.n_actions:,} actions; found {modelled.shape[1]:,}. If the log "
+            "lacks the last actions, pass n_actions."
+        )
     training = found.rows - found.held_out
     if batch_size is None and len(log.starts) > 1:
         raise OptionError(f"{found.rows:,} rows of files do not fit one batch: pass a batch_size, or load the log.")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.scaling import Standardise
 from counterpoise.learn.softmax import logged_probability
 
 CELLS = 2**24  # logits worked on at a time outside training: 64 MB of float32
@@ -34,6 +35,10 @@ class Policy(nn.Module):
     body: nn.Module
     scores: nn.Module
     n_actions: int
+    context_dimension: int | None = None
+    """How many numbers a context has; None where only the module knows."""
+    context_: tuple[str, ...] = ()
+    """The columns it was learned from, in their order; empty where it was learned from arrays."""
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -80,7 +85,12 @@ class Policy(nn.Module):
     @torch.no_grad()
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
-        table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+        self._check_names(context)
+        try:
+            table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+        self.check_width(*table.shape[1:])
         parameter = next(self.parameters())
         inputs = torch.as_tensor(table, device=parameter.device)
         was_training = self.training
@@ -89,20 +99,47 @@ class Policy(nn.Module):
         self.train(was_training)
         return torch.cat(parts).numpy()
 
+    def check_width(self, *found: int) -> None:
+        """Contexts have as many numbers as the policy takes, where it knows how many."""
+        if self.context_dimension is not None and found != (self.context_dimension,):
+            raise OptionError(
+                f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}. Pass "
+                "the columns that it was made for."
+            )
+
+    def _check_names(self, context: Any) -> None:
+        """A frame has the columns that the policy was learned from, in their order."""
+        names = getattr(context, "columns", ())
+        if self.context_ and len(names) and all(isinstance(name, str) for name in names):
+            from counterpoise.sources.policies import check_context  # who has no polars has no frame either
+
+            check_context(self.context_, names)
+
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
         yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
 
 
 class LinearSoftmax(Policy):
-    """Softmax of a linear map of the context: the policy of the paper's experiments (which has no bias)."""
+    """Softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    def __init__(self, context_dimension: int, n_actions: int, *, bias: bool = False) -> None:
+    With `standardise` the contexts are centred and scaled first, by the buffers `body.mean` and `body.scale` (at first 0
+    and 1); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
+    """
+
+    def __init__(
+        self, context_dimension: int, n_actions: int, *, bias: bool = False, standardise: bool = False
+    ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.n_actions = n_actions
-        self.body = nn.Identity()
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self.body = Standardise(context_dimension) if standardise else nn.Identity()
         self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
-        self._config = {"context_dimension": context_dimension, "n_actions": n_actions, "bias": bias}
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "bias": bias,
+            "standardise": standardise,
+        }
 
     def config(self) -> dict[str, Any]:
         return dict(self._config)
@@ -116,7 +153,7 @@ class MLP(Policy):
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.n_actions = n_actions
+        self.context_dimension, self.n_actions = context_dimension, n_actions
         self.body, width = _tower(context_dimension, hidden, normalise)
         self.scores = nn.Linear(width, n_actions)
         self._config = {
@@ -154,7 +191,7 @@ class TwoTower(Policy):
                 f"item_features must have a row for each of {n_actions:,} actions; found shape "
                 f"{tuple(item_features.shape)}."
             )
-        self.n_actions = n_actions
+        self.context_dimension, self.n_actions = context_dimension, n_actions
         tower, width = _tower(context_dimension, hidden, normalise)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (

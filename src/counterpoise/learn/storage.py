@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax
 
 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
-    """Write a policy whole or not at all; `context` are the names of its columns, kept for the reader.
+    """Write a policy whole or not at all; `context` names the columns it looks at, by default those it was learned from.
+
+    `load_policy` gives them back as `context_`, and `evaluate` refuses others, or another order.
 
     A policy of a class of yours needs a `config` method that gives its arguments, and `load_policy(path, make=…)`.
     """
-    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": list(context)}
+    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": list(context or policy.context_)}
     write_tensors(path, policy.state_dict(), {"format": FORMAT, "config": config})
 
 
@@ -60,6 +63,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     except (TypeError, OptionError) as error:
         raise PolicyFileError(f"{str(path)!r} does not describe a policy: {error}. Save it again.") from error
     fit_tensors(policy, tensors, path)
+    policy.context_ = tuple(config["context"])
     return policy.eval()
 
 
@@ -126,20 +130,39 @@ def _safetensors(name: str) -> Any:
     return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
 
 
-def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int) -> None:
-    """Write context → probabilities of all actions as an ONNX model, for any number of rows."""
+def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
+    """Write context → probabilities of all actions as an ONNX model, for any number of rows.
+
+    `context_dimension`, how many numbers a context has, is needed for a `ModulePolicy` only: other policies know it.
+    """
     try:
         import onnx  # noqa: F401
     except ImportError as error:
         raise OptionError("ONNX export needs onnx: pip install 'counterpoise[onnx]'.") from error
 
-    probabilities = torch.nn.Sequential(policy, torch.nn.Softmax(-1)).cpu().eval()
-    example = torch.zeros(2, context_dimension, dtype=next(policy.parameters()).dtype)
+    width = policy.context_dimension if context_dimension is None else context_dimension
+    if width is None:
+        raise OptionError("this policy does not know how many numbers a context has: pass context_dimension.")
+    policy.check_width(width)
+    # a copy, because the policy itself is to stay on its device, and in training if it is
+    probabilities = torch.nn.Sequential(deepcopy(policy), torch.nn.Softmax(-1)).cpu().eval()
+    example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
+    try:
+        probabilities(example)
+    except RuntimeError as error:
+        raise OptionError(f"the policy takes no contexts of {width} numbers: {error}. Pass another one.") from error
+    try:
+        _export(probabilities, example, path)
+    except OSError as error:
+        raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
+
+
+def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
     with warnings.catch_warnings():
         # the exporter that follows it needs onnxscript as well, for a model of this size without a gain
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(
-            probabilities,
+            module,
             (example,),
             str(path),
             input_names=["context"],

@@ -19,9 +19,21 @@ from counterpoise.estimators.estimate import check_level
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
-from counterpoise.learn.data import Inspection, Log, batches, held_out_rows, inspect, open_log
+from counterpoise.learn.data import Log, batches, held_out_rows, open_log
+from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.many import check_device
 from counterpoise.learn.measure import held_out_estimate, moments_of
-from counterpoise.learn.options import FULL_BATCH_ONLY, TUNED, Objective, check_options, check_sizes
+from counterpoise.learn.options import (
+    FULL_BATCH_ONLY,
+    TUNED,
+    Objective,
+    check_options,
+    check_policy,
+    check_sizes,
+    number,
+    shifts,
+    whole,
+)
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.processes import join, shared, wait
 from counterpoise.learn.progress import Progress
@@ -55,7 +67,8 @@ class PolicyLearner:
         SNIPS on the training rows of 0.6, 0.65, …, 0.95 (or those given as `shift`); ``"dr"``, with `model_rewards`;
         with ``batch_size=None`` only, ``"snips"`` and ``"value_beta_ips"`` (differentiated through its baseline).
     policy
-        A `Policy`, trained in place; by default a linear softmax of the context.
+        A `Policy`, trained in place; by default a linear softmax with an intercept, of contexts standardised by mean and
+        standard deviation of the training rows. A policy of yours sees the contexts as they are.
     norms
         ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimises. By default the last layer's where it
         has a closed form (exact for linear policies, nearly free for others).
@@ -65,11 +78,14 @@ class PolicyLearner:
     patience
         Stop after so many epochs without a better held-out value.
     checkpoint
-        A file written after every epoch; if it is there already, `fit` goes on from it to the same result.
+        A file written after every epoch; if it is there already, `fit` goes on from it to the same result. A checkpoint of
+        other options or of another log is refused.
     progress
         A bar with value and gradient variance; by default where a terminal is watching.
 
-    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is.
+    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is,
+    `mean_reward_` is what the logging policy earned, and `context_` has the names of the context's columns (empty for
+    arrays). The value of the best epoch flatters the policy, as the rows that it is measured on also chose the epoch.
 
     Examples
     --------
@@ -84,6 +100,8 @@ class PolicyLearner:
     """
 
     policy_: Policy
+    context_: tuple[str, ...]
+    mean_reward_: float
     shift_: float
     history_: list[Epoch]
     best_epoch_: int
@@ -110,15 +128,20 @@ class PolicyLearner:
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
-        check_options(objective, batch_size, norms, learning_rate, epochs, holdout)
-        if policy is not None and n_actions not in (None, policy.n_actions):
-            raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
+        check_options(objective, batch_size, norms)
+        check_policy(policy, n_actions)
         check_level(level)
-        self.objective, self.policy, self.n_actions = objective, policy, n_actions
-        self.learning_rate, self.batch_size, self.epochs = learning_rate, batch_size, epochs
-        self.shift, self.norms, self.decay, self.holdout = shift, norms, decay, holdout
-        self.patience, self.level, self.seed, self.device = patience, level, seed, device
-        self.optimiser = optimiser or (lambda parameters: torch.optim.Adam(parameters, lr=learning_rate))
+        check_device(device)
+        self.objective, self.policy, self.norms, self.level, self.device = objective, policy, norms, level, device
+        self.n_actions = None if n_actions is None else whole("n_actions", n_actions, least=1)
+        self.batch_size = None if batch_size is None else whole("batch_size", batch_size, least=1)
+        self.patience = None if patience is None else whole("patience", patience, least=0)
+        self.epochs, self.seed = whole("epochs", epochs, least=1), whole("seed", seed, least=0)
+        self.learning_rate = number("learning_rate", learning_rate, "be above 0", lambda x: 0 < x < math.inf)
+        self.decay = number("decay", decay, "lie in [0, 1]", lambda x: 0 <= x <= 1)
+        self.holdout = number("holdout", holdout, "lie in [0, 1), a share of the rows", lambda x: 0 <= x < 1)
+        self.shift = shifts(shift)
+        self.optimiser = optimiser or (lambda parameters: torch.optim.Adam(parameters, lr=self.learning_rate))
         self.checkpoint, self.progress = checkpoint, progress
 
     # -- fitting -------------------------------------------------------------------------------------------------------
@@ -143,23 +166,25 @@ class PolicyLearner:
         read = open_log(
             log, context=context, action=action, reward=reward, propensity=propensity, model_rewards=model_rewards
         )
+        if self.policy is not None:
+            self.policy.check_width(len(read.names.context))
         known = self.policy.n_actions if self.policy is not None else self.n_actions
         found = inspect(read, known, self.holdout, self.seed)
         check_sizes(read, found, self.batch_size, self.holdout)
+        self.mean_reward_ = found.mean_reward
         self.context_ = read.names.context if log is not None else ()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            policy = self.policy or LinearSoftmax(len(read.names.context), found.n_actions)
-            return self._fit(read, policy, found)
+            return self._fit(read, self.policy if self.policy is not None else _default_policy(found), found)
 
     def _fit(self, log: Log, policy: Policy, found: Inspection) -> PolicyLearner:
-        if self.objective != "lambda_ips" or isinstance(self.shift, int | float):
-            return self._train(log, policy, self.shift if isinstance(self.shift, int | float) else 0.0, found)
+        if self.objective != "lambda_ips" or isinstance(self.shift, float):
+            return self._train(log, policy, self.shift if isinstance(self.shift, float) else 0.0, found)
         # BanditNet's λ: train with each, and keep the best by SNIPS on the training rows, as published
         start, tried = copy_of(policy), []
         kept, self.checkpoint = self.checkpoint, None
         self.tuning_ = {}
-        for shift in self.shift if self.shift is not None else TUNED:
+        for shift in TUNED if self.shift is None else self.shift:
             policy.load_state_dict(start)
             torch.manual_seed(self.seed)
             self._train(log, policy, shift, found)
@@ -177,6 +202,7 @@ class PolicyLearner:
         if processes > 1 and (self.objective in FULL_BATCH_ONLY or self.objective == "dr"):
             raise OptionError(f"{self.objective} trains in one process: start it without torchrun.")
         self.policy_, self.shift_ = policy.to(device).train(), shift
+        policy.context_ = self.context_
         if log.memory is not None:
             log.memory = log.memory.to(device)
         self._norms: Norms = self.norms or default_norms(policy)
@@ -294,6 +320,7 @@ class PolicyLearner:
             "policy": type(policy).__name__,
             "n_actions": found.n_actions,
             "rows": found.rows,
+            "digest of the log": found.digest,
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
             "shift": shift,
@@ -320,12 +347,18 @@ class PolicyLearner:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy; `load_policy` reads it."""
-        save_policy(self._fitted(), path, context=self.context_)
+        save_policy(self._fitted(), path)
 
     def _fitted(self) -> Policy:
         if not hasattr(self, "policy_"):
             raise OptionError("this learner has learned nothing yet: call fit first.")
         return self.policy_
+
+
+def _default_policy(found: Inspection) -> Policy:
+    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardise=True)
+    policy.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    return policy
 
 
 def _value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
 
 def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats:
     """The probability of the logged action among the classes; an action the classifier does not know is never taken."""
+    known = getattr(policy, "context_", ())
+    if known:
+        check_context(known, request.context)
     context = frame.select(request.context)
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
     table = policy.predict_proba(context if hasattr(policy, "feature_names_in_") else context.to_numpy())
@@ -79,6 +83,18 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats
     column = order[place]
     chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
     return np.where(classes[column] == actions, chosen, 0.0)
+
+
+def check_context(known: Sequence[str], found: Sequence[str]) -> None:
+    """The columns that a policy was learned from, in their order: it sees an array, in which any number fits any place."""
+    if tuple(found) != tuple(known):
+        advice = (
+            "Pass them in that order" if sorted(found) == sorted(known) else "Pass those, or rename the log's columns"
+        )
+        raise OptionError(
+            f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
+            f"{', '.join(map(repr, found))}. {advice}."
+        )
 
 
 def _name(request: Request, made: str) -> str:
