@@ -158,6 +158,20 @@ def test_strict_exits_1_only_where_the_log_does_not_tell(tmp_path, log):
         assert "not identified" in found.stdout
 
 
+def test_the_headline_states_no_value_that_the_verdict_does_not_stand_for(tmp_path):
+    path = tmp_path / "log.parquet"
+    shop(1000).with_columns(pi_new=pl.col("pi_new") / 10, pi_old=pl.col("pi_old") * 0.9).write_parquet(path)
+    for command in ("evaluate", "compare"):
+        found = invoke(command, path, "--target", "pi_new")
+        assert "pi_new: not identified" in found.stdout
+        assert "oes not tell" in found.stdout
+        assert "would have earned " not in found.stdout.replace("what it would have earned", "")
+        doubtful = invoke(command, path, "--target", "pi_old").stdout
+        assert "pi_old: caution" in doubtful
+        assert ", but read the caution below first." in doubtful
+        assert "caution below" not in invoke(command, path, "--target", "p").stdout
+
+
 def test_a_condition_leaves_rows_out(log):
     found = json.loads(invoke("evaluate", log, "--where", "country = 'DE' AND user_id < 300", "--json").stdout)
     assert found["n"] == len(pl.read_parquet(log).filter(pl.col("country") == "DE", pl.col("user_id") < 300))

@@ -85,23 +85,18 @@ def compare(
     )
     ranked = rank(result)
     driving = {one.target: drivers(result, one.target) for one in ranked}
-    top = None
-    if rows > 0 and ranked[0].value == ranked[0].value:
-        columns = {
-            "reward": parts.reward,
-            "propensity": parts.propensity,
-            "target": ranked[0].target,
-            "against": against,
-        }
-        beta = float(result.estimates[ranked[0].target, "beta_ips", None].baseline)  # type: ignore[arg-type]
+    top, best = None, _best(result, ranked)
+    if rows > 0 and best is not None:
+        columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
+        beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
         top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=table, query=query)
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:
         out = console()
         _show(out, result, ranked, driving)
-        if top:
-            _heaviest(out, ranked[0].target, top)
+        if top and best:
+            _heaviest(out, best.target, top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
@@ -113,14 +108,18 @@ def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: M
     together = ", which hold all at once" if len(ranked) > 1 else ""
     dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
     say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
-    best = ranked[0]
-    if best.value != best.value:
-        say(out, f"{best.target}: this log does not tell the difference from {against}.")
+    best = _best(result, ranked)
+    if best is None:
+        of = ranked[0].target if len(ranked) == 1 else "any target"
+        say(out, f"This log does not tell the difference of {of} from {against}.")
     else:
+        more = f"{number(best.value, signed=True)} per row more"
+        less = f"{number(-best.value)} per row less"
         say(
             out,
-            f"{best.target} would have earned {number(best.value, signed=True)} per row more than {against}, "
-            f"between {number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}.",
+            f"{best.target} would have earned {less if best.value < 0 else more} than {against}, a difference between "
+            f"{number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}"
+            f"{options.caution(result.verdict(best.target).verdict)}.",
         )
     say(out)
     _ranking(out, ranked)
@@ -129,6 +128,12 @@ def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: M
             _drivers(out, name, parts)
     say(out)
     verdicts(out, result)
+
+
+def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
+    """The first of the ranking about which the log says anything."""
+    known = (one for one in ranked if result.verdict(one.target).verdict != "not identified" and one.value == one.value)
+    return next(known, None)
 
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:

@@ -127,14 +127,14 @@ def _headline(out: Console, result: Result) -> None:
     names = list(dict.fromkeys(name for _, name, _ in result.estimates if name != "lift"))
     best = next((name for name in ("optimal_dr", "beta_ips") if name in names), names[0] if names else None)
     for target in result.targets if best else ():
-        estimate = result.estimates[target, str(best), None]
-        if not estimate.identified:
+        estimate, sure = result.estimates[target, str(best), None], result.verdict(target).verdict
+        if not estimate.identified or (sure == "not identified" and best != "dm"):  # a model answers without the log
             say(out, f"{target}: this log does not tell what it would have earned.")
             continue
         lower, upper = estimate.interval
         say(
             out,
             f"{target} would have earned {number(estimate.value)} per row, "
-            f"between {number(lower)} and {number(upper)} ({best}).",
+            f"between {number(lower)} and {number(upper)} ({best}){options.caution(sure)}.",
         )
     say(out)
