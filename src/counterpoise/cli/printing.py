@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +21,21 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
 WIDE = 110  # columns from which there is room for bars
+ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 
 def console(*, stderr: bool = False) -> Console:
     """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
     plain = not stream.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return Console(file=stream, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else ENDLESS,
+        color_system=None if plain else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def visible(text: str) -> str:
@@ -68,9 +75,8 @@ def show(out: Console, made: Table) -> None:
     if out.is_terminal:
         out.print(made)
         return
-    natural = Measurement.get(out, out.options.update(max_width=100_000), made).maximum
     with out.capture() as captured:
-        out.print(made, width=max(natural, 1), no_wrap=True, crop=False)
+        out.print(made)
     out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
