@@ -221,6 +221,25 @@ def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
     assert "--table" in asked.stderr
 
 
+@pytest.mark.parametrize("command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01"]])
+def test_a_table_is_found_in_its_schema_and_a_quoted_name_may_hold_a_dot(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM '{log}'")
+    for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new", "--reward", "click", "--propensity", "p")
+        assert found.exit_code == 0, found.output
+    for name in ("shop.lags", "lags"):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new")
+        assert found.exit_code == 2
+        assert found.stderr.startswith("LogError: no table ")
+        assert "lags in this database. Check its name" in found.stderr.replace('"', "")
+    for name in ("shop..logs", '"odd', ""):
+        assert "is no name of a table" in invoke(*command, path, "--table", name).stderr
+
+
 def test_the_report_is_written_whole_and_said(tmp_path, log):
     pytest.importorskip("counterpoise.report")
     path = tmp_path / "report.html"

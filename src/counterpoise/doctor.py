@@ -69,7 +69,7 @@ def examine(
     action: str | None = None,
     key: Sequence[str] = (),
     where: str | None = None,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
     query: str | None = None,
 ) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.

@@ -66,7 +66,8 @@ def compare(
     from counterpoise.multiple import drivers, rank
     from counterpoise.rows import columns_of
 
-    names = [name for name in columns_of(log, table=table, query=query) if name != against]
+    place = options.table_path(table)
+    names = [name for name in columns_of(log, table=place, query=query) if name != against]
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.compare(
         log,
@@ -80,7 +81,7 @@ def compare(
         level=level,
         drop_bad_rows=drop_bad_rows,
         where=where,
-        table=table,
+        table=place,
         query=query,
     )
     ranked = rank(result)
@@ -89,7 +90,7 @@ def compare(
     if rows > 0 and best is not None:
         columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
         beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=table, query=query)
+        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=place, query=query)
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:

@@ -51,7 +51,7 @@ def doctor(
         action=action,
         key=key or (),
         where=where,
-        table=table,
+        table=options.table_path(table),
         query=query,
     )
     if json:

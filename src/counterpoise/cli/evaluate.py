@@ -70,7 +70,8 @@ def evaluate(
 
     if html is not None:
         _check_report(html)
-    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
+    place = options.table_path(table)
+    parts = options.guess_parts(columns_of(log, table=place, query=query), reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
         reward=parts.reward,
@@ -83,7 +84,7 @@ def evaluate(
         level=level,
         drop_bad_rows=drop_bad_rows,
         where=where,
-        table=table,
+        table=place,
         query=query,
         state=state,
         batch=batch,
@@ -99,7 +100,7 @@ def evaluate(
         rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
         if state is None:
             request = arrange(log, **columns, target=list(parts.target), where=where)[1]
-            rows = asked_rows(log, request, table=table, query=query)
+            rows = asked_rows(log, request, table=place, query=query)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         with writing(html) as part:
             import_module("counterpoise.report").write_report(result, part, log=rows, command=command, **columns)

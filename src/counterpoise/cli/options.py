@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
@@ -38,7 +41,12 @@ Cluster = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
-TableName = Annotated[str | None, typer.Option(metavar="NAME", help="The log's table, where LOG is a database.")]
+TableName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The log's table, where LOG is a database; shop.logs is logs in the schema shop."
+    ),
+]
 Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
 Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
 Method = Annotated[
@@ -49,6 +57,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
 ]
+
+
+def table_path(name: str | None) -> Any:
+    """A table's name as the library takes it: a list where dots separate schemas; double quotes keep a dot in a name.
+
+    >>> table_path("logs"), table_path("shop.logs"), table_path('shop."odd.name"')
+    ('logs', ['shop', 'logs'], ['shop', 'odd.name'])
+    """
+    if name is None:
+        return None
+    if not re.fullmatch(rf"{_PART}(\.{_PART})*", name):
+        raise OptionError(f'{name!r} is no name of a table: write logs, shop.logs, or "odd.name" in double quotes.')
+    parts = [quoted.replace('""', '"') if quoted else bare for quoted, bare in re.findall(_PART, name)]
+    return parts[0] if len(parts) == 1 else parts
+
+
+_PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 
 
 def guess_parts(

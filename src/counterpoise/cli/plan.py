@@ -50,7 +50,8 @@ def plan(
     from counterpoise.plan import plan as make
     from counterpoise.rows import columns_of
 
-    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
+    place = options.table_path(table)
+    parts = options.guess_parts(columns_of(log, table=place, query=query), reward, propensity, target, quiet=json)
     if len(parts.target) > 1:
         raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")
     found = make(
@@ -65,7 +66,7 @@ def plan(
         power=power,
         where=where,
         drop_bad_rows=drop_bad_rows,
-        table=table,
+        table=place,
         query=query,
     )
     if json:

@@ -84,9 +84,16 @@ def as_options(message: str) -> str:
             return name
         return f"{name} {value if ' ' in value else value.strip(chr(39))}"
 
+    absent = _NO_TABLE.fullmatch(message)
+    if absent:
+        return f"no table {absent[1] or absent[2]} in this database. Check its name; the table logs of the schema shop is shop.logs."
     return re.sub(rf"\b({_OPTIONS})=(True|'[^']*'|[\w.]*\w|…|)", option, message)
 
 
+# what the drivers of DuckDB and ibis say of a table that is not there
+_NO_TABLE = re.compile(
+    r"the database did not answer: (?:TableNotFound: (.+?)|CatalogException: .*?Table with name (.+?) does not exist!?)\. .*"
+)
 _OPTIONS = "reward|propensity|target|segment|cluster|where|table|query|state|batch|drop_bad_rows|difference|actions"
 
 
