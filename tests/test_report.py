@@ -244,6 +244,19 @@ def test_the_fingerprint_knows_the_rows_and_not_their_order():
     assert codes[0] == codes[1] != codes[2]
 
 
+def test_the_fingerprint_knows_the_segments_and_their_rows():
+    _, log = ordinary(500)
+    turned = {name: column[::-1] for name, column in log.items()}
+    renamed = log | {"country": np.where(log["country"] == "DE", "AT", log["country"])}
+    moved = log | {"country": log["country"][::-1]}
+    codes = [
+        fingerprint(cp.evaluate(one, reward="click", propensity="propensity", target="new", segment="country"))
+        for one in (log, turned, renamed, moved)
+    ]
+    assert codes[0] == codes[1]
+    assert len(set(codes)) == 3
+
+
 def test_the_demonstration_has_a_report(tmp_path):
     path = tmp_path / "report.html"
     subprocess.run([sys.executable, "-m", "counterpoise.demo", str(path)], check=True, capture_output=True)

@@ -10,6 +10,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
 from counterpoise.estimators.estimate import Interval
 from counterpoise.evaluate import evaluate
+from counterpoise.moments import Moments
 from counterpoise.multiple import Ranked, rank
 from counterpoise.report.markup import Safe, join, name_of
 from counterpoise.report.numbers import level_of, number, percent, signed
@@ -182,12 +183,22 @@ def fingerprint(result: Result) -> str:
     log = result.moments
     parts = [str(log.n), str(log.dropped), "|".join(log.segment_columns), str(log.cluster)]
     for target in log.targets:
-        whole = log[target]
-        reward = float(whole.centre + whole.average("s"))
-        spread = math.sqrt(float(whole.covariance("s", "s")))
-        product, noise = float(whole.average("us")), math.sqrt(float(whole.covariance("us", "us")))
-        numbers = (1.0 + float(whole.average("u")), float(whole.covariance("u", "u")), reward, spread, product, noise)
-        size = max(1.0, *(abs(x) for x in numbers))
-        parts += [target, *(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]
+        parts += [target, *_digits(log[target])]
+    order = sorted(range(len(log.segments)), key=lambda k: repr(log.segments[k])) if log.segment_columns else []
+    for target in log.targets:
+        rows = log.moments[target, ""].merge(axis=1)
+        for k in order:
+            parts += [repr(log.segments[k]), str(rows[k].n), *_digits(rows[k])]
     code = "\x1f".join(parts).encode("utf-8", "replace")
     return hashlib.sha256(code.replace(b"-0.000000", b"0.000000")).hexdigest()[:16]
+
+
+def _digits(rows: Moments) -> list[str]:
+    if rows.n == 0:
+        return []
+    reward = float(rows.centre + rows.average("s"))
+    spread = math.sqrt(float(rows.covariance("s", "s")))
+    product, noise = float(rows.average("us")), math.sqrt(float(rows.covariance("us", "us")))
+    numbers = (1.0 + float(rows.average("u")), float(rows.covariance("u", "u")), reward, spread, product, noise)
+    size = max(1.0, *(abs(x) for x in numbers))
+    return [*(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]
