@@ -253,6 +253,14 @@ def test_the_report_is_written_whole_and_said(tmp_path, log):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
 
 
+@pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_log_is_read(tmp_path, place):
+    path = tmp_path if place == "FOLDER" else place
+    found = invoke("evaluate", tmp_path / "absent.parquet", "--html", path)
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"OptionError: cannot write {str(path)!r}: ")
+
+
 @pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # ibis sets it, pandas 3 regrets it
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, tmp_path):

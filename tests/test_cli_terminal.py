@@ -128,6 +128,26 @@ def test_an_ascii_stream_is_no_reason_to_fail(log):
         )
 
 
+@pytest.mark.parametrize("arguments", [["evaluate", "LOG"], ["evaluate", "LOG", "--json"], ["doctor", "LOG"], ["sql"]])
+def test_a_full_disk_is_said_in_one_line(log, arguments):
+    statement = ["sql", "logs", "--dialect", "duckdb", "--reward", "r", "--propensity", "p", "--target", "t"]
+    asked = statement if arguments == ["sql"] else [str(log) if one == "LOG" else one for one in arguments]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run([*COMMAND, *asked], stdout=full, stderr=subprocess.PIPE, text=True)
+    said = [line for line in found.stderr.splitlines() if not line.startswith("Guessed")]
+    assert (found.returncode, said) == (2, ["OSError: cannot read or write the output: No space left on device."])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(log):
+    with subprocess.Popen(
+        [*COMMAND, "evaluate", str(log)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        running.stdout.close()
+        said = running.stderr.read()
+    assert "Traceback" not in said
+    assert "cannot" not in said
+
+
 def test_json_stays_json_in_a_terminal(log):
     shown = in_terminal(
         "evaluate", log, "--target", "pi_new", "--reward", "click", "--propensity", "p", "--json", columns=80

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,8 +116,14 @@ def _check_report(path: Path) -> None:
 
     if find_spec("counterpoise.report") is None:
         raise OptionError("this version of counterpoise writes no reports: leave --html out.")
-    if not path.parent.is_dir():
-        raise OptionError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
+    if path.is_dir():
+        raise OptionError(f"cannot write {str(path)!r}: it is a folder. Name a file, such as report.html.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()  # the surest way to know whether there can be a file
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that you may write to."
+        ) from error
 
 
 def _headline(out: Console, result: Result) -> None:

@@ -29,20 +29,37 @@ _unfinished: set[Path] = set()
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what counterpoise refuses to do in one line and exit 2; exit 130 on Ctrl-C."""
+    """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return command(*args, **kwargs)
+            result = command(*args, **kwargs)
+            sys.stdout.flush()  # here, while a full disk can still be told
+            return result
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {as_options(str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except BrokenPipeError:
+            raise  # whoever read has seen enough: the command line's own business
+        except OSError as error:
+            what = "the output" if error.filename is None else repr(error.filename)
+            print(f"{type(error).__name__}: cannot read or write {what}: {error.strerror or error}.", file=sys.stderr)
+            _forget_output()
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print(MESSAGE, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 
     return run
+
+
+def _forget_output() -> None:
+    """Throw away what standard output would not take: the interpreter would try again at its end, and fail again."""
+    with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to throw away
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
