@@ -60,6 +60,14 @@ def test_the_headline_is_about_the_best_target_that_the_log_can_judge(log, tmp_p
     assert "what moves the difference of pi_bad" in found
 
 
+def test_a_misspelt_rival_is_named_as_such(log):
+    found = invoke("compare", log, "--target", "pi_new", "--against", "pi_odl")
+    assert found.exit_code == 2
+    assert "no column 'pi_odl' for against" in found.stderr
+    assert found.stderr.endswith("Did you mean 'pi_old'? Pass --against pi_old.\n")
+    assert invoke("compare", log, "--target", "pi_new", "--against", "0.5 * pi_old").exit_code == 0
+
+
 def test_a_negative_difference_is_said_to_be_less(log):
     found = invoke("compare", log, "--target", "pi_bad").stdout
     change = compare(pl.read_parquet(log), target="pi_bad")

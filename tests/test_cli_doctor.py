@@ -139,6 +139,13 @@ def test_the_command_shows_columns_checks_and_what_to_do(tmp_path):
     assert [one["part"] for one in document["columns"]] == ["reward", "propensity", "target", "action"]
 
 
+def test_no_p_value_is_said_to_be_0(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(2000).with_columns(pi_old=pl.lit(0.4)).write_csv(path)
+    found = invoke("doctor", path, "--target", "pi_old").stdout
+    assert "0.8, should be 1 (p < 1e-12)" in found
+
+
 def test_unknown_columns_and_empty_logs_are_refused(tmp_path):
     path = tmp_path / "log.csv"
     shop(10).write_csv(path)

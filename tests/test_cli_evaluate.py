@@ -108,7 +108,11 @@ def test_unusual_names_are_asked_for(tmp_path):
     ("change", "words"),
     [
         (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
-        (["--level", "95"], "OptionError: level must lie strictly between 0 and 1"),
+        (["--level", "95"], "found 95.0. For a 95 % interval pass --level 0.95."),
+        (["--interval", "bernstein"], "needs --reward-bounds low high and --max-weight, both known"),
+        (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
+        (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
+        (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
         (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
         (["--interval", "wide"], "OptionError: interval must be one of"),
         (["--where", "country = "], "ColumnError: "),
@@ -120,8 +124,36 @@ def test_bad_input_exits_2_in_one_line(log, change, words):
     found = invoke("evaluate", log, *change)
     assert found.exit_code == 2
     assert words in found.stderr
+    assert found.stderr.count("\n") == 1
     assert "Traceback" not in found.output
     assert "=True" not in found.output
+
+
+def test_every_option_that_an_error_names_is_there(log):
+    options = ["--interval", "bernstein", "--reward-bounds", 0, 1, "--max-weight", 2]
+    (found,) = json.loads(invoke("evaluate", log, "--target", "pi_new", *options, "--json").stdout)["estimates"]
+    same = cp.evaluate(
+        pl.read_parquet(log), reward="click", propensity="p", target="pi_new", interval="bernstein",
+        reward_bounds=(0, 1), max_weight=2,
+    )["pi_new", "ips"]  # fmt: skip
+    assert found["upper"] == pytest.approx(same.interval.upper)
+    columns = ["--estimator", "dr", "--model-reward", "pi_old", "--model-value", "pi_old", "--target", "pi_new"]
+    assert invoke("evaluate", log, *columns).exit_code == 0
+    for command in ("evaluate", "compare"):
+        wide, narrow = (
+            invoke(command, log, "--target", "pi_new", "--interval", "anytime", "--tuned-for", rows, "--json").stdout
+            for rows in (10, 2000)
+        )
+        assert wide != narrow
+        assert invoke(command, log, "--interval", "jackknife", "--groups", 20, "--target", "pi_new").exit_code == 0
+
+
+def test_a_log_without_rows_is_said_to_have_none(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(0).write_csv(path)
+    for command in (["evaluate"], ["compare"], ["plan", "--difference", "0.1"]):
+        found = invoke(*command, path, "--target", "pi_new")
+        assert (found.exit_code, found.stderr) == (2, "LogError: the log has no rows.\n")
 
 
 def test_missing_and_damaged_files_exit_2(tmp_path):
@@ -179,6 +211,7 @@ def test_a_condition_leaves_rows_out(log):
 
 def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
     frame, state = shop(1000), tmp_path / "state.json"
+    shop(100).write_parquet(tmp_path / "2.parquet")
     for day in range(2):
         frame[day * 500 : (day + 1) * 500].write_parquet(tmp_path / f"{day}.parquet")
     first = invoke("evaluate", tmp_path / "0.parquet", "--state", state, "--json")
@@ -187,6 +220,8 @@ def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
     assert (json.loads(first.stdout)["n"], json.loads(both.stdout)["n"]) == (500, 1000)
     assert again.exit_code == 2
     assert "already" in again.stderr
+    other = invoke("evaluate", tmp_path / "2.parquet", "--state", state, "--segment", "country")
+    assert "was made with no --segment, this call has ['country']" in other.stderr
 
 
 def test_the_sentence_comes_first_and_every_number_is_there(log):

@@ -36,6 +36,8 @@ def compare(
     where: options.Where = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
+    groups: options.Groups = None,
+    tuned_for: options.TunedFor = 10_000,
     drop_bad_rows: options.DropBadRows = False,
     json: options.Json = False,
     strict: options.Strict = False,
@@ -64,11 +66,15 @@ def compare(
     from counterpoise.documents import as_text, comparison
     from counterpoise.heaviest import heaviest
     from counterpoise.multiple import drivers, rank
-    from counterpoise.rows import columns_of
+    from counterpoise.sources.checks import missing
+    from counterpoise.sources.request import LOGGING
 
     place = options.table_path(table)
-    names = [name for name in columns_of(log, table=place, query=query) if name != against]
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    names = options.columns_of(log, place, query, where)
+    if against != LOGGING and against not in names and against.isidentifier():
+        raise missing("against", against, names)
+    rest = [name for name in names if name != against]
+    parts = options.guess_parts(rest, reward, propensity, target, quiet=json)
     result = cp.compare(
         log,
         reward=parts.reward,
@@ -79,6 +85,8 @@ def compare(
         cluster=cluster,
         interval=interval,  # type: ignore[arg-type]
         level=level,
+        groups=groups,
+        tuned_for=tuned_for,
         drop_bad_rows=drop_bad_rows,
         where=where,
         table=place,
@@ -138,7 +146,7 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
-    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
+    from counterpoise.cli.printing import WIDE, add, bar, ends, number, p_value, show, table
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
@@ -152,7 +160,7 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
             numbers[0],
             number(one.stderr),
             *numbers[1:],
-            f"{one.p:.2g}" if one.p > 1e-12 else "<1e-12",
+            p_value(one.p).removeprefix("= "),
             one.decision,
             *drawn,
         )

@@ -34,6 +34,26 @@ def evaluate(
     ] = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
+    groups: options.Groups = None,
+    tuned_for: options.TunedFor = 10_000,
+    reward_bounds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="What rewards can be, known before seeing the log; for bernstein."),
+    ] = None,
+    max_weight: Annotated[
+        float | None,
+        typer.Option(
+            metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."
+        ),
+    ] = None,
+    model_reward: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
+    ] = None,
+    model_value: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of the model's value of a target, in the order of the targets."),
+    ] = None,
     drop_bad_rows: options.DropBadRows = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
@@ -65,14 +85,15 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.rows import asked_rows
     from counterpoise.sources.arguments import arrange
     from counterpoise.sources.sql import without_password
 
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    parts = options.guess_parts(columns_of(log, table=place, query=query), reward, propensity, target, quiet=json)
+    names = options.columns_of(log, place, query, where)
+    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
         reward=parts.reward,
@@ -83,6 +104,12 @@ def evaluate(
         estimator=estimator or None,
         interval=interval,  # type: ignore[arg-type]
         level=level,
+        groups=groups,
+        tuned_for=tuned_for,
+        reward_bounds=reward_bounds,
+        max_weight=max_weight,
+        model_reward=model_reward,
+        model_value=model_value or None,
         drop_bad_rows=drop_bad_rows,
         where=where,
         table=place,
