@@ -204,6 +204,16 @@ def test_the_headline_states_no_value_that_the_verdict_does_not_stand_for(tmp_pa
         assert "caution below" not in invoke(command, path, "--target", "p").stdout
 
 
+def test_segments_made_of_what_was_chosen_are_said_to_be_none(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = shop(4000).with_columns(good=pl.col("pi_new") > 0.5)  # whether the choice was the target's, too
+    frame.write_parquet(path)
+    for command in ("evaluate", "compare"):
+        asked = [command, path, "--target", "pi_new", "--segment"]
+        assert "a segment must be known before the choice" in invoke(*asked, "good").stdout
+        assert "known before the choice" not in invoke(*asked, "country").stdout
+
+
 def test_a_condition_leaves_rows_out(log):
     found = json.loads(invoke("evaluate", log, "--where", "country = 'DE' AND user_id < 300", "--json").stdout)
     assert found["n"] == len(pl.read_parquet(log).filter(pl.col("country") == "DE", pl.col("user_id") < 300))

@@ -36,7 +36,10 @@ Target = Annotated[
     ),
 ]
 Segments = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="Report every value of this column too; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="Report every value of this column too, one known before the choice; may be repeated."
+    ),
 ]
 Cluster = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")

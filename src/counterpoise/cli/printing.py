@@ -146,9 +146,20 @@ def estimates(out: Console, result: Result) -> None:
 
 def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
+    from counterpoise.diagnostics import WRONG_PROPENSITIES
+
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
+    whole = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is None]
+    parts = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is not None]
+    # of many segments some have a small p-value by chance
+    if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
+        say(
+            out,
+            "Weights have mean 1 in the whole log but not in every segment: a segment must be known before the choice, such as a country. "
+            "The action itself, or what came of it, makes right propensities look wrong.",
+        )
 
 
 def place_of(target: str, segment: Segment) -> str:
