@@ -28,11 +28,8 @@ def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
 
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (listed,) = (
-        block
-        for block in re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
-        if "counterpoise simulate" in block
-    )
+    shown = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+    (listed,) = (block for block in shown if "counterpoise simulate" in block)
     commands = [shlex.split(line, comments=True) for line in listed.splitlines()]
     assert len(commands) >= 7
     for command in commands:
