@@ -10,18 +10,20 @@ DISPLAY = re.compile(r"\$\$(.+?)\$\$", flags=re.S)
 INLINE = re.compile(r"(?<![\\$\w`])\$([^$`\n]+?(?:\n[^$`\n]+?)?)\$(?![\w`])")
 DOCSTRING = re.compile(r"<p>\.\. math:: (.+?)</p>", flags=re.S)
 
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)\s]+\)")  # links to files of the repository, which the pages do not hold
+
 formulas: list[str] = []
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put formulas aside before Markdown sees them; code stays as it is."""
+    """Put formulas aside before Markdown sees them, and name files that the site lacks; code stays as it is."""
     code: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
         code.append(match[0])
         return f"\x02code{len(code) - 1}\x03"
 
-    text = FENCE.sub(keep, markdown)
+    text = OUTSIDE.sub(r"`\1` in the repository", FENCE.sub(keep, markdown))
     text = DISPLAY.sub(lambda match: f'<div class="formula" tabindex="0">{aside(match[1], "block")}</div>', text)
     text = INLINE.sub(lambda match: aside(match[1], "inline"), text)
     return re.sub("\x02code(\\d+)\x03", lambda match: code[int(match[1])], text)

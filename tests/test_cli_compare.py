@@ -49,6 +49,32 @@ def test_text_says_the_difference_the_parts_and_the_verdict(log):
         assert words in found.stdout
 
 
+def test_the_headline_is_about_the_best_target_that_the_log_can_judge(log, tmp_path):
+    path = tmp_path / "log.parquet"
+    pl.read_parquet(log).with_columns(pi_blind=pl.col("pi_bad") / 10).write_parquet(path)
+    asked = ["compare", path, "--target", "pi_blind", "--target", "pi_bad", "--rows", "1"]
+    assert json.loads(invoke(*asked, "--json").stdout)["differences"][0]["target"] == "pi_blind"
+    found = invoke(*asked).stdout
+    assert "pi_bad would have earned" in found
+    assert "pi_blind would have earned" not in found
+    assert "what moves the difference of pi_bad" in found
+
+
+def test_a_misspelt_rival_is_named_as_such(log):
+    found = invoke("compare", log, "--target", "pi_new", "--against", "pi_odl")
+    assert found.exit_code == 2
+    assert "no column 'pi_odl' for against" in found.stderr
+    assert found.stderr.endswith("Did you mean 'pi_old'? Pass --against pi_old.\n")
+    assert invoke("compare", log, "--target", "pi_new", "--against", "0.5 * pi_old").exit_code == 0
+
+
+def test_a_negative_difference_is_said_to_be_less(log):
+    found = invoke("compare", log, "--target", "pi_bad").stdout
+    change = compare(pl.read_parquet(log), target="pi_bad")
+    assert f"pi_bad would have earned {-change.value:.5g} per row less than the logging policy" in found
+    assert " more than" not in found
+
+
 @pytest.mark.parametrize("cluster", [None, "user_id"])
 def test_the_parts_add_up_to_the_difference(cluster):
     change = compare(shop(), target="pi_new", against="pi_old", segment="country", cluster=cluster)

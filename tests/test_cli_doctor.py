@@ -62,6 +62,37 @@ def test_every_planted_fault_is_found(name):
     assert any(severity == one and words in message for one, message in found), found
 
 
+def rare(n=10_000, seed=0):
+    """A log of 1,000 actions, most of them rare: many have not come up."""
+    random, mass = np.random.default_rng(seed), 1 / np.arange(1, 1001)
+    mass /= mass.sum()
+    action = random.choice(1000, n, p=mass)
+    columns = {"click": random.integers(0, 2, n), "p": mass[action], "pi_new": mass[action], "action": action}
+    return pl.DataFrame(columns)
+
+
+def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
+    """The doctor doubts at 3.3 errors: of 30 correct logs hardly one (30 × 0.001) is to be doubted."""
+    doubted = 0
+    for seed in range(30):
+        log = rare(3000, seed)
+        assert log["action"].n_unique() < 900
+        doubted += bool(messages(log))
+    assert doubted <= 1
+    for wrong in (0.3, 1e-5):  # too small by so much; the rarer the action, the less it would come up
+        found = messages(rare().with_columns(p=pl.col("p") * wrong))
+        assert any("propensities that are too small" in message for _, message in found), found
+    found = messages(rare().with_columns(p=(pl.col("p") * 3).clip(upper_bound=1.0)))
+    assert any("propensities that are too large" in message for _, message in found), found
+
+
+def test_a_log_of_bad_rows_alone_is_explained_once():
+    found = messages(noisy().with_columns(p=100 * pl.col("p") + 1, pi_old=0.2, pi_third=0.3))
+    assert found[0][1].startswith("3,000 of 3,000 values of 'p' do not lie in (0, 1]")
+    assert found[1][1].startswith("every row has an impossible value, so that nothing is left to see of pi_new, pi_old")
+    assert len(found) == 2
+
+
 def test_what_must_be_fixed_comes_first():
     frame = noisy().with_columns(click=pl.lit(1.0), p=pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise("p"))
     severities = [severity for severity, _ in messages(frame)]
@@ -106,6 +137,13 @@ def test_the_command_shows_columns_checks_and_what_to_do(tmp_path):
     assert document["rows"] == 3000
     assert document["findings"][0]["severity"] == "fix"
     assert [one["part"] for one in document["columns"]] == ["reward", "propensity", "target", "action"]
+
+
+def test_no_p_value_is_said_to_be_0(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(2000).with_columns(pi_old=pl.lit(0.4)).write_csv(path)
+    found = invoke("doctor", path, "--target", "pi_old").stdout
+    assert "0.8, should be 1 (p < 1e-12)" in found
 
 
 def test_unknown_columns_and_empty_logs_are_refused(tmp_path):

@@ -108,7 +108,11 @@ def test_unusual_names_are_asked_for(tmp_path):
     ("change", "words"),
     [
         (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
-        (["--level", "95"], "OptionError: level must lie strictly between 0 and 1"),
+        (["--level", "95"], "found 95.0. For a 95 % interval pass --level 0.95."),
+        (["--interval", "bernstein"], "needs --reward-bounds low high and --max-weight, both known"),
+        (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
+        (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
+        (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
         (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
         (["--interval", "wide"], "OptionError: interval must be one of"),
         (["--where", "country = "], "ColumnError: "),
@@ -120,8 +124,36 @@ def test_bad_input_exits_2_in_one_line(log, change, words):
     found = invoke("evaluate", log, *change)
     assert found.exit_code == 2
     assert words in found.stderr
+    assert found.stderr.count("\n") == 1
     assert "Traceback" not in found.output
     assert "=True" not in found.output
+
+
+def test_every_option_that_an_error_names_is_there(log):
+    options = ["--interval", "bernstein", "--reward-bounds", 0, 1, "--max-weight", 2]
+    (found,) = json.loads(invoke("evaluate", log, "--target", "pi_new", *options, "--json").stdout)["estimates"]
+    same = cp.evaluate(
+        pl.read_parquet(log), reward="click", propensity="p", target="pi_new", interval="bernstein",
+        reward_bounds=(0, 1), max_weight=2,
+    )["pi_new", "ips"]  # fmt: skip
+    assert found["upper"] == pytest.approx(same.interval.upper)
+    columns = ["--estimator", "dr", "--model-reward", "pi_old", "--model-value", "pi_old", "--target", "pi_new"]
+    assert invoke("evaluate", log, *columns).exit_code == 0
+    for command in ("evaluate", "compare"):
+        wide, narrow = (
+            invoke(command, log, "--target", "pi_new", "--interval", "anytime", "--tuned-for", rows, "--json").stdout
+            for rows in (10, 2000)
+        )
+        assert wide != narrow
+        assert invoke(command, log, "--interval", "jackknife", "--groups", 20, "--target", "pi_new").exit_code == 0
+
+
+def test_a_log_without_rows_is_said_to_have_none(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(0).write_csv(path)
+    for command in (["evaluate"], ["compare"], ["plan", "--difference", "0.1"]):
+        found = invoke(*command, path, "--target", "pi_new")
+        assert (found.exit_code, found.stderr) == (2, "LogError: the log has no rows.\n")
 
 
 def test_missing_and_damaged_files_exit_2(tmp_path):
@@ -158,6 +190,30 @@ def test_strict_exits_1_only_where_the_log_does_not_tell(tmp_path, log):
         assert "not identified" in found.stdout
 
 
+def test_the_headline_states_no_value_that_the_verdict_does_not_stand_for(tmp_path):
+    path = tmp_path / "log.parquet"
+    shop(1000).with_columns(pi_new=pl.col("pi_new") / 10, pi_old=pl.col("pi_old") * 0.9).write_parquet(path)
+    for command in ("evaluate", "compare"):
+        found = invoke(command, path, "--target", "pi_new")
+        assert "pi_new: not identified" in found.stdout
+        assert "oes not tell" in found.stdout
+        assert "would have earned " not in found.stdout.replace("what it would have earned", "")
+        doubtful = invoke(command, path, "--target", "pi_old").stdout
+        assert "pi_old: caution" in doubtful
+        assert ", but read the caution below first." in doubtful
+        assert "caution below" not in invoke(command, path, "--target", "p").stdout
+
+
+def test_segments_made_of_what_was_chosen_are_said_to_be_none(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = shop(4000).with_columns(good=pl.col("pi_new") > 0.5)  # whether the choice was the target's, too
+    frame.write_parquet(path)
+    for command in ("evaluate", "compare"):
+        asked = [command, path, "--target", "pi_new", "--segment"]
+        assert "a segment must be known before the choice" in invoke(*asked, "good").stdout
+        assert "known before the choice" not in invoke(*asked, "country").stdout
+
+
 def test_a_condition_leaves_rows_out(log):
     found = json.loads(invoke("evaluate", log, "--where", "country = 'DE' AND user_id < 300", "--json").stdout)
     assert found["n"] == len(pl.read_parquet(log).filter(pl.col("country") == "DE", pl.col("user_id") < 300))
@@ -165,6 +221,7 @@ def test_a_condition_leaves_rows_out(log):
 
 def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
     frame, state = shop(1000), tmp_path / "state.json"
+    shop(100).write_parquet(tmp_path / "2.parquet")
     for day in range(2):
         frame[day * 500 : (day + 1) * 500].write_parquet(tmp_path / f"{day}.parquet")
     first = invoke("evaluate", tmp_path / "0.parquet", "--state", state, "--json")
@@ -173,6 +230,8 @@ def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
     assert (json.loads(first.stdout)["n"], json.loads(both.stdout)["n"]) == (500, 1000)
     assert again.exit_code == 2
     assert "already" in again.stderr
+    other = invoke("evaluate", tmp_path / "2.parquet", "--state", state, "--segment", "country")
+    assert "was made with no --segment, this call has ['country']" in other.stderr
 
 
 def test_the_sentence_comes_first_and_every_number_is_there(log):
@@ -207,6 +266,25 @@ def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
     assert "--table" in asked.stderr
 
 
+@pytest.mark.parametrize("command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01"]])
+def test_a_table_is_found_in_its_schema_and_a_quoted_name_may_hold_a_dot(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM '{log}'")
+    for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new", "--reward", "click", "--propensity", "p")
+        assert found.exit_code == 0, found.output
+    for name in ("shop.lags", "lags"):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new")
+        assert found.exit_code == 2
+        assert found.stderr.startswith("LogError: no table ")
+        assert "lags in this database. Check its name" in found.stderr.replace('"', "")
+    for name in ("shop..logs", '"odd', ""):
+        assert "is no name of a table" in invoke(*command, path, "--table", name).stderr
+
+
 def test_the_report_is_written_whole_and_said(tmp_path, log):
     pytest.importorskip("counterpoise.report")
     path = tmp_path / "report.html"
@@ -218,6 +296,14 @@ def test_the_report_is_written_whole_and_said(tmp_path, log):
     json.loads(silent.stdout)
     assert f"Report: {path}" in silent.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
+
+
+@pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_log_is_read(tmp_path, place):
+    path = tmp_path if place == "FOLDER" else place
+    found = invoke("evaluate", tmp_path / "absent.parquet", "--html", path)
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"OptionError: cannot write {str(path)!r}: ")
 
 
 @pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # ibis sets it, pandas 3 regrets it

@@ -82,3 +82,16 @@ def test_unknown_dialects_are_refused():
     assert found.exit_code == 2
     assert "klingon" in found.stderr
     assert "Traceback" not in found.output
+
+
+def test_expressions_that_are_none_are_refused_in_one_line():
+    asked = ["--dialect", "duckdb", "--propensity", "p", "--target", "pi_new"]
+    found = invoke("sql", "logs", *asked, "--reward", "click +")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert found.stderr.startswith("ColumnError: --reward 'click +' is no expression")
+
+
+def test_the_statement_reads_a_table_in_its_schema():
+    asked = ["--dialect", "snowflake", "--reward", "click", "--propensity", "p", "--target", "pi_new"]
+    assert 'FROM "shop"."logs"' in invoke("sql", "shop.logs", *asked).stdout
+    assert 'FROM "shop.logs"' in invoke("sql", '"shop.logs"', *asked).stdout

@@ -102,18 +102,23 @@ def test_colours_are_for_terminals_that_want_them(log):
         assert not COLOUR.search(in_terminal(*bare, columns=80, **refuse))
 
 
+@pytest.mark.parametrize("columns", [{}, {"COLUMNS": "40"}])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_pipe_gets_plain_whole_lines(log, name):
+def test_a_pipe_gets_plain_whole_lines(log, name, columns):
     found = subprocess.run(
         [*COMMAND, *map(str, arguments_of(name, log))], capture_output=True, text=True, check=True, encoding="utf-8",
-        env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
+        env={k: v for k, v in os.environ.items() if k != "COLUMNS"} | columns,
     )  # fmt: skip
     assert "\x1b" not in found.stdout
     assert found.stderr == ""
-    assert not any(line != line.rstrip() for line in found.stdout.splitlines())
-    if name in ("evaluate", "compare"):
-        long = [line for line in found.stdout.splitlines() if "a very long name of a segment" in line]
-        assert any(line.count("a very long name of a segment") == 10 for line in long)
+    lines = found.stdout.splitlines()
+    assert not any(line != line.rstrip() for line in lines)
+    long = [line for line in lines if "a very long name of a segment" in line]
+    assert all(line.count("a very long name of a segment") == 10 for line in long)
+    if name == "evaluate":
+        assert sum(bool(re.match(r"pi_new +a very .* beta_ips +\d", line)) for line in lines) == 1
+    if name == "plan":
+        assert sum(line.startswith("its difference from the logging policy to ± 0.01 (95 %)  ") for line in lines) == 1
 
 
 def test_an_ascii_stream_is_no_reason_to_fail(log):
@@ -121,6 +126,26 @@ def test_an_ascii_stream_is_no_reason_to_fail(log):
         subprocess.run(
             [*COMMAND, *arguments], capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
         )
+
+
+@pytest.mark.parametrize("arguments", [["evaluate", "LOG"], ["evaluate", "LOG", "--json"], ["doctor", "LOG"], ["sql"]])
+def test_a_full_disk_is_said_in_one_line(log, arguments):
+    statement = ["sql", "logs", "--dialect", "duckdb", "--reward", "r", "--propensity", "p", "--target", "t"]
+    asked = statement if arguments == ["sql"] else [str(log) if one == "LOG" else one for one in arguments]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run([*COMMAND, *asked], stdout=full, stderr=subprocess.PIPE, text=True)
+    said = [line for line in found.stderr.splitlines() if not line.startswith("Guessed")]
+    assert (found.returncode, said) == (2, ["OSError: cannot read or write the output: No space left on device."])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(log):
+    with subprocess.Popen(
+        [*COMMAND, "evaluate", str(log)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        running.stdout.close()
+        said = running.stderr.read()
+    assert "Traceback" not in said
+    assert "cannot" not in said
 
 
 def test_json_stays_json_in_a_terminal(log):

@@ -68,6 +68,27 @@ def test_every_page_is_built(site):
         assert (site / f"{page.stem}.html").is_file()
 
 
+def test_every_link_leads_to_a_page_or_file_of_the_site(site):
+    for page in site.glob("*.html"):
+        if page.stem == "404":  # its links are for a server's root
+            continue
+        for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", link):
+                assert (page.parent / link).resolve().is_relative_to(site.resolve()), (page.name, link)
+                assert (page.parent / link).exists(), (page.name, link)
+
+
+def test_the_home_page_lists_every_other_page():
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert {page.name for page in PAGES if f"({page.name})" not in home} == {"index.md"}
+
+
+def test_the_reference_has_what_users_call(site):
+    page = (site / "api.html").read_text(encoding="utf-8")
+    for name in ("evaluate", "compare", "rank", "plan", "examine", "sql", "from_sums", "PolicyLearner", "load_policy"):
+        assert re.search(rf'<h\d id="[\w.]*\b{name}"', page), name
+
+
 def test_no_formula_is_left_as_text(site):
     page = (site / "mathematics.html").read_text(encoding="utf-8")
     assert page.count("<math") > 60

@@ -1,11 +1,14 @@
 """The README's code runs as it stands, and its promises about the repository hold."""
 
 import re
+import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
 import counterpoise as cp
 
@@ -21,6 +24,19 @@ def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, str(README), "exec"), {})
     assert "beta_ips" in capsys.readouterr().out
+
+
+def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+    (listed,) = (block for block in shown if "counterpoise simulate" in block)
+    commands = [shlex.split(line, comments=True) for line in listed.splitlines()]
+    assert len(commands) >= 7
+    for command in commands:
+        if command[1] == "learn" and find_spec("torch") is None:
+            continue
+        found = invoke(*command[1:])
+        assert found.exit_code == 0, (command, found.output)
 
 
 def test_there_is_code_to_run():

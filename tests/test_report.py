@@ -18,7 +18,7 @@ from counterpoise.intervals import METHODS
 from counterpoise.report import render, write_report
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY, METHOD_WORDS
 from counterpoise.report.profile import profile
-from counterpoise.report.reading import fingerprint, read
+from counterpoise.report.reading import answer, fingerprint, read
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
 TAGS = """
@@ -150,6 +150,37 @@ def test_a_target_that_is_not_identified_does_not_win():
     assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best() == "good"
 
 
+def test_the_best_of_many_equal_targets_is_rarely_called_better():
+    """Ten targets as good as the logging policy, at level 0.8: the best one is called better in at most 1 log of 5.
+
+    One interval of a single target leaves 0 below itself in 1 log of 10, so that without a correction the best of ten would be called
+    better in 1 − 0.9¹⁰ = 0.65 of the logs.
+    """
+    random, logs, n, level = np.random.default_rng(2), 60, 300, 0.8
+    targets = [f"pi_{k}" for k in range(10)]
+    claimed = {"compare": 0, "evaluate": 0, "lift": 0}
+    for _ in range(logs):
+        log = {"r": random.normal(size=n), "p": np.full(n, 0.5)} | {t: random.choice([0.1, 0.9], n) for t in targets}
+        asked = {"reward": "r", "propensity": "p", "target": targets, "level": level}
+        claimed["compare"] += "a real difference" in answer(read(cp.compare(log, **asked)))
+        values = cp.evaluate(log, **asked, estimator="beta_ips")
+        claimed["evaluate"] += "that was logged" in answer(read(values))
+        lifts = cp.evaluate(values.moments, estimator="lift", level=level)
+        claimed["lift"] += "a real difference" in answer(read(lifts))
+    error = math.sqrt(level * (1 - level) / logs)
+    for name, count in claimed.items():
+        assert count / logs < 1 - level + 3 * error, name
+
+
+def test_a_difference_that_is_there_is_still_shown_among_many_targets():
+    random, n = np.random.default_rng(3), 2000
+    log = {"r": random.integers(0, 2, n).astype(float), "p": np.full(n, 0.5)}
+    log |= {f"pi_{k}": np.full(n, 0.5) for k in range(9)} | {"good": np.where(log["r"] == 1, 0.6, 0.4)}
+    asked = {"reward": "r", "propensity": "p", "target": [name for name in log if name not in "rp"]}
+    assert "a real difference" in answer(read(cp.compare(log, **asked)))
+    assert "that was logged" in answer(read(cp.evaluate(log, **asked)))
+
+
 @pytest.mark.parametrize("method", ["normal", "jackknife", "anytime", "bernstein"])
 @pytest.mark.parametrize("rewards", [[0.0] * 8, [1.0] * 8, [0, 1, 0, 1, 1, 0, 0, 1], [-1e6, 1e6] * 4, [1e-9] * 8])
 def test_degenerate_logs_have_reports(method, rewards):
@@ -211,6 +242,19 @@ def test_the_fingerprint_knows_the_rows_and_not_their_order():
         for one in (log, turned, other)
     ]
     assert codes[0] == codes[1] != codes[2]
+
+
+def test_the_fingerprint_knows_the_segments_and_their_rows():
+    _, log = ordinary(500)
+    turned = {name: column[::-1] for name, column in log.items()}
+    renamed = log | {"country": np.where(log["country"] == "DE", "AT", log["country"])}
+    moved = log | {"country": log["country"][::-1]}
+    codes = [
+        fingerprint(cp.evaluate(one, reward="click", propensity="propensity", target="new", segment="country"))
+        for one in (log, turned, renamed, moved)
+    ]
+    assert codes[0] == codes[1]
+    assert len(set(codes)) == 3
 
 
 def test_the_demonstration_has_a_report(tmp_path):

@@ -76,3 +76,21 @@ def test_what_is_no_dialect_or_no_answer_is_refused():
         cp.sql(dialect="klingon", table="t", reward="r", propensity="p", target="t")
     with pytest.raises(cp.LogError, match="not the rows of the statement"):
         cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        ({"reward": "click +"}, cp.ColumnError, "reward='click \\+' is no expression that duckdb would understand"),
+        ({"target": "(new"}, cp.ColumnError, r"target='\(new' is no expression"),
+        ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is no condition'),
+        ({"where": "a >"}, cp.ColumnError, "where='a >' is no condition"),
+        ({"centre": float("nan")}, cp.OptionError, "centre must be a number near the mean reward, found nan"),
+        ({"centre": float("inf")}, cp.OptionError, "centre must be a number"),
+    ],
+)
+def test_what_is_no_sql_is_refused_by_the_name_of_its_part(wrong, kind, words):
+    pytest.importorskip("ibis")
+    asked = {"reward": "click", "propensity": "p", "target": "new"} | wrong
+    with pytest.raises(kind, match=words):
+        cp.sql(dialect="duckdb", table="logs", **asked)

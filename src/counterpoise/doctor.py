@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ def examine(
     action: str | None = None,
     key: Sequence[str] = (),
     where: str | None = None,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
     query: str | None = None,
 ) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
@@ -113,14 +114,18 @@ def examine(
     actions = None if action is None else int(collect(frame.head(COUNTED).select(pl.col(action).n_unique())).item())
     sample = frame.head(COUNTED)
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
-    overlap: list[Overlap] = []
-    if reward in numbers and propensity in numbers:
-        overlap = _overlap(frame, reward, propensity, [name for name in targets if name in numbers], findings)
+    usable = [name for name in targets if {reward, propensity, name} <= numbers]
+    overlap = _overlap(frame, reward, propensity, usable)
     findings += [
+        *(finding for one in overlap for finding in _doubts(one)),
         *about_propensities(propensity, seen, rows, actions),
         *about_rewards(reward, rewards, rows),
         *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
     ]
+    blind = [name for name in usable if name not in {one.target for one in overlap}]
+    if blind:
+        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(blind)}. Mend the rows first."
+        findings.append(Finding("fix", "rows", what))
     if is_odd:
         of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
         what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
@@ -148,14 +153,20 @@ def _propensities(frame: pl.LazyFrame, column: str | None) -> Propensities:
     n, nan = int(seen["n"]), math.nan
     impossible = int(collect(frame.select(pl.len())).item()) - n
     if n == 0:
-        return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan)
+        return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan, nan, nan)
     sample = good.head(COUNTED)
     counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
     median, distinct, commonest = counted.row(0)
     often = float(collect(sample.select((p == commonest).mean())).item())
     decimals = next((d for d in range(5) if seen[f"d{d}"] < 1e-9), None)
     error = (seen["spread"] or 0.0) / math.sqrt(n)
-    repeated = 1 - distinct / min(n, COUNTED)
+    counted_rows = min(n, COUNTED)
+    repeated = 1 - distinct / counted_rows
+    unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
+    came_up = (1 - unseen) / p
+    expected, spread, chance = collect(
+        good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
+    ).row(0)
     return Propensities(
         impossible,
         seen["lowest"],
@@ -168,6 +179,8 @@ def _propensities(frame: pl.LazyFrame, column: str | None) -> Propensities:
         decimals,
         seen["inverse"],
         error,
+        expected,
+        math.sqrt((spread or 0.0) ** 2 / n + chance),
     )
 
 
@@ -203,20 +216,18 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     return rows - distinct, max(finest) > 0.9 * distinct
 
 
-def _overlap(
-    frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str], findings: list[Finding]
-) -> list[Overlap]:
+def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
+    """The overlap of every target that has a good row."""
     found = []
     for target in targets:
-        try:
+        with suppress(LogError):  # every row is bad, which the other findings explain
             result = evaluate(
                 frame, reward=reward, propensity=propensity, target=target, estimator="beta_ips", drop_bad_rows=True
             )
-        except LogError as error:
-            findings.append(Finding("fix", target, str(error)))
-            continue
-        verdict = result.verdict()
-        found.append(Overlap(target, result.diagnostics(), verdict))
-        severity: Severity = "fix" if verdict.verdict == "not identified" else "look"
-        findings += [Finding(severity, target, f"{target}: {reason}") for reason in verdict.reasons]
+            found.append(Overlap(target, result.diagnostics(), result.verdict()))
     return found
+
+
+def _doubts(one: Overlap) -> list[Finding]:
+    severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
+    return [Finding(severity, one.target, f"{one.target}: {reason}") for reason in one.verdict.reasons]

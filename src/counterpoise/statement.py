@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources.arguments import arrange
 from counterpoise.sources.request import GROUPS, Request
@@ -43,6 +44,8 @@ def sql(
     from counterpoise.sources.query import aggregate
 
     ibis, sqlglot = _libraries()
+    if not math.isfinite(centre):
+        raise OptionError(f"centre must be a number near the mean reward, found {centre!r}.")
     request = _request(
         reward=reward,
         propensity=propensity,
@@ -67,10 +70,10 @@ def sql(
     answer = answer.with_columns(centre=nw.lit(centre))
     try:
         (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
-        inner = _inner(sqlglot, table, names, where, dialect)
+        inner = _inner(sqlglot, table, names, {column: part for part, column in request.columns}, where, dialect)
         whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
         return str(whole.sql(dialect=dialect, pretty=True))
-    except ValueError as error:  # an unknown dialect, or an expression that is none
+    except ValueError as error:  # an unknown dialect
         raise OptionError(f"cannot write the statement for {dialect!r}: {error}.") from error
 
 
@@ -146,17 +149,34 @@ def _libraries() -> tuple[Any, Any]:
     return ibis, sqlglot
 
 
-def _inner(sqlglot: Any, table: str | Sequence[str], names: Mapping[str, str], where: str | None, dialect: str) -> Any:
+def _inner(
+    sqlglot: Any,
+    table: str | Sequence[str],
+    names: Mapping[str, str],
+    parts: Mapping[str, str],
+    where: str | None,
+    dialect: str,
+) -> Any:
     """The log's columns under plain names; what is one word is a name and quoted, all else is an expression."""
     path = [table] if isinstance(table, str) else list(table)
-    parts = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
-    place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)))
+    quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
+    place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
     chosen = []
     for text, name in names.items():
-        value = sqlglot.exp.column(text, quoted=True) if _is_name(text) else sqlglot.parse_one(text, read=dialect)
+        is_name = _is_name(text)
+        value = sqlglot.exp.column(text, quoted=True) if is_name else _parsed(sqlglot, parts[text], text, dialect)
         chosen.append(value.as_(name, quoted=True))
     query = sqlglot.select(*chosen).from_(place)
-    return query.where(sqlglot.parse_one(where, read=dialect)) if where else query
+    return query.where(_parsed(sqlglot, "where", where, dialect)) if where else query
+
+
+def _parsed(sqlglot: Any, part: str, text: str, dialect: str) -> Any:
+    try:
+        return sqlglot.parse_one(text, read=dialect)
+    except sqlglot.errors.SqlglotError as error:
+        what = "condition" if part == "where" else "expression"
+        said = str(error).splitlines()[0].rstrip(".")
+        raise ColumnError(f"{part}={text!r} is no {what} that {dialect} would understand: {said}.") from error
 
 
 def _is_name(text: str) -> bool:

@@ -22,7 +22,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Propensities:
-    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing."""
+    """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
+
+    `expected_actions` is how many distinct actions such propensities show in the m rows in which actions are counted:
+    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the chance of the count itself.
+    """
 
     impossible: int
     lowest: float
@@ -35,6 +39,8 @@ class Propensities:
     decimals: int | None
     mean_inverse: float
     mean_inverse_stderr: float
+    expected_actions: float
+    expected_actions_stderr: float
 
 
 @dataclass(frozen=True)
@@ -78,11 +84,19 @@ def about_propensities(column: str | None, seen: Propensities | None, rows: int,
             "unknown?"
         )
         found.append(Finding("look", column, what))
-    if actions and abs(seen.mean_inverse - actions) > max(SURE * seen.mean_inverse_stderr, 0.02 * actions):
+    # all actions, seen or not: fewer than were seen cannot be, but more can, where rare ones have not come up yet
+    if actions and actions - seen.mean_inverse > max(SURE * seen.mean_inverse_stderr, 0.02 * actions):
         what = (
             f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions, of which the log has {actions:,}: "
-            f"propensities that are too {'small' if seen.mean_inverse > actions else 'large'}, or a choice of actions that differs "
-            "between rows."
+            "propensities that are too large, or a choice of actions that differs between rows."
+        )
+        found.append(Finding("look", column, what))
+    # where the propensity of an action differs between rows, still more actions than this are expected, by Jensen's inequality
+    if actions and seen.expected_actions - actions > max(SURE * seen.expected_actions_stderr, 0.02 * actions):
+        what = (
+            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions. Some may not have come up yet, but "
+            f"about {seen.expected_actions:,.0f} should have, and the log has {actions:,}: propensities that are too small, or of finer "
+            "choices than the column of actions tells apart."
         )
         found.append(Finding("look", column, what))
     return found

@@ -36,6 +36,8 @@ def compare(
     where: options.Where = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
+    groups: options.Groups = None,
+    tuned_for: options.TunedFor = 10_000,
     drop_bad_rows: options.DropBadRows = False,
     json: options.Json = False,
     strict: options.Strict = False,
@@ -64,10 +66,15 @@ def compare(
     from counterpoise.documents import as_text, comparison
     from counterpoise.heaviest import heaviest
     from counterpoise.multiple import drivers, rank
-    from counterpoise.rows import columns_of
+    from counterpoise.sources.checks import missing
+    from counterpoise.sources.request import LOGGING
 
-    names = [name for name in columns_of(log, table=table, query=query) if name != against]
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    place = options.table_path(table)
+    names = options.columns_of(log, place, query, where)
+    if against != LOGGING and against not in names and against.isidentifier():
+        raise missing("against", against, names)
+    rest = [name for name in names if name != against]
+    parts = options.guess_parts(rest, reward, propensity, target, quiet=json)
     result = cp.compare(
         log,
         reward=parts.reward,
@@ -78,30 +85,27 @@ def compare(
         cluster=cluster,
         interval=interval,  # type: ignore[arg-type]
         level=level,
+        groups=groups,
+        tuned_for=tuned_for,
         drop_bad_rows=drop_bad_rows,
         where=where,
-        table=table,
+        table=place,
         query=query,
     )
     ranked = rank(result)
     driving = {one.target: drivers(result, one.target) for one in ranked}
-    top = None
-    if rows > 0 and ranked[0].value == ranked[0].value:
-        columns = {
-            "reward": parts.reward,
-            "propensity": parts.propensity,
-            "target": ranked[0].target,
-            "against": against,
-        }
-        beta = float(result.estimates[ranked[0].target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=table, query=query)
+    top, best = None, _best(result, ranked)
+    if rows > 0 and best is not None:
+        columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
+        beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
+        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=place, query=query)
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:
         out = console()
         _show(out, result, ranked, driving)
-        if top:
-            _heaviest(out, ranked[0].target, top)
+        if top and best:
+            _heaviest(out, best.target, top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
@@ -113,14 +117,18 @@ def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: M
     together = ", which hold all at once" if len(ranked) > 1 else ""
     dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
     say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
-    best = ranked[0]
-    if best.value != best.value:
-        say(out, f"{best.target}: this log does not tell the difference from {against}.")
+    best = _best(result, ranked)
+    if best is None:
+        of = ranked[0].target if len(ranked) == 1 else "any target"
+        say(out, f"This log does not tell the difference of {of} from {against}.")
     else:
+        more = f"{number(best.value, signed=True)} per row more"
+        less = f"{number(-best.value)} per row less"
         say(
             out,
-            f"{best.target} would have earned {number(best.value, signed=True)} per row more than {against}, "
-            f"between {number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}.",
+            f"{best.target} would have earned {less if best.value < 0 else more} than {against}, a difference between "
+            f"{number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}"
+            f"{options.caution(result.verdict(best.target).verdict)}.",
         )
     say(out)
     _ranking(out, ranked)
@@ -131,8 +139,14 @@ def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: M
     verdicts(out, result)
 
 
+def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
+    """The first of the ranking about which the log says anything."""
+    known = (one for one in ranked if result.verdict(one.target).verdict != "not identified" and one.value == one.value)
+    return next(known, None)
+
+
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
-    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
+    from counterpoise.cli.printing import WIDE, add, bar, ends, number, p_value, show, table
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
@@ -146,7 +160,7 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
             numbers[0],
             number(one.stderr),
             *numbers[1:],
-            f"{one.p:.2g}" if one.p > 1e-12 else "<1e-12",
+            p_value(one.p).removeprefix("= "),
             one.decision,
             *drawn,
         )

@@ -51,7 +51,7 @@ def doctor(
         action=action,
         key=key or (),
         where=where,
-        table=table,
+        table=options.table_path(table),
         query=query,
     )
     if json:
@@ -63,7 +63,7 @@ def doctor(
 def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
-    from counterpoise.cli.printing import add, number, say, show, table, visible
+    from counterpoise.cli.printing import add, number, p_value, say, show, table, visible
 
     say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
     say(out)
@@ -88,7 +88,7 @@ def _show(out: Console, found: Examination) -> None:
     add(made, "repeated rows", f"{found.duplicates:,}")
     for one in found.overlap:
         d = one.diagnostics
-        add(made, f"{one.target}: mean weight", f"{number(d.mean_weight)}, should be 1 (p = {d.mean_weight_p:.2g})")
+        add(made, f"{one.target}: mean weight", f"{number(d.mean_weight)}, should be 1 (p {p_value(d.mean_weight_p)})")
         add(made, f"{one.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
         add(made, f"{one.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
     show(out, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,26 @@ def evaluate(
     ] = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
+    groups: options.Groups = None,
+    tuned_for: options.TunedFor = 10_000,
+    reward_bounds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="What rewards can be, known before seeing the log; for bernstein."),
+    ] = None,
+    max_weight: Annotated[
+        float | None,
+        typer.Option(
+            metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."
+        ),
+    ] = None,
+    model_reward: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
+    ] = None,
+    model_value: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of the model's value of a target, in the order of the targets."),
+    ] = None,
     drop_bad_rows: options.DropBadRows = False,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
@@ -64,13 +85,15 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.rows import asked_rows
     from counterpoise.sources.arguments import arrange
     from counterpoise.sources.sql import without_password
 
     if html is not None:
         _check_report(html)
-    parts = options.guess_parts(columns_of(log, table=table, query=query), reward, propensity, target, quiet=json)
+    place = options.table_path(table)
+    names = options.columns_of(log, place, query, where)
+    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
         reward=parts.reward,
@@ -81,9 +104,15 @@ def evaluate(
         estimator=estimator or None,
         interval=interval,  # type: ignore[arg-type]
         level=level,
+        groups=groups,
+        tuned_for=tuned_for,
+        reward_bounds=reward_bounds,
+        max_weight=max_weight,
+        model_reward=model_reward,
+        model_value=model_value or None,
         drop_bad_rows=drop_bad_rows,
         where=where,
-        table=table,
+        table=place,
         query=query,
         state=state,
         batch=batch,
@@ -99,7 +128,7 @@ def evaluate(
         rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
         if state is None:
             request = arrange(log, **columns, target=list(parts.target), where=where)[1]
-            rows = asked_rows(log, request, table=table, query=query)
+            rows = asked_rows(log, request, table=place, query=query)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         with writing(html) as part:
             import_module("counterpoise.report").write_report(result, part, log=rows, command=command, **columns)
@@ -114,8 +143,14 @@ def _check_report(path: Path) -> None:
 
     if find_spec("counterpoise.report") is None:
         raise OptionError("this version of counterpoise writes no reports: leave --html out.")
-    if not path.parent.is_dir():
-        raise OptionError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
+    if path.is_dir():
+        raise OptionError(f"cannot write {str(path)!r}: it is a folder. Name a file, such as report.html.")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()  # the surest way to know whether there can be a file
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that you may write to."
+        ) from error
 
 
 def _headline(out: Console, result: Result) -> None:
@@ -127,14 +162,14 @@ def _headline(out: Console, result: Result) -> None:
     names = list(dict.fromkeys(name for _, name, _ in result.estimates if name != "lift"))
     best = next((name for name in ("optimal_dr", "beta_ips") if name in names), names[0] if names else None)
     for target in result.targets if best else ():
-        estimate = result.estimates[target, str(best), None]
-        if not estimate.identified:
+        estimate, sure = result.estimates[target, str(best), None], result.verdict(target).verdict
+        if not estimate.identified or (sure == "not identified" and best != "dm"):  # a model answers without the log
             say(out, f"{target}: this log does not tell what it would have earned.")
             continue
         lower, upper = estimate.interval
         say(
             out,
             f"{target} would have earned {number(estimate.value)} per row, "
-            f"between {number(lower)} and {number(upper)} ({best}).",
+            f"between {number(lower)} and {number(upper)} ({best}){options.caution(sure)}.",
         )
     say(out)

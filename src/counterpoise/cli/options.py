@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from counterpoise.errors import ColumnError, LogError, OptionError
 
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
@@ -32,23 +36,91 @@ Target = Annotated[
     ),
 ]
 Segments = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="Report every value of this column too; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="Report every value of this column too, one known before the choice; may be repeated."
+    ),
 ]
 Cluster = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
-TableName = Annotated[str | None, typer.Option(metavar="NAME", help="The log's table, where LOG is a database.")]
+TableName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The log's table, where LOG is a database; shop.logs is logs in the schema shop."
+    ),
+]
 Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
 Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
 Method = Annotated[
-    str | None, typer.Option(metavar="METHOD", help="normal, jackknife (the default with a cluster) or anytime.")
+    str | None,
+    typer.Option(
+        metavar="METHOD", help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein."
+    ),
+]
+Groups = Annotated[
+    int | None,
+    typer.Option(metavar="G", help="Groups that clusters or rows are hashed into, for jackknife and cross_fit."),
+]
+TunedFor = Annotated[
+    float,
+    typer.Option(
+        metavar="ROWS", help="Size of log at which anytime intervals are narrowest; choose it before looking."
+    ),
 ]
 DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Leave out rows with impossible values.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
 ]
+
+
+def table_path(name: str | None) -> Any:
+    """A table's name as the library takes it: a list where dots separate schemas; double quotes keep a dot in a name.
+
+    >>> table_path("logs"), table_path("shop.logs"), table_path('shop."odd.name"')
+    ('logs', ['shop', 'logs'], ['shop', 'odd.name'])
+    """
+    if name is None:
+        return None
+    if not re.fullmatch(rf"{_PART}(\.{_PART})*", name):
+        raise OptionError(f'{name!r} is no name of a table: write logs, shop.logs, or "odd.name" in double quotes.')
+    parts = [quoted.replace('""', '"') if quoted else bare for quoted, bare in re.findall(_PART, name)]
+    return parts[0] if len(parts) == 1 else parts
+
+
+_PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
+
+
+def columns_of(log: str, place: Any, query: str | None, where: str | None) -> list[str]:
+    """The names of the log's columns, after a look at what files tell before they are read: whether they have rows, and types
+    that the condition fits."""
+    import polars as pl
+
+    from counterpoise import rows
+    from counterpoise.sources.sql import is_database
+
+    names = rows.columns_of(log, table=place, query=query)
+    if is_database(log):
+        return names
+    frame = rows.rows_of(log)
+    if log.lower().endswith(
+        (".csv", ".tsv")
+    ):  # without a row they tell no types, either, and all would seem to be text
+        with suppress(pl.exceptions.PolarsError):
+            if frame.head(1).collect().is_empty():
+                raise LogError("the log has no rows.")
+    if where is not None:
+        one = pl.DataFrame({name: [None] for name in names}, schema=frame.collect_schema())
+        try:
+            rows.rows_of(one, where=where).collect()
+        except pl.exceptions.PolarsError as error:
+            said = str(error).splitlines()[0].rstrip(".")
+            raise ColumnError(
+                f"where={where!r} does not fit the types of this log: {said}. Compare numbers without quotes."
+            ) from error
+    return names
 
 
 def guess_parts(
@@ -68,3 +140,8 @@ def is_unidentified(result: Result) -> bool:
     """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
     whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)
+
+
+def caution(verdict: str) -> str:
+    """What a headline adds where the verdict is not ok."""
+    return "" if verdict == "ok" else ", but read the caution below first"

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +21,21 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
 WIDE = 110  # columns from which there is room for bars
+ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 
 def console(*, stderr: bool = False) -> Console:
     """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
     plain = not stream.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return Console(file=stream, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else ENDLESS,
+        color_system=None if plain else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def visible(text: str) -> str:
@@ -47,6 +54,15 @@ def number(value: float | None, *, signed: bool = False) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:+.5g}" if signed else f"{value:.5g}"
+
+
+def p_value(p: float) -> str:
+    """Two digits of a p-value, and none where it is too small to mean anything.
+
+    >>> p_value(0.0123), p_value(0.0)
+    ('= 0.012', '< 1e-12')
+    """
+    return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
 
 
 def table(*headings: str) -> Table:
@@ -68,9 +84,8 @@ def show(out: Console, made: Table) -> None:
     if out.is_terminal:
         out.print(made)
         return
-    natural = Measurement.get(out, out.options.update(max_width=100_000), made).maximum
     with out.capture() as captured:
-        out.print(made, width=max(natural, 1), no_wrap=True, crop=False)
+        out.print(made)
     out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
@@ -131,9 +146,20 @@ def estimates(out: Console, result: Result) -> None:
 
 def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
+    from counterpoise.diagnostics import WRONG_PROPENSITIES
+
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
+    whole = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is None]
+    parts = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is not None]
+    # of many segments some have a small p-value by chance
+    if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
+        say(
+            out,
+            "Weights have mean 1 in the whole log but not in every segment: a segment must be known before the choice, such as a country. "
+            "The action itself, or what came of it, makes right propensities look wrong.",
+        )
 
 
 def place_of(target: str, segment: Segment) -> str:

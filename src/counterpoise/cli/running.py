@@ -29,20 +29,37 @@ _unfinished: set[Path] = set()
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what counterpoise refuses to do in one line and exit 2; exit 130 on Ctrl-C."""
+    """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return command(*args, **kwargs)
+            result = command(*args, **kwargs)
+            sys.stdout.flush()  # here, while a full disk can still be told
+            return result
         except CounterpoiseError as error:
             print(f"{type(error).__name__}: {as_options(str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except BrokenPipeError:
+            raise  # whoever read has seen enough: the command line's own business
+        except OSError as error:
+            what = "the output" if error.filename is None else repr(error.filename)
+            print(f"{type(error).__name__}: cannot read or write {what}: {error.strerror or error}.", file=sys.stderr)
+            _forget_output()
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print(MESSAGE, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
 
     return run
+
+
+def _forget_output() -> None:
+    """Throw away what standard output would not take: the interpreter would try again at its end, and fail again."""
+    with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to throw away
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
@@ -76,18 +93,40 @@ def as_options(message: str) -> str:
     "no column 'click' for reward. Pass --reward clicked."
     >>> as_options("drop such rows with drop_bad_rows=True.")
     'drop such rows with --drop-bad-rows.'
+    >>> as_options("it was made with segment=[], and needs reward_bounds=(low, high) and max_weight")
+    'it was made with no --segment, and needs --reward-bounds low high and --max-weight'
     """
 
     def option(found: re.Match[str]) -> str:
         name, value = f"--{found[1].replace('_', '-')}", found[2]
+        if value in ("None", "False", "[]"):
+            return f"no {name}"
         if value in ("", "True", "…"):
             return name
+        if value[0] in "[(":
+            return f"{name} {value[1:-1].replace(',', '').replace(chr(39), '')}"
         return f"{name} {value if ' ' in value else value.strip(chr(39))}"
 
-    return re.sub(rf"\b({_OPTIONS})=(True|'[^']*'|[\w.]*\w|…|)", option, message)
+    said = message.partition("\n")[0]  # engines go on about their query plans
+    if said != message:
+        said = said.rstrip(".") + "."
+    absent = _NO_TABLE.fullmatch(said)
+    if absent:
+        return f"no table {absent[1] or absent[2]} in this database. Check its name; the table logs of the schema shop is shop.logs."
+    said = re.sub(rf"\b({_OPTIONS})=('[^']*'|\x22[^\x22]*\x22|\[[^]]*\]|\([^)]*\)|[\w.]*\w|…|)", option, said)
+    return re.sub(_WORDS, lambda found: f"--{found[0].replace('_', '-')}", said)
 
 
-_OPTIONS = "reward|propensity|target|segment|cluster|where|table|query|state|batch|drop_bad_rows|difference|actions"
+# what the drivers of DuckDB and ibis say of a table that is not there
+_NO_TABLE = re.compile(
+    r"the database did not answer: (?:TableNotFound: (.+?)|CatalogException: .*?Table with name (.+?) does not exist!?)\. .*"
+)
+_OPTIONS = (
+    "reward|propensity|target|against|segment|cluster|where|table|query|state|batch|key|level|groups|drop_bad_rows|difference|actions|"
+    "reward_bounds|max_weight|tuned_for|model_reward|model_value"
+)
+# options even where no value follows; in quotes they are somebody's columns
+_WORDS = r"(?<![\w'\"])(drop_bad_rows|reward_bounds|max_weight|tuned_for|model_reward|model_value)(?![\w'\"])"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from counterpoise.cli.running import ends_at_once
 
 @ends_at_once
 def sql(
-    table: Annotated[str, typer.Argument(help="The log's table.")],
+    table: Annotated[str, typer.Argument(help="The log's table; shop.logs is logs in the schema shop.")],
     dialect: Annotated[str, typer.Option(help="bigquery, snowflake, trino, postgres, duckdb, …")],
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward, or an expression.")],
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity, or an expression.")],
@@ -37,7 +37,7 @@ def sql(
     print(
         cp.sql(
             dialect=dialect,
-            table=table,
+            table=options.table_path(table),
             reward=reward,
             propensity=propensity,
             target=target,

@@ -119,8 +119,8 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "fingerprint": Entry(
         "Fingerprint",
-        "A short code made from the number of rows, the names of the columns and the sums behind the estimates. The same log "
-        "gives the same code whatever the order of its rows; a changed log gives another.",
+        "A short code made from the number of rows, the names of the columns and segments, and six digits of the sums behind the "
+        "estimates. The same log gives the same code whatever the order of its rows; a changed log almost always gives another.",
     ),
 }
 

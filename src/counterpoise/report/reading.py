@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
+from counterpoise.estimators.estimate import Interval
 from counterpoise.evaluate import evaluate
+from counterpoise.moments import Moments
+from counterpoise.multiple import Ranked, rank
 from counterpoise.report.markup import Safe, join, name_of
 from counterpoise.report.numbers import level_of, number, percent, signed
 from counterpoise.results import Comparison, Result
@@ -27,7 +30,8 @@ class Reading:
     result: Result
     primary: str
     estimators: tuple[str, ...]  # of values, or of differences for a comparison
-    lifts: dict[str, Estimate]
+    lifts: dict[str, Estimate]  # with intervals that hold for all targets at once
+    ranked: dict[str, Ranked]  # of a comparison: decisions and intervals that allow for all targets
     logged: tuple[float, float]  # the mean reward and its standard error
 
     @property
@@ -62,22 +66,31 @@ def read(result: Result) -> Reading:
     registry = DIFFERENCES if isinstance(result, Comparison) else ESTIMATORS
     primary = next((name for name in PREFERRED if name in names), names[0])
     values = tuple(name for name in names if name in registry and (name != "lift" or primary == "lift"))
-    return Reading(result, primary, values, _lifts(result), _logged(result))
+    return Reading(result, primary, values, _lifts(result), _ranked(result), _logged(result))
 
 
 def _lifts(result: Result) -> dict[str, Estimate]:
-    """The lift of every target, from the result or its moments; none where no interval of the result's kind exists."""
-    if isinstance(result, Comparison):
+    """The lift of every target, from its moments; none where no interval of the result's kind exists.
+
+    Each interval is made for 1 − (1 − level)/m, m being the number of targets, so that all hold at once: the report speaks of the best
+    one, and the best of many equal targets looks better than it is.
+    """
+    asked = any(name == "lift" for _, name, _ in result.estimates)
+    if isinstance(result, Comparison) or (not asked and result.method not in ("normal", "jackknife")):
         return {}
-    if any(name == "lift" for _, name, _ in result.estimates):
+    if asked and len(result.targets) == 1:
         return {target: result[target, "lift"] for target in result.targets}
-    if result.method not in ("normal", "jackknife"):
-        return {}
+    together = 1 - (1 - result.level) / len(result.targets)
     try:
-        found = evaluate(result.moments, estimator="lift", interval=result.method, level=result.level)  # type: ignore[arg-type]
+        # an anytime interval holds whatever size it is tuned for, as long as the log did not choose it
+        found = evaluate(result.moments, estimator="lift", interval=result.method, level=together)  # type: ignore[arg-type]
     except CounterpoiseError:
         return {}
     return {target: found[target, "lift"] for target in result.targets}
+
+
+def _ranked(result: Result) -> dict[str, Ranked]:
+    return {one.target: one for one in rank(result)} if isinstance(result, Comparison) else {}
 
 
 def _logged(result: Result) -> tuple[float, float]:
@@ -114,15 +127,17 @@ def answer(reading: Reading) -> Safe:
             parts += [f"This log can judge one of {len(targets):,} targets, ", name_of(best), ": it"]
     else:
         parts += ["The target ", name_of(best)]
-    low, high = estimate.interval
     if reading.is_difference:
         other: object = name_of(reading.against) if reading.against else "the policy that wrote the log"
         other = "the policy that wrote the log" if reading.against == "logging" else other
+        together = ", for all targets at once" if len(targets) > 1 else ""
+        interval, is_shown = _decided(reading, best)
         parts += [f" would have earned {signed(estimate.value, estimate.stderr)} per row compared with ", other]
-        parts += [f" ({level_of(result.level)} interval: {_span(estimate, plus=True)})", _shown(low, high, " a")]
+        parts += [f" ({level_of(result.level)} interval{together}: {_span(interval, estimate.stderr, plus=True)})"]
+        parts.append(", a real difference" if is_shown else "; the log does not show which of the two is better")
     else:
         parts += [f" would have earned {number(estimate.value, estimate.stderr)} per row "]
-        parts += [f"({level_of(result.level)} interval: {_span(estimate)})"]
+        parts += [f"({level_of(result.level)} interval: {_span(estimate.interval, estimate.stderr)})"]
         parts += [_against_logging(reading, best)]
     parts.append("." if sure == "ok" else ", but read the caution below first.")
     return join(parts)
@@ -142,18 +157,22 @@ def _against_logging(reading: Reading, target: str) -> Safe:
     return join(
         [
             f", {signed(lift.value, lift.stderr)}{relative} against the {number(mean, lift.stderr)} that was logged ",
-            f"({_span(lift, plus=True)})",
+            f"({_span(lift.interval, lift.stderr, plus=True)}{', for all targets at once' if len(reading.lifts) > 1 else ''})",
         ]
     )
 
 
-def _shown(low: float, high: float, article: str) -> str:
-    return "; the log does not show which of the two is better" if low <= 0 <= high else f",{article} real difference"
+def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
+    """The interval of a difference that allows for looking at all targets, and whether the difference is shown."""
+    if reading.is_comparison:
+        return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"
+    interval = reading.lifts[target].interval
+    return interval, 0.0 not in interval
 
 
-def _span(estimate: Estimate, *, plus: bool = False) -> str:
+def _span(interval: Interval, error: float, *, plus: bool = False) -> str:
     write = signed if plus else number
-    return " to ".join(write(end, estimate.stderr) for end in estimate.interval)
+    return " to ".join(write(end, error) for end in interval)
 
 
 def fingerprint(result: Result) -> str:
@@ -164,12 +183,22 @@ def fingerprint(result: Result) -> str:
     log = result.moments
     parts = [str(log.n), str(log.dropped), "|".join(log.segment_columns), str(log.cluster)]
     for target in log.targets:
-        whole = log[target]
-        reward = float(whole.centre + whole.average("s"))
-        spread = math.sqrt(float(whole.covariance("s", "s")))
-        product, noise = float(whole.average("us")), math.sqrt(float(whole.covariance("us", "us")))
-        numbers = (1.0 + float(whole.average("u")), float(whole.covariance("u", "u")), reward, spread, product, noise)
-        size = max(1.0, *(abs(x) for x in numbers))
-        parts += [target, *(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]
+        parts += [target, *_digits(log[target])]
+    order = sorted(range(len(log.segments)), key=lambda k: repr(log.segments[k])) if log.segment_columns else []
+    for target in log.targets:
+        rows = log.moments[target, ""].merge(axis=1)
+        for k in order:
+            parts += [repr(log.segments[k]), str(rows[k].n), *_digits(rows[k])]
     code = "\x1f".join(parts).encode("utf-8", "replace")
     return hashlib.sha256(code.replace(b"-0.000000", b"0.000000")).hexdigest()[:16]
+
+
+def _digits(rows: Moments) -> list[str]:
+    if rows.n == 0:
+        return []
+    reward = float(rows.centre + rows.average("s"))
+    spread = math.sqrt(float(rows.covariance("s", "s")))
+    product, noise = float(rows.average("us")), math.sqrt(float(rows.covariance("us", "us")))
+    numbers = (1.0 + float(rows.average("u")), float(rows.covariance("u", "u")), reward, spread, product, noise)
+    size = max(1.0, *(abs(x) for x in numbers))
+    return [*(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]

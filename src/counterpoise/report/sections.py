@@ -61,7 +61,11 @@ def estimates(reading: Reading) -> Safe:
     return join(
         [
             el(
-                "p", lead, " Strong: the estimator that the answer uses. An arrow: the interval goes on.", class_="lead"
+                "p",
+                lead,
+                " Strong: the estimator that the answer uses. An arrow: the interval goes on.",
+                " Each interval is for its target alone." if len(result.targets) > 1 else "",
+                class_="lead",
             ),
             _forest(reading, rows, reading.primary, reference, "Estimates of every target", plus=reading.is_difference),
             left_out(len(result.targets), TARGETS_LISTED, "targets"),
@@ -81,6 +85,9 @@ def lift(reading: Reading) -> Safe:
                 "How much more per row than the policy that wrote the log (",
                 term("lift"),
                 "). Right of the dashed line is better than what ran; an interval across the line shows no difference.",
+                " The intervals hold for all targets at once, so they are wider than each alone."
+                if len(rows) > 1
+                else "",
                 class_="lead",
             ),
             _forest(reading, rows, "lift", 0.0, "Lift of every target", plus=True),
