@@ -1,6 +1,7 @@
 """The statement that `sql` writes, run by a database and read back by `from_sums`, gives the numbers of `evaluate`."""
 
 import planted
+import polars as pl
 import pytest
 
 import counterpoise as cp
@@ -74,8 +75,40 @@ def test_what_is_no_dialect_or_no_answer_is_refused():
     pytest.importorskip("ibis")
     with pytest.raises(cp.OptionError, match="klingon"):
         cp.sql(dialect="klingon", table="t", reward="r", propensity="p", target="t")
-    with pytest.raises(cp.LogError, match="not the rows of the statement"):
+    with pytest.raises(cp.LogError, match="not the rows of this request's statement"):
         cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
+
+
+def test_answers_to_another_question_or_around_a_far_centre_are_refused():
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("ibis")
+    log = planted.a_log(bad=False)
+    question = {"reward": "reward + 1000000000", "propensity": "propensity", "target": "new", "cluster": "user"}
+
+    def answer(rows=log, **changes):
+        with duckdb.connect() as connection:
+            connection.register("rows", rows)
+            return connection.sql(cp.sql(dialect="duckdb", table="rows", **question | changes)).pl()
+
+    with pytest.raises(
+        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* write it again with centre=1000000\d+"
+    ):
+        cp.from_sums(answer(), **question)
+    good = answer(centre=1e9 + 100)
+    found = cp.evaluate(cp.from_sums(good, **question))["new", "snips"].stderr
+    assert found == pytest.approx(cp.evaluate(log, **question)["new", "snips"].stderr, rel=1e-6)
+    as_text = [{name: str(value) for name, value in row.items()} for row in good.to_dicts()]
+    assert cp.evaluate(cp.from_sums(as_text, **question))["new", "snips"].stderr == pytest.approx(found)
+    with pytest.raises(cp.LogError, match="more than 7 groups"):
+        cp.from_sums(good, **question, groups=7)
+    with pytest.raises(cp.LogError, match=r"u1.* is missing"):
+        cp.from_sums(good, **question | {"target": ["new", "old"]})
+    with pytest.raises(cp.LogError, match="no number"):
+        cp.from_sums(good.with_columns(s=pl.lit("x")), **question)
+    with pytest.raises(cp.LogError, match="no rows"):
+        cp.from_sums(answer(log.clear(), centre=1e9 + 100), **question)
+    with pytest.raises(cp.OptionError, match="groups need a cluster"):
+        cp.from_sums(good, **question | {"cluster": None, "groups": 7})
 
 
 @pytest.mark.parametrize(
@@ -85,6 +118,8 @@ def test_what_is_no_dialect_or_no_answer_is_refused():
         ({"target": "(new"}, cp.ColumnError, r"target='\(new' is no expression"),
         ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is no condition'),
         ({"where": "a >"}, cp.ColumnError, "where='a >' is no condition"),
+        ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, and no statement"),
+        ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, and no statement"),
         ({"centre": float("nan")}, cp.OptionError, "centre must be a number near the mean reward, found nan"),
         ({"centre": float("inf")}, cp.OptionError, "centre must be a number"),
     ],

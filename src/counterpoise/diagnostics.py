@@ -190,7 +190,7 @@ def _doubts(found: Diagnostics) -> list[str]:
         )
     if found.mean_weight_p < WRONG_PROPENSITIES:
         doubts.append(
-            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p = {found.mean_weight_p:.1g}): the propensities or target "
+            f"The mean weight is {found.mean_weight:.4g} and should be 1 ({_p(found.mean_weight_p)}): the propensities or target "
             "probabilities are wrong, or the log misses actions that the target takes."
         )
     # Weights whose tail is heavy grow faster than √n; a fit may also be bad because it straddles a gap between bounded weights.
@@ -217,6 +217,10 @@ def _doubts(found: Diagnostics) -> list[str]:
     if found.duplicates:
         doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")
     return doubts
+
+
+def _p(p: float) -> str:
+    return f"p = {p:.1g}" if p >= 1e-12 else "p < 1e-12"
 
 
 def _two_sided(excess: float, error: float) -> float:

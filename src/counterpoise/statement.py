@@ -101,6 +101,7 @@ def from_sums(
     import polars as pl
 
     from counterpoise.sources.assemble import assemble, labels_of, numbers_of
+    from counterpoise.sources.query import is_well_centred
 
     request = _request(
         reward=reward,
@@ -114,12 +115,11 @@ def from_sums(
         control=control,
         where=where,
     )
-    answer = _frame(rows)
-    missing = {"n", "p_count", "centre", "r_min"} - set(answer.columns)
-    if missing:
-        raise LogError(f"these are not the rows of the statement: {', '.join(sorted(missing))} is missing.")
+    answer = _checked(_frame(rows), request)
     total = int(numbers_of(answer.select("n"))["n"].sum())
-    centre = float(answer.get_column("centre").cast(pl.Float64)[0])
+    if total == 0:
+        raise LogError("the log has no rows.")
+    centre = float(answer.get_column("centre")[0])
     good = answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0)
     n = int(numbers_of(good.select("n"))["n"].sum())
     if n < total and (not drop_bad_rows or n == 0):
@@ -128,15 +128,50 @@ def from_sums(
             "reward). Fix the logger, or leave them out with drop_bad_rows=True."
         )
     labels = labels_of(good, request)
+    if not is_well_centred(numbers_of(good), labels):
+        mean = centre + float(good.get_column("s").sum()) / n
+        raise LogError(
+            f"the rewards lie around {mean:.12g}, too far from the statement's centre {centre:.12g} for errors to keep their digits: write "
+            f"it again with centre={mean:.12g}, or one for each segment where these are worlds apart."
+        )
     largest: dict[str, dict[Any, Any]] = {}
     for k in range(len(request.targets)):
         tops = largest[f"t{k}"] = {}
-        for label, top in zip(labels, good.get_column(f"top{k}").cast(pl.Float64).to_list(), strict=True):
+        for label, top in zip(labels, good.get_column(f"top{k}").to_list(), strict=True):
             tops[label] = np.array([max(top, *tops.get(label, [0.0]))])
     return assemble(numbers_of(good), labels, largest, request, centre, dropped=total - n)
 
 
+def _checked(answer: Any, request: Request) -> Any:
+    """The answer with its sums as numbers, if it is one to the statement of this request."""
+    import narwhals as nw
+    import polars as pl
+
+    from counterpoise.sources.query import aggregate
+
+    tops = [f"top{k}" for k in range(len(request.targets))]
+    keys = [f"k{j}" for j in range(len(request.segment))]
+    columns = [*request.numbers, *tops, *keys, *(["g"] if request.groups > 1 else [])]
+    empty = nw.from_native(pl.LazyFrame(schema=dict.fromkeys(columns, pl.Float64)))
+    expected = [*aggregate(empty, request, 0.0, tops).collect_schema().names(), "centre"]
+    missing = [name for name in expected if name not in answer.columns]
+    if missing:
+        raise LogError(
+            f"these are not the rows of this request's statement: {', '.join(missing[:5])} is missing. Give `from_sums` the same "
+            "columns, targets and groups as `sql`."
+        )
+    try:
+        answer = answer.select(*keys, *(pl.col(name).cast(pl.Float64) for name in expected if name not in keys))
+    except pl.exceptions.PolarsError as error:
+        raise LogError(f"the rows of the statement hold what is no number: {str(error).splitlines()[0]}.") from error
+    if request.groups > 1 and answer.height and answer.get_column("g").max() >= request.groups:
+        raise LogError(f"the rows of the statement are of more than {request.groups} groups: give groups= as to `sql`.")
+    return answer
+
+
 def _request(*, cluster: str | None, groups: int | None, **parts: Any) -> Request:
+    if groups is not None and cluster is None:
+        raise OptionError("groups need a cluster, by which a database tells them: pass cluster= too.")
     return arrange("", cluster=cluster, groups=(groups or GROUPS) if cluster else 1, drop_bad_rows=True, **parts)[1]
 
 
@@ -171,12 +206,15 @@ def _inner(
 
 
 def _parsed(sqlglot: Any, part: str, text: str, dialect: str) -> Any:
+    what = "condition" if part == "where" else "expression"
     try:
-        return sqlglot.parse_one(text, read=dialect)
+        found = sqlglot.parse(text, read=dialect)
     except sqlglot.errors.SqlglotError as error:
-        what = "condition" if part == "where" else "expression"
         said = str(error).splitlines()[0].rstrip(".")
         raise ColumnError(f"{part}={text!r} is no {what} that {dialect} would understand: {said}.") from error
+    if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Condition):
+        raise ColumnError(f"{part}={text!r} must be one {what}, and no statement.")
+    return found[0]
 
 
 def _is_name(text: str) -> bool:

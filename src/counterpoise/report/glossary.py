@@ -91,6 +91,11 @@ GLOSSARY: dict[str, Entry] = {
         "Rows with weight 0",
         "The share of rows whose action the target would never take. They say nothing about the target.",
     ),
+    "effective_rewards": Entry(
+        "Rewarded rows",
+        "How many rows' rewards the estimate rests on: of weighted clicks or non-clicks, whichever are fewer. Below 30 errors are "
+        "themselves guesses, however many rows there are.",
+    ),
     "n": Entry("Rows", "The number of decisions in the log, or in a segment of it, that the estimate rests on."),
     "dropped": Entry(
         "Dropped rows",

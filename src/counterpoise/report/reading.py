@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
@@ -82,8 +83,8 @@ def _lifts(result: Result) -> dict[str, Estimate]:
         return {target: result[target, "lift"] for target in result.targets}
     together = 1 - (1 - result.level) / len(result.targets)
     try:
-        # an anytime interval holds whatever size it is tuned for, as long as the log did not choose it
-        found = evaluate(result.moments, estimator="lift", interval=result.method, level=together)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"interval": result.method, "tuned_for": result.tuned_for}
+        found = evaluate(result.moments, estimator="lift", level=together, **how)
     except CounterpoiseError:
         return {}
     return {target: found[target, "lift"] for target in result.targets}

@@ -45,6 +45,7 @@ def _diagnostics(reading: Reading, targets: list[str]) -> Safe:
         ("top_share", "Top share"),
         ("pareto_k", "Pareto k"),
         ("zero_weight_share", "Weight 0"),
+        ("effective_rewards", "Rewarded rows"),
     ]
     rows = []
     for target in targets:
@@ -58,6 +59,7 @@ def _diagnostics(reading: Reading, targets: list[str]) -> Safe:
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
             percent(found.zero_weight_share),
+            "–" if math.isnan(found.effective_rewards) else f"{found.effective_rewards:,.0f}",
         ]
         rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
     header = [el("th", term("target"), scope="col")]
