@@ -14,6 +14,13 @@ from counterpoise.sources.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
 
+WRITERS = {
+    "parquet": pl.DataFrame.write_parquet,
+    "csv": pl.DataFrame.write_csv,
+    "arrow": pl.DataFrame.write_ipc,
+    "jsonl": pl.DataFrame.write_ndjson,
+}
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -70,6 +77,38 @@ def test_a_missing_file_is_named(folder, path, message):
     paths = [folder / one for one in path] if isinstance(path, list) else folder / path
     with pytest.raises(cp.LogError, match=message):
         cp.evaluate(paths, **QUESTION)
+
+
+def test_a_file_counts_once(folder):
+    one = folder / "day 0.parquet"
+    (folder / "link.parquet").symlink_to(one)
+    for twice in ([one, one], [folder / "link.parquet", one], [f"{folder}/day*.parquet", one], folder):
+        with pytest.raises(cp.OptionError, match=r"(day 0|link)\.parquet' is given twice.*Name it once"):
+            cp.evaluate(twice, **QUESTION)
+    (folder / "link.parquet").unlink()
+    (folder / "inner").mkdir()
+    one.rename(folder / "inner" / "day 0.parquet")
+    assert cp.evaluate(f"{folder}/**", **QUESTION).n == 3000
+
+
+@pytest.mark.parametrize("beside", ["_temporary/0", ".ipynb_checkpoints", "_delta_log", "_x=1/_temporary"])
+def test_what_lies_hidden_beside_a_log_is_no_part_of_it(tmp_path, beside):
+    log = planted.a_log(600, bad=False)
+    for place, rows in ((beside, log[:100]), ("_x=1", log[:200])):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        rows.write_parquet(tmp_path / place / "part.parquet")
+    (tmp_path / "_x=1" / "_SUCCESS").touch()
+    for log in (tmp_path, f"{tmp_path}/**", f"{tmp_path}/**/*.parquet"):
+        assert cp.evaluate(log, **QUESTION, segment="_x")["new", "ips", 1].n == 200
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_signs_of_globs_in_a_name_are_its_own(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for rows, name in ((100, "day1"), (200, "day*"), (300, "day[1]"), (400, "day?")):
+        write(log[:rows], tmp_path / f"{name}.{ending}")
+    for rows, name in ((200, "day*"), (300, "day[1]"), (400, "day?")):
+        assert cp.evaluate(tmp_path / f"{name}.{ending}", **QUESTION).n == rows
 
 
 def test_unknown_and_mixed_formats_are_refused(folder):

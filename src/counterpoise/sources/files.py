@@ -41,10 +41,14 @@ def is_paths(log: object) -> bool:
 
 
 def files_of(log: Paths) -> list[Path]:
-    """The files that a path, folder, glob or a list of them stands for, in order; every one can be opened."""
+    """The files that a path, folder, glob or a list of them stands for, in order; each can be opened, and is there once."""
     given = [log] if isinstance(log, str | PathLike) else list(log)
     found = [path for one in given for path in _expand(Path(one))]
+    seen: set[Path] = set()
     for path in found:
+        if path.resolve() in seen:
+            raise OptionError(f"the file {str(path)!r} is given twice: its rows would count twice. Name it once.")
+        seen.add(path.resolve())
         try:
             path.open("rb").close()
         except OSError as error:
@@ -54,7 +58,7 @@ def files_of(log: Paths) -> list[Path]:
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir():
-        inside = sorted(one for one in path.rglob("*") if one.is_file() and not one.name.startswith((".", "_")))
+        inside = sorted(one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
         if not inside:
             raise LogError(f"the folder {str(path)!r} has no files in it.")
         return inside
@@ -62,10 +66,21 @@ def _expand(path: Path) -> list[Path]:
         return [path]
     if any(sign in str(path) for sign in "*?["):
         matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+        if "**" in path.parts:
+            root = Path(*path.parts[: path.parts.index("**")])
+            matches = [match for match in matches if not _is_hidden(match.relative_to(root))]
         if not matches:
             raise LogError(f"no file matches {str(path)!r} in {str(Path.cwd())!r}.")
-        return [file for match in matches for file in _expand(match)]
+        # '**' matches a folder and what is in it, which is still there once
+        return list(dict.fromkeys(file for match in matches for file in _expand(match)))
     raise LogError(f"no file {str(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
+
+
+def _is_hidden(path: Path) -> bool:
+    """What Spark and notebooks leave beside the data, such as _temporary/; a folder _key=value is data."""
+    return path.name.startswith("_") or any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts
+    )
 
 
 def scan(log: Paths, numbers: Sequence[str] = ()) -> pl.LazyFrame:
@@ -95,11 +110,11 @@ def _open(files: Sequence[Path], kind: str, types: Mapping[str, Any] | None = No
         case "parquet":
             return pl.scan_parquet(list(files), glob=False, **hive)
         case "ipc":
-            return pl.scan_ipc(list(files), **hive)
+            return pl.scan_ipc(list(files), glob=False, **hive)
         case "csv" | "tsv":
             return pl.scan_csv(list(files), glob=False, separator="," if kind == "csv" else "\t", **text)
         case _:
-            return pl.scan_ndjson(list(files), **text)
+            return pl.scan_ndjson([glob.escape(str(path)) for path in files], **text)  # it has no glob=False
 
 
 def _schema(path: Path) -> pl.Schema:
