@@ -186,6 +186,76 @@ def test_folders_named_after_days_are_columns(tmp_path):
     assert result["new", "ips", "2026-01-02"].n == 300
 
 
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["2026-01-01", "2026-01-02"], ["2026-01-01", "2026-01-02"]),
+        (["1", "02"], [1, 2]),
+        (["1", "2.5"], [1.0, 2.5]),
+        (["1", "x"], ["1", "x"]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["true", "false"], [True, False]),
+        (["a%20b", "c"], ["a b", "c"]),
+    ],
+)
+def test_folders_name_columns_in_every_format(tmp_path, ending, write, names, labels):
+    log = planted.a_log(600, bad=False)
+    for k, name in enumerate(names):
+        (tmp_path / f"part={name}").mkdir()
+        write(log[k * 200 : (k + 1) * 200 + 100 * k], tmp_path / f"part={name}" / f"log.{ending}")
+    result = cp.evaluate(tmp_path, **QUESTION, segment="part", where="part is not null or new >= 0")
+    assert set(result.moments.segments) == {(label,) for label in labels}
+    assert [result["new", "ips", (label,)].n for label in labels] == [200, 300]
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_a_folder_may_not_contradict_a_column(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for value in ("0.25", "0.5"):
+        (tmp_path / f"propensity={value}").mkdir()
+        write(log.with_columns(propensity=float(value)), tmp_path / f"propensity={value}" / f"log.{ending}")
+    assert cp.evaluate(tmp_path, **QUESTION).n == 1200
+    write(log, tmp_path / "propensity=0.5" / f"log.{ending}")
+    with pytest.raises(
+        cp.LogError, match=r"says propensity=0.5, but .* column 'propensity' of its own with other values"
+    ):
+        cp.evaluate(tmp_path, **QUESTION)
+
+
+@pytest.mark.parametrize("first", ["0.csv", "z.csv"])
+@pytest.mark.parametrize("rows", ["", ",,,,\n,,,,\n"])
+def test_files_without_values_say_nothing_of_types(tmp_path, first, rows):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", "user", "device")
+    question = QUESTION | {"segment": "device", "cluster": "user", "drop_bad_rows": True}
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / first).write_text(",".join(log.columns) + "\n" + rows)
+    found, expected = cp.evaluate(tmp_path, **question), cp.evaluate(log, **question)
+    assert found.moments.segments == expected.moments.segments
+    assert found["new", "snips"].stderr == pytest.approx(expected["new", "snips"].stderr, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_the_order_of_columns_does_not_matter(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    question = QUESTION | {"interval": "jackknife"}
+    for k in range(3):
+        write(log[k * 200 : (k + 1) * 200].select(log.columns[:: -1 if k == 1 else 1]), tmp_path / f"{k}.{ending}")
+    found, expected = cp.evaluate(tmp_path, **question)["new", "snips"], cp.evaluate(log, **question)["new", "snips"]
+    assert (found.value, found.stderr) == pytest.approx((expected.value, expected.stderr), rel=1e-12)
+
+
+def test_text_files_share_their_types(tmp_path):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", id=pl.int_range(pl.len()))
+    log.write_csv(tmp_path / "0.csv")
+    log.with_columns(id=pl.format("user {}", "id")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION, cluster="id").n == 1200
+    log.with_columns(id=pl.col("id") / 2, reward=pl.lit("n/a")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION | {"reward": "new"}, segment="id").moments.segments[1] == (0.5,)
+    with pytest.raises(cp.LogError, match=r"0\.csv.*1\.csv.*'reward' is Float64 in the one and String in the other"):
+        cp.evaluate(tmp_path, **QUESTION)
+
+
 def test_expressions_that_are_none_are_refused(folder):
     for question, message in (
         ({"target": "0.5 * neww"}, "no column 'neww' in target='0.5 \\* neww'.*Did you mean 'new'"),
