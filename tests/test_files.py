@@ -1,5 +1,6 @@
 """Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -158,6 +159,47 @@ def test_numbers_that_look_whole_at_first_are_read_as_numbers(tmp_path):
     rows = "\n".join(["1,0.5,1"] * 20_000 + ["0.25,0.5,0.5"])
     (tmp_path / "log.csv").write_text("reward,propensity,new\n" + rows)
     assert cp.evaluate(tmp_path / "log.csv", **QUESTION).n == 20_001
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("late", "question"),
+    [
+        ({"reward": 0.5}, {"reward": "reward * 2"}),
+        ({"age": 0.5}, {"where": "age > 0"}),
+        ({"age": 0.5}, {"where": "cast(age as varchar) <> '1'"}),
+        ({"user": "anonymous"}, {"cluster": "user"}),
+        ({"user": "anonymous"}, {"segment": "user"}),
+    ],
+)
+def test_late_rows_may_be_of_another_kind(tmp_path, ending, late, question):
+    rows = [{"reward": 1, "propensity": 0.5, "new": 0.5, "age": 1, "user": k % 7} for k in range(12_000)]
+    rows += [rows[0] | late | {"new": 0.25}] * 40
+    log = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    if "user" in late:
+        log = log.with_columns(user=pl.Series([str(row["user"]) for row in rows]))
+    if ending == "csv":
+        (tmp_path / "log.csv").write_text(
+            "\n".join(",".join(map(str, row)) for row in ([*rows[0]], *map(dict.values, rows)))
+        )
+    else:
+        (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = planted.numbers("", cp.evaluate(tmp_path / f"log.{ending}", **QUESTION | question))
+    expected = planted.numbers("", cp.evaluate(log, **QUESTION | question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+
+
+@pytest.mark.parametrize(
+    ("ending", "bad"), [("csv", "n/a,0.5,0.5"), ("jsonl", '{"reward": "n/a", "propensity": 0.5, "new": 0.5}')]
+)
+def test_late_text_among_numbers_is_shown_with_its_column(tmp_path, ending, bad):
+    good = {"csv": "1,0.5,0.5", "jsonl": '{"reward": 1, "propensity": 0.5, "new": 0.5}'}[ending]
+    header = ["reward,propensity,new"] if ending == "csv" else []
+    (tmp_path / f"log.{ending}").write_text("\n".join([*header, *[good] * 12_000, bad]))
+    with pytest.raises(cp.ColumnError, match=r"column 'reward' holds String. Cast it to a number.* but then: .*n/a"):
+        cp.evaluate(tmp_path / f"log.{ending}", **QUESTION)
 
 
 def test_rows_without_clusters_are_grouped_by_their_place(folder):
