@@ -44,19 +44,23 @@ def is_paths(log: object) -> bool:
 
 
 def files_of(log: Paths) -> list[Path]:
-    """The files that a path, folder, glob or a list of them stands for, in order; each can be opened, and is there once."""
+    """The files that a path, folder, glob or a list of them stands for, in order; every one can be opened."""
     given = [log] if isinstance(log, str | PathLike) else list(log)
     found = [path for one in given for path in _expand(Path(one))]
-    seen: set[Path] = set()
     for path in found:
-        if path.resolve() in seen:
-            raise OptionError(f"the file {str(path)!r} is given twice: its rows would count twice. Name it once.")
-        seen.add(path.resolve())
         try:
             path.open("rb").close()
         except OSError as error:
             raise LogError(f"cannot read {str(path)!r}: {error.strerror}. Check its permissions.") from error
     return found
+
+
+def _check_once(files: Sequence[Path]) -> None:
+    seen: set[Path] = set()
+    for path in files:
+        if path.resolve() in seen:
+            raise OptionError(f"the file {str(path)!r} is given twice: its rows would count twice. Name it once.")
+        seen.add(path.resolve())
 
 
 def _expand(path: Path) -> list[Path]:
@@ -93,6 +97,7 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     The types of other columns are guessed from the `inferred` first rows of each file, None for all rows.
     """
     files = files_of(log)
+    _check_once(files)
     formats = {_format(path) for path in files}
     if len(formats) > 1:
         raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
@@ -155,11 +160,8 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
         schema = opened.collect_schema()
         if kind in ("csv", "tsv"):
             # CSV calls a column without values text, and all columns of a file without rows
-            rows = (
-                opened.select(pl.col(pl.String))
-                if inferred is None
-                else opened.select(pl.col(pl.String)).head(inferred)
-            )
+            texts = opened.select(pl.col(pl.String))
+            rows = texts if inferred is None else texts.head(inferred)
             empty = rows.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
             schema.update({name: pl.Null() for name, found in empty.items() if found == [True]})
         return schema
@@ -209,9 +211,13 @@ def _values(texts: Sequence[str | None]) -> pl.Series:
 def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> None:
     """A folder's column that the file has too must say the same; polars writes such files, and reads the folder's."""
     for name, value in folders.items():
-        column = _open([path], kind).select(name)
-        expected = pl.lit(value, pl.String).cast(column.collect_schema()[name], strict=False)
-        if not column.select(pl.col(name).eq_missing(expected).all()).collect(engine="streaming").item():
+        try:
+            column = _open([path], kind, inferred=None).select(name)
+            expected = pl.lit(value, pl.String).cast(column.collect_schema()[name], strict=False)
+            agrees = column.select(pl.col(name).eq_missing(expected).all()).collect(engine="streaming").item()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise damaged(path, error) from error
+        if not agrees:
             raise LogError(
                 f"the folder of {str(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
                 "Rename the folder or the column."
