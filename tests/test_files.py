@@ -1,5 +1,6 @@
 """Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,13 @@ from counterpoise.sources import compiled, largest, read, scans
 from counterpoise.sources.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
+
+WRITERS = {
+    "parquet": pl.DataFrame.write_parquet,
+    "csv": pl.DataFrame.write_csv,
+    "arrow": pl.DataFrame.write_ipc,
+    "jsonl": pl.DataFrame.write_ndjson,
+}
 
 
 @pytest.fixture
@@ -72,6 +80,38 @@ def test_a_missing_file_is_named(folder, path, message):
         cp.evaluate(paths, **QUESTION)
 
 
+def test_a_file_counts_once(folder):
+    one = folder / "day 0.parquet"
+    (folder / "link.parquet").symlink_to(one)
+    for twice in ([one, one], [folder / "link.parquet", one], [f"{folder}/day*.parquet", one], folder):
+        with pytest.raises(cp.OptionError, match=r"(day 0|link)\.parquet' is given twice.*Name it once"):
+            cp.evaluate(twice, **QUESTION)
+    (folder / "link.parquet").unlink()
+    (folder / "inner").mkdir()
+    one.rename(folder / "inner" / "day 0.parquet")
+    assert cp.evaluate(f"{folder}/**", **QUESTION).n == 3000
+
+
+@pytest.mark.parametrize("beside", ["_temporary/0", ".ipynb_checkpoints", "_delta_log", "_x=1/_temporary"])
+def test_what_lies_hidden_beside_a_log_is_no_part_of_it(tmp_path, beside):
+    log = planted.a_log(600, bad=False)
+    for place, rows in ((beside, log[:100]), ("_x=1", log[:200])):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        rows.write_parquet(tmp_path / place / "part.parquet")
+    (tmp_path / "_x=1" / "_SUCCESS").touch()
+    for log in (tmp_path, f"{tmp_path}/**", f"{tmp_path}/**/*.parquet"):
+        assert cp.evaluate(log, **QUESTION, segment="_x")["new", "ips", 1].n == 200
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_signs_of_globs_in_a_name_are_its_own(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for rows, name in ((100, "day1"), (200, "day*"), (300, "day[1]"), (400, "day?")):
+        write(log[:rows], tmp_path / f"{name}.{ending}")
+    for rows, name in ((200, "day*"), (300, "day[1]"), (400, "day?")):
+        assert cp.evaluate(tmp_path / f"{name}.{ending}", **QUESTION).n == rows
+
+
 def test_unknown_and_mixed_formats_are_refused(folder):
     (folder / "log.xlsx").write_text("")
     with pytest.raises(cp.OptionError, match=r"cannot tell the format of .*xlsx"):
@@ -121,6 +161,47 @@ def test_numbers_that_look_whole_at_first_are_read_as_numbers(tmp_path):
     assert cp.evaluate(tmp_path / "log.csv", **QUESTION).n == 20_001
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("late", "question"),
+    [
+        ({"reward": 0.5}, {"reward": "reward * 2"}),
+        ({"age": 0.5}, {"where": "age > 0"}),
+        ({"age": 0.5}, {"where": "cast(age as varchar) <> '1'"}),
+        ({"user": "anonymous"}, {"cluster": "user"}),
+        ({"user": "anonymous"}, {"segment": "user"}),
+    ],
+)
+def test_late_rows_may_be_of_another_kind(tmp_path, ending, late, question):
+    rows = [{"reward": 1, "propensity": 0.5, "new": 0.5, "age": 1, "user": k % 7} for k in range(12_000)]
+    rows += [rows[0] | late | {"new": 0.25}] * 40
+    log = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    if "user" in late:
+        log = log.with_columns(user=pl.Series([str(row["user"]) for row in rows]))
+    if ending == "csv":
+        (tmp_path / "log.csv").write_text(
+            "\n".join(",".join(map(str, row)) for row in ([*rows[0]], *map(dict.values, rows)))
+        )
+    else:
+        (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = planted.numbers("", cp.evaluate(tmp_path / f"log.{ending}", **QUESTION | question))
+    expected = planted.numbers("", cp.evaluate(log, **QUESTION | question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+
+
+@pytest.mark.parametrize(
+    ("ending", "bad"), [("csv", "n/a,0.5,0.5"), ("jsonl", '{"reward": "n/a", "propensity": 0.5, "new": 0.5}')]
+)
+def test_late_text_among_numbers_is_shown_with_its_column(tmp_path, ending, bad):
+    good = {"csv": "1,0.5,0.5", "jsonl": '{"reward": 1, "propensity": 0.5, "new": 0.5}'}[ending]
+    header = ["reward,propensity,new"] if ending == "csv" else []
+    (tmp_path / f"log.{ending}").write_text("\n".join([*header, *[good] * 12_000, bad]))
+    with pytest.raises(cp.ColumnError, match=r"column 'reward' holds String. Cast it to a number.* but then: .*n/a"):
+        cp.evaluate(tmp_path / f"log.{ending}", **QUESTION)
+
+
 def test_rows_without_clusters_are_grouped_by_their_place(folder):
     question = QUESTION | {"interval": "jackknife"}
     frame = pl.read_parquet(f"{folder}/*.parquet")
@@ -145,6 +226,76 @@ def test_folders_named_after_days_are_columns(tmp_path):
     result = cp.evaluate(tmp_path, **QUESTION, where="day >= '2026-01-01'", segment="day")
     assert result.n == 600
     assert result["new", "ips", "2026-01-02"].n == 300
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["2026-01-01", "2026-01-02"], ["2026-01-01", "2026-01-02"]),
+        (["1", "02"], [1, 2]),
+        (["1", "2.5"], [1.0, 2.5]),
+        (["1", "x"], ["1", "x"]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["true", "false"], [True, False]),
+        (["a%20b", "c"], ["a b", "c"]),
+    ],
+)
+def test_folders_name_columns_in_every_format(tmp_path, ending, write, names, labels):
+    log = planted.a_log(600, bad=False)
+    for k, name in enumerate(names):
+        (tmp_path / f"part={name}").mkdir()
+        write(log[k * 200 : (k + 1) * 200 + 100 * k], tmp_path / f"part={name}" / f"log.{ending}")
+    result = cp.evaluate(tmp_path, **QUESTION, segment="part", where="part is not null or new >= 0")
+    assert set(result.moments.segments) == {(label,) for label in labels}
+    assert [result["new", "ips", (label,)].n for label in labels] == [200, 300]
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_a_folder_may_not_contradict_a_column(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for value in ("0.25", "0.5"):
+        (tmp_path / f"propensity={value}").mkdir()
+        write(log.with_columns(propensity=float(value)), tmp_path / f"propensity={value}" / f"log.{ending}")
+    assert cp.evaluate(tmp_path, **QUESTION).n == 1200
+    write(log, tmp_path / "propensity=0.5" / f"log.{ending}")
+    with pytest.raises(
+        cp.LogError, match=r"says propensity=0.5, but .* column 'propensity' of its own with other values"
+    ):
+        cp.evaluate(tmp_path, **QUESTION)
+
+
+@pytest.mark.parametrize("first", ["0.csv", "z.csv"])
+@pytest.mark.parametrize("rows", ["", ",,,,\n,,,,\n"])
+def test_files_without_values_say_nothing_of_types(tmp_path, first, rows):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", "user", "device")
+    question = QUESTION | {"segment": "device", "cluster": "user", "drop_bad_rows": True}
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / first).write_text(",".join(log.columns) + "\n" + rows)
+    found, expected = cp.evaluate(tmp_path, **question), cp.evaluate(log, **question)
+    assert found.moments.segments == expected.moments.segments
+    assert found["new", "snips"].stderr == pytest.approx(expected["new", "snips"].stderr, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_the_order_of_columns_does_not_matter(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    question = QUESTION | {"interval": "jackknife"}
+    for k in range(3):
+        write(log[k * 200 : (k + 1) * 200].select(log.columns[:: -1 if k == 1 else 1]), tmp_path / f"{k}.{ending}")
+    found, expected = cp.evaluate(tmp_path, **question)["new", "snips"], cp.evaluate(log, **question)["new", "snips"]
+    assert (found.value, found.stderr) == pytest.approx((expected.value, expected.stderr), rel=1e-12)
+
+
+def test_text_files_share_their_types(tmp_path):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", id=pl.int_range(pl.len()))
+    log.write_csv(tmp_path / "0.csv")
+    log.with_columns(id=pl.format("user {}", "id")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION, cluster="id").n == 1200
+    log.with_columns(id=pl.col("id") / 2, reward=pl.lit("n/a")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION | {"reward": "new"}, segment="id").moments.segments[1] == (0.5,)
+    with pytest.raises(cp.LogError, match=r"0\.csv.*1\.csv.*'reward' is Float64 in the one and String in the other"):
+        cp.evaluate(tmp_path, **QUESTION)
 
 
 def test_expressions_that_are_none_are_refused(folder):

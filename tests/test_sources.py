@@ -255,6 +255,48 @@ def test_segments_and_clusters_from_python_lists():
     assert cp.evaluate(log, **question, segment="m").moments.segments == (("3",), ("a",), (None,))
 
 
+DAYS = ["2026-01-01", "NaT", "2026-01-02", "2026-01-01"]
+SPANS = [1, "NaT", 2, 1]
+ARRAYS = np.empty(4, dtype=object)
+ARRAYS[:] = [np.array([1, 2]), None, np.array([3]), np.array([1, 2])]
+
+
+@pytest.mark.parametrize(
+    ("array", "series"),
+    [
+        *((np.array(DAYS, f"M8[{unit}]"), np.array(DAYS, "M8[ms]")) for unit in ("ns", "us", "ms", "s", "m", "h")),
+        *(
+            (np.array(DAYS[:1] * 2 + ["NaT"] * 2, f"M8[{unit}]"), np.array(DAYS[:1] * 2 + ["NaT"] * 2, "M8[D]"))
+            for unit in "DMY"
+        ),
+        (pd.Series(np.array(DAYS, "M8[ns]")), np.array(DAYS, "M8[ns]")),
+        (np.ma.masked_array(np.array(DAYS, "M8[ns]"), [0, 0, 1, 0]), np.array([*DAYS[:2], "NaT", DAYS[0]], "M8[ns]")),
+        (np.array(SPANS, "m8[D]"), np.array(SPANS, "m8[D]").astype("m8[ms]")),
+        (np.array(SPANS, "m8[ns]"), np.array(SPANS, "m8[ns]")),
+        (["a", float("nan"), "b", "a"], ["a", None, "b", "a"]),
+        (("a", None, "b", "a"), ["a", None, "b", "a"]),
+        (pd.Series(["a", None, "b", "a"], dtype="string"), ["a", None, "b", "a"]),
+        (np.array(["a", "c", "b", "a"], dtype=np.dtypes.StringDType()), ["a", "c", "b", "a"]),
+        (np.array(["a", None, "b", "a"], dtype=np.dtypes.StringDType(na_object=None)), ["a", None, "b", "a"]),
+        (ARRAYS, [[1, 2], None, [3], [1, 2]]),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", type(values).__name__)),
+)
+def test_segments_of_arrays_are_those_of_frames(array, series):
+    log = {"r": [1, 0, 1, 1], "p": [0.5] * 4, "t": [0.5] * 4}
+    question = {"reward": "r", "propensity": "p", "target": "t", "segment": "s"}
+    frame = pl.DataFrame(log | {"s": pl.Series(series)})
+    assert (
+        cp.evaluate(log | {"s": array}, **question).moments.segments == cp.evaluate(frame, **question).moments.segments
+    )
+
+
+def test_text_is_no_reward_whatever_holds_it():
+    log = {"r": np.array(["1", "0"], dtype=np.dtypes.StringDType()), "p": [0.5] * 2, "t": [0.5] * 2}
+    with pytest.raises(cp.ColumnError, match="column 'r' must hold numbers; row 0 holds '1'"):
+        cp.evaluate(log, reward="r", propensity="p", target="t")
+
+
 @pytest.mark.parametrize(
     "dtype", [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64]
 )

@@ -104,8 +104,10 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
     if array.ndim != 1:
         raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
     if isinstance(values, np.ma.MaskedArray):
-        array = values.data.astype(object)
+        array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
         array[np.ma.getmaskarray(values)] = None
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
+        array = np.array(values, dtype=object)  # text made of a list would turn its NaN and None into 'nan' and 'None'
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
         raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
@@ -115,11 +117,19 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
         )
     if array.dtype.kind == "O":
         return _series_of_objects(name, [None if _is_null(value) else value for value in array.tolist()])
+    if array.dtype.kind in "mM" and (unit := _TIMES.get(array.dtype.kind + np.datetime_data(array.dtype)[0])):
+        return pl.Series(name, array.astype(unit))
     if array.dtype.kind in "USVcmM":
         return pl.Series(name, [str(value) for value in array.tolist()], dtype=pl.String)
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+
+
+# NumPy's kind and unit of time → what polars takes; spans of months and of nothing in particular are left as text
+_TIMES = {f"{kind}{unit}": f"{kind}8[{unit}]" for kind in "mM" for unit in ("ns", "us", "ms")}
+_TIMES |= {f"{kind}{unit}": f"{kind}8[ms]" for kind in "mM" for unit in "smh"} | {"mD": "m8[ms]", "mW": "m8[ms]"}
+_TIMES |= {f"M{unit}": "M8[D]" for unit in "DWMY"}
 
 
 def _as_number(name: str, row: int, value: object) -> float | None:
@@ -140,11 +150,14 @@ _NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
 
 
 def _is_null(value: object) -> bool:
-    return value is None or value != value or type(value).__name__ in _NULLS
+    if value is None or type(value).__name__ in _NULLS:
+        return True
+    return not isinstance(value, np.ndarray) and bool(value != value)
 
 
 def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
-    """Python objects as their own type where they share one, else as text."""
+    """Python objects as their own type where they share one, else as text; arrays are lists."""
+    values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     try:
         return pl.Series(name, values)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):

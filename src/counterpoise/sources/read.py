@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from counterpoise.errors import CounterpoiseError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import embedded, files, frames, scans, sql
 from counterpoise.sources.progress import Report, progress_bar
@@ -39,13 +39,24 @@ def read(
 
 
 def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
-    scan = files.scan(log, [column for _, column in request.numbers.values()])
-    size = sum(path.stat().st_size for path in files.files_of(log))
-    try:
+    numbers = [column for _, column in request.numbers.values()]
+    found = files.files_of(log)
+    size = sum(path.stat().st_size for path in found)
+
+    def summary(scan: pl.LazyFrame) -> LogMoments:
         if request.policies:
             return embedded.summarise(frames.completed(scan, request, report), request)
         return scans.summarise(scan, request, report, is_long=size * len(request.targets) >= LONG)
-    except CounterpoiseError:
-        raise
+
+    try:
+        return summary(files.scan(log, numbers))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise (files.find_damaged(files.files_of(log)) or LogError(f"cannot read the files: {error}.")) from error
+        first = error
+    try:
+        # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
+        return summary(files.scan(log, numbers, inferred=None))
+    except ColumnError as wrong:
+        reason = next(iter(str(first).splitlines()), type(first).__name__)
+        raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise (files.find_damaged(found) or LogError(f"cannot read the files: {error}.")) from error
