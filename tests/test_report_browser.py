@@ -1,6 +1,7 @@
 """The report in a real Chromium: it draws, sorts, filters and opens, by mouse and by keyboard, and asks the network for nothing."""
 
 import base64
+import time
 
 import browser as chromium
 import pytest
@@ -125,7 +126,9 @@ def test_the_glossary_opens(browser, reports):
     browser.press("enter")
     assert browser.run(opened) == ["about-value", "about-weight"]
     browser.click("a[href='#about-pareto_k']")  # a word in a table leads to its entry
-    assert "about-pareto_k" in browser.run(opened)
+    deadline = time.monotonic() + 10  # the page hears of the click a moment later
+    while "about-pareto_k" not in browser.run(opened):
+        assert time.monotonic() < deadline
 
 
 def test_colours_change_by_the_button(browser, reports):
