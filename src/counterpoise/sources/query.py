@@ -44,7 +44,7 @@ def aggregate(
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
     Without a centre, the column c holds one for each row's segment, and is part of the answer. Of the columns `peaks`, which the
-    frame has besides, the largest value is too. `watch` sees the rows with all their columns before they are added up.
+    frame has besides, the largest value is too. `watch` sees the rows with their u and s in passing.
     """
     p, r = nw.col("p"), nw.col("r")
     middle = nw.col("c") if centre is None else nw.lit(centre)
@@ -61,19 +61,23 @@ def aggregate(
         products[f"us{k}"] = nw.col(f"u{k}") * nw.col("s")
         if request.model_reward is not None and not against:
             products[f"ue{k}"] = nw.col(f"u{k}") * nw.col("e")
-    rows = frame.with_columns(**first).with_columns(**products)
+    rows = watch(frame.with_columns(**first)).with_columns(**products)
     pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
     squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
     singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
     zeros = {f"zero{k}": indicator(nw.col(f"t{k}") == 0) for k in range(len(request.targets))}
-    rows = watch(rows.with_columns(**squares, **zeros))
+    keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     wanted = [nw.len().alias("n")] + ([nw.col("c").max()] if centre is None else [])
-    wanted += [nw.col(name).sum() for name in (*singles, *squares, *zeros)]
+    wanted += [nw.col(name).sum() for name in singles]
+    if keys:  # not every engine adds up products by group that are not columns
+        rows = rows.with_columns(**squares, **zeros)
+        wanted += [nw.col(name).sum() for name in (*squares, *zeros)]
+    else:
+        wanted += [product.sum().alias(name) for name, product in (squares | zeros).items()]
     for name in request.numbers:
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
-    keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
     return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
 
 
