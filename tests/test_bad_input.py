@@ -144,6 +144,7 @@ def test_a_missing_cluster_is_a_bad_row():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"level": 1 - 1e-16}, "level must lie"),
         ({"level": 95}, "level must lie strictly between 0 and 1"),
         ({"level": float("nan")}, "level must lie"),
         ({"interval": "bootstrap"}, "interval must be one of normal"),

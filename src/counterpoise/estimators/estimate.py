@@ -72,8 +72,8 @@ class Estimate:
 
 
 def check_level(level: float) -> None:
-    """A confidence level lies strictly between 0 and 1."""
-    if not (isinstance(level, Real) and 0.0 < level < 1.0):
+    """A confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is that of 1."""
+    if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
         raise OptionError(
             f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
         )
