@@ -113,7 +113,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "verdict": Entry(
         "Verdict",
-        "“ok”: nothing in the weights speaks against the estimates. “caution”: read the reasons first. “not identified”: the "
+        "“ok”: nothing in the weights or rewards speaks against the estimates. “caution”: read the reasons first. “not identified”: the "
         "log cannot answer the question, whatever number an estimator prints. “model only”: the number comes from a reward "
         "model alone and the log does not check it.",
     ),

@@ -26,7 +26,7 @@ def head(reading: Reading) -> Safe:
             el("span", SIGNS[verdict.verdict], " ", verdict.verdict, class_="badge"),
             " · ",
             el("b", name_of(target)),
-            ": nothing in the weights speaks against the estimates." if not verdict.reasons else "",
+            ": nothing in the weights or rewards speaks against the estimates." if not verdict.reasons else "",
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
             class_=_class(verdict.verdict),
         )

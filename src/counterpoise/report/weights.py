@@ -38,14 +38,14 @@ def _diagnostics(reading: Reading, targets: list[str]) -> Safe:
     result = reading.result
     keys = [
         ("n", "Rows"),
-        ("effective_sample_size", "Effective sample"),
-        ("mean_weight", "Mean weight"),
+        ("effective_sample_size", "Effective"),
+        ("mean_weight", "Mean"),
         ("mean_weight_p", "its p"),
         ("max_weight", "Largest"),
         ("top_share", "Top share"),
         ("pareto_k", "Pareto k"),
         ("zero_weight_share", "Weight 0"),
-        ("effective_rewards", "Rewarded rows"),
+        ("effective_rewards", "Rewarded"),
     ]
     rows = []
     for target in targets:
