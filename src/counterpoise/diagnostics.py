@@ -190,7 +190,7 @@ def _doubts(found: Diagnostics) -> list[str]:
         )
     if found.mean_weight_p < WRONG_PROPENSITIES:
         doubts.append(
-            f"The mean weight is {found.mean_weight:.4g} and should be 1 ({_p(found.mean_weight_p)}): the propensities or target "
+            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)}): the propensities or target "
             "probabilities are wrong, or the log misses actions that the target takes."
         )
     # Weights whose tail is heavy grow faster than √n; a fit may also be bad because it straddles a gap between bounded weights.
@@ -219,8 +219,13 @@ def _doubts(found: Diagnostics) -> list[str]:
     return doubts
 
 
-def _p(p: float) -> str:
-    return f"p = {p:.1g}" if p >= 1e-12 else "p < 1e-12"
+def p_value(p: float) -> str:
+    """Two digits of a p-value, and none where it is too small to mean anything.
+
+    >>> p_value(0.0123), p_value(0.0)
+    ('= 0.012', '< 1e-12')
+    """
+    return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
 
 
 def _two_sided(excess: float, error: float) -> float:

@@ -8,9 +8,9 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.sources import files, sql
-from counterpoise.sources.columns import plan
+from counterpoise.sources.columns import only, plan
 from counterpoise.sources.request import Request
 
 
@@ -18,15 +18,7 @@ def rows_of(
     log: Any, *, where: str | None = None, table: str | Sequence[str] | None = None, query: str | None = None
 ) -> pl.LazyFrame:
     """The rows of a log that meet an SQL condition: files are scanned, tables of a database are fetched."""
-    frame = _open(log, table, query)
-    if where is None:
-        return frame
-    try:
-        kept = frame.sql(f"SELECT * FROM self WHERE {where}", table_name="self")
-        kept.collect_schema()
-    except pl.exceptions.PolarsError as error:
-        raise ColumnError(f"where={where!r} is no SQL condition on this log: {_first_line(error)}.") from error
-    return kept
+    return only(_open(log, table, query), where)
 
 
 def asked_rows(
@@ -57,7 +49,7 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
-        raise LogError(f"cannot read the log: {_first_line(error)}.") from error
+        raise LogError(f"cannot read the log: {first_line(error)}.") from error
 
 
 def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.LazyFrame:
@@ -79,7 +71,3 @@ def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.
 def _fetched(native: Any) -> pl.LazyFrame:
     fetched: pl.DataFrame = nw.from_native(native).lazy().collect("polars").to_native()
     return fetched.lazy()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

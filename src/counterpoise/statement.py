@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources.arguments import arrange
 from counterpoise.sources.request import GROUPS, Request
@@ -163,7 +163,7 @@ def _checked(answer: Any, request: Request) -> Any:
     try:
         answer = answer.select(*keys, *(pl.col(name).cast(pl.Float64) for name in expected if name not in keys))
     except pl.exceptions.PolarsError as error:
-        raise LogError(f"the rows of the statement hold what is no number: {str(error).splitlines()[0]}.") from error
+        raise LogError(f"the rows of the statement hold what is no number: {first_line(error)}.") from error
     if request.groups > 1 and answer.height and answer.get_column("g").max() >= request.groups:
         raise LogError(f"the rows of the statement are of more than {request.groups} groups: give groups= as to `sql`.")
     return answer
@@ -210,8 +210,9 @@ def _parsed(sqlglot: Any, part: str, text: str, dialect: str) -> Any:
     try:
         found = sqlglot.parse(text, read=dialect)
     except sqlglot.errors.SqlglotError as error:
-        said = str(error).splitlines()[0].rstrip(".")
-        raise ColumnError(f"{part}={text!r} is no {what} that {dialect} would understand: {said}.") from error
+        raise ColumnError(
+            f"{part}={text!r} is no {what} that {dialect} would understand: {first_line(error)}."
+        ) from error
     if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Condition):
         raise ColumnError(f"{part}={text!r} must be one {what}, and no statement.")
     return found[0]

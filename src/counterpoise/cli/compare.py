@@ -66,11 +66,12 @@ def compare(
     from counterpoise.documents import as_text, comparison
     from counterpoise.heaviest import heaviest
     from counterpoise.multiple import drivers, rank
+    from counterpoise.rows import columns_of
     from counterpoise.sources.checks import missing
     from counterpoise.sources.request import LOGGING
 
     place = options.table_path(table)
-    names = options.columns_of(log, place, query, where)
+    names = columns_of(log, table=place, query=query)
     if against != LOGGING and against not in names and against.isidentifier():
         raise missing("against", against, names)
     rest = [name for name in names if name != against]
@@ -146,7 +147,8 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
-    from counterpoise.cli.printing import WIDE, add, bar, ends, number, p_value, show, table
+    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
+    from counterpoise.diagnostics import p_value
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))

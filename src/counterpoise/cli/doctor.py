@@ -63,7 +63,8 @@ def doctor(
 def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
-    from counterpoise.cli.printing import add, number, p_value, say, show, table, visible
+    from counterpoise.cli.printing import add, number, say, show, table, visible
+    from counterpoise.diagnostics import p_value
 
     say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
     say(out)

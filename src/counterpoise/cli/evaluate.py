@@ -85,14 +85,14 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import asked_rows
+    from counterpoise.rows import asked_rows, columns_of
     from counterpoise.sources.arguments import arrange
     from counterpoise.sources.sql import without_password
 
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = options.columns_of(log, place, query, where)
+    names = columns_of(log, table=place, query=query)
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,

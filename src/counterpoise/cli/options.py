@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.guess import Parts
@@ -91,36 +90,6 @@ def table_path(name: str | None) -> Any:
 
 
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
-
-
-def columns_of(log: str, place: Any, query: str | None, where: str | None) -> list[str]:
-    """The names of the log's columns, after a look at what files tell before they are read: whether they have rows, and types
-    that the condition fits."""
-    import polars as pl
-
-    from counterpoise import rows
-    from counterpoise.sources.sql import is_database
-
-    names = rows.columns_of(log, table=place, query=query)
-    if is_database(log):
-        return names
-    frame = rows.rows_of(log)
-    if log.lower().endswith(
-        (".csv", ".tsv")
-    ):  # without a row they tell no types, either, and all would seem to be text
-        with suppress(pl.exceptions.PolarsError):
-            if frame.head(1).collect().is_empty():
-                raise LogError("the log has no rows.")
-    if where is not None:
-        one = pl.DataFrame({name: [None] for name in names}, schema=frame.collect_schema())
-        try:
-            rows.rows_of(one, where=where).collect()
-        except pl.exceptions.PolarsError as error:
-            said = str(error).splitlines()[0].rstrip(".")
-            raise ColumnError(
-                f"where={where!r} does not fit the types of this log: {said}. Compare numbers without quotes."
-            ) from error
-    return names
 
 
 def guess_parts(

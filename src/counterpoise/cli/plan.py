@@ -48,9 +48,10 @@ def plan(
     from counterpoise.cli.printing import console
     from counterpoise.documents import as_text
     from counterpoise.plan import plan as make
+    from counterpoise.rows import columns_of
 
     place = options.table_path(table)
-    names = options.columns_of(log, place, query, where)
+    names = columns_of(log, table=place, query=query)
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     if len(parts.target) > 1:
         raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")

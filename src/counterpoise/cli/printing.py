@@ -56,15 +56,6 @@ def number(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.5g}" if signed else f"{value:.5g}"
 
 
-def p_value(p: float) -> str:
-    """Two digits of a p-value, and none where it is too small to mean anything.
-
-    >>> p_value(0.0123), p_value(0.0)
-    ('= 0.012', '< 1e-12')
-    """
-    return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
-
-
 def table(*headings: str) -> Table:
     """An empty table: text to the left, numbers (headings that end in a blank) to the right."""
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")

@@ -104,23 +104,17 @@ def as_options(message: str) -> str:
         if value in ("", "True", "…"):
             return name
         if value[0] in "[(":
-            return f"{name} {value[1:-1].replace(',', '').replace(chr(39), '')}"
+            between = "." if found[1] == "table" else " "
+            return f"{name} {value[1:-1].replace(', ', between).replace(chr(39), '')}"
         return f"{name} {value if ' ' in value else value.strip(chr(39))}"
 
     said = message.partition("\n")[0]  # engines go on about their query plans
     if said != message:
         said = said.rstrip(".") + "."
-    absent = _NO_TABLE.fullmatch(said)
-    if absent:
-        return f"no table {absent[1] or absent[2]} in this database. Check its name; the table logs of the schema shop is shop.logs."
     said = re.sub(rf"\b({_OPTIONS})=('[^']*'|\x22[^\x22]*\x22|\[[^]]*\]|\([^)]*\)|[\w.]*\w|…|)", option, said)
     return re.sub(_WORDS, lambda found: f"--{found[0].replace('_', '-')}", said)
 
 
-# what the drivers of DuckDB and ibis say of a table that is not there
-_NO_TABLE = re.compile(
-    r"the database did not answer: (?:TableNotFound: (.+?)|CatalogException: .*?Table with name (.+?) does not exist!?)\. .*"
-)
 _OPTIONS = (
     "reward|propensity|target|against|segment|cluster|where|table|query|state|batch|key|level|groups|drop_bad_rows|difference|actions|"
     "reward_bounds|max_weight|tuned_for|model_reward|model_value"

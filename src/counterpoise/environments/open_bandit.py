@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from counterpoise.environments.checks import check_at_least
 from counterpoise.environments.thompson import SlateProbabilities
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 
 if TYPE_CHECKING:
     import polars
@@ -96,7 +96,7 @@ class OpenBanditLog:
         try:
             found = frame.select(*dict.fromkeys((*needed, *wanted))).collect(engine="streaming")
         except pl.exceptions.ColumnNotFoundError as error:
-            raise ColumnError(f"{self.path.name} has no column {str(error).splitlines()[0]}.") from error
+            raise ColumnError(f"{self.path.name} has no column {first_line(error)}.") from error
         except pl.exceptions.PolarsError as error:
             raise self._damaged(error) from error
         if found.is_empty():
@@ -125,7 +125,7 @@ class OpenBanditLog:
         try:
             found = pl.read_csv(self.items_path)
         except pl.exceptions.PolarsError as error:
-            raise LogError(f"{self.items_path.name} cannot be read: {_first_line(error)} Fetch it again.") from error
+            raise LogError(f"{self.items_path.name} cannot be read: {first_line(error)}. Fetch it again.") from error
         if "item_id" not in found.columns or found.height != self.n_actions:
             raise LogError(
                 f"{self.items_path.name} of campaign {self.campaign!r} should have {self.n_actions} rows with an "
@@ -146,12 +146,7 @@ class OpenBanditLog:
         return np.asarray(table[data["action"].to_numpy(), data["position"].to_numpy() - 1], dtype=np.float64)
 
     def _damaged(self, error: Exception) -> LogError:
-        return LogError(f"{self.path.name} is not the CSV file it should be: {_first_line(error)} Fetch it again.")
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()[0].rstrip(".")
-    return f"{text}."
+        return LogError(f"{self.path.name} is not the CSV file it should be: {first_line(error)}. Fetch it again.")
 
 
 def _check_choice(name: str, found: str, known: tuple[str, ...]) -> None:

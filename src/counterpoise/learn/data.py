@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.learn.steps import Batch
 
 CHUNK = 2**18  # rows of a file in memory at a time
@@ -142,9 +142,7 @@ def _parquet(path: str | PathLike[str], names: Names) -> Log:
         scan = pl.scan_parquet(Path(path))
         available = scan.collect_schema().names()
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise LogError(
-            f"cannot read {str(path)!r} as Parquet: {str(error).splitlines()[0]}. Name a Parquet file."
-        ) from error
+        raise LogError(f"cannot read {str(path)!r} as Parquet: {first_line(error)}. Name a Parquet file.") from error
     _check_names(names, available)
     rows = int(scan.select(pl.len()).collect().item())
     return Log(names, None, scan.select(names.all), rows)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from counterpoise.errors import ColumnError, OptionError
+from counterpoise.errors import ColumnError, OptionError, first_line
 from counterpoise.sources.checks import check_columns, missing
 from counterpoise.sources.request import Request
 
@@ -24,17 +24,17 @@ class Plan:
 
     def complete(self, frame: Frame, request: Request) -> Frame:
         """The rows that the condition lets through, with a column for every expression and deterministic target."""
-        if self.expressions or request.where is not None:
-            # The names are ours, so that no name of the user's needs quoting; the query language also compares dates with text.
+        frame = only(frame, request.where)
+        if self.expressions:
+            # The names are ours, so that no name of the user's needs quoting.
             names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
             computed = "".join(f', ({text}) AS "{name}"' for name, text in names.items())
-            condition = "" if request.where is None else f" WHERE {request.where}"
             try:
-                frame = frame.sql(f"SELECT *{computed} FROM self{condition}", table_name="self")
+                frame = _checked_sql(frame, f"SELECT *{computed} FROM self")
                 schema = frame.collect_schema()
             except pl.exceptions.PolarsError as error:
-                asked = [*self.expressions, *([] if request.where is None else [request.where])]
-                raise ColumnError(f"cannot compute {' or '.join(map(repr, asked))} from this log: {error}.") from error
+                asked = " or ".join(map(repr, self.expressions))
+                raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
             frame = frame.rename({name: text for name, text in names.items() if name in schema})
         if request.target_actions:
             action = pl.col(str(request.action))
@@ -43,6 +43,28 @@ class Plan:
                 for made, column in request.target_actions.items()
             )
         return frame
+
+
+def only(frame: Frame, where: str | None) -> Frame:
+    """The rows that meet an SQL condition; the query language also compares dates with text."""
+    if where is None:
+        return frame
+    try:
+        return _checked_sql(frame, f"SELECT * FROM self WHERE {where}")
+    except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
+        raise ColumnError(f"where={where!r} is no SQL condition on this log: {first_line(error)}.") from error
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(
+            f"where={where!r} does not fit the types of this log: cannot compute it, {first_line(error)}. Compare numbers "
+            "without quotes."
+        ) from error
+
+
+def _checked_sql(frame: Frame, query: str) -> Frame:
+    """The answer of a query, tried on one row of nulls first: a lazy frame would tell only later that its types do not fit."""
+    schema = frame.collect_schema()
+    pl.DataFrame({name: [None] for name in schema}, schema=schema).sql(query, table_name="self")
+    return frame.sql(query, table_name="self")
 
 
 def plan(request: Request, names: Sequence[object]) -> Plan:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import LogError, OptionError, first_line
 
 FORMATS = {
     ".parquet": "parquet",
@@ -179,7 +179,7 @@ def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: 
         if name in numbers and len(is_number) > 1:
             one, other = (next(d for d in found if d.is_numeric() == kind) for kind in (True, False))
             raise LogError(_difference(found[one], {name: one}, found[other], {name: other}))
-        if name in numbers and is_number == {True}:
+        if name in numbers and is_number <= {True}:  # nothing but numbers, or nothing
             types[name] = pl.Float64()
         elif len(found) <= 1:
             types[name] = next(iter(found), pl.Null())
@@ -226,9 +226,8 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
 
 def damaged(path: Path, error: Exception) -> LogError:
     """The error that a file is truncated, corrupt or of another format than its name says."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return LogError(
-        f"cannot read {str(path)!r}: {reason}. The file is damaged or incomplete: write it again, or leave it out."
+        f"cannot read {str(path)!r}: {first_line(error)}. The file is damaged or incomplete: write it again, or leave it out."
     )
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import CounterpoiseError, LogError
+from counterpoise.errors import CounterpoiseError, LogError, first_line
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import checks, pushdown
 from counterpoise.sources.embedded import Partial
 from counterpoise.sources.policies import add_policies
 from counterpoise.sources.request import Request
-from counterpoise.sources.sql import cannot_compute, first_line, has_column, with_actions
+from counterpoise.sources.sql import cannot_compute, has_column, with_actions
 
 BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import pushdown
 from counterpoise.sources.checks import missing
@@ -74,9 +74,17 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     if table is None:
         raise OptionError("name the log's table with table=…, or select it with query=….")
     path = [table] if isinstance(table, str) else list(table)
-    if _is(log, "duckdb"):
-        return log.table(".".join('"' + name.replace('"', '""') + '"' for name in path))
-    return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+    try:
+        if _is(log, "duckdb"):
+            return log.table(".".join('"' + name.replace('"', '""') + '"' for name in path))
+        return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+    except Exception as error:
+        if type(error).__name__ not in ("CatalogException", "TableNotFound"):  # DuckDB's and ibis'
+            raise
+        name = ".".join(path)
+        raise LogError(
+            f"no table {name} in this database. Check its name; logs in the schema shop is table=['shop', 'logs']."
+        ) from None
 
 
 def _native(table: Any) -> Any:
@@ -238,11 +246,6 @@ def _secrets(address: str) -> list[str]:
     # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
     found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
     return sorted({one for secret in found for one in (secret, unquote(secret)) if one}, key=len, reverse=True)
-
-
-def first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _is(log: object, library: str) -> bool:
