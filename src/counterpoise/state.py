@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources.request import Request
+from counterpoise.whole_files import whole_file
 
 FORMAT = 1
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
@@ -133,7 +133,6 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _store(path: Path, state: State) -> None:
-    """Write beside the file, force it to disk, then put it in place in one step: whoever is killed leaves the old one whole."""
     text = json.dumps(
         {
             "format": FORMAT,
@@ -142,23 +141,10 @@ def _store(path: Path, state: State) -> None:
             "moments": json.loads(state.moments.to_json()),
         }
     )
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        with part.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.chmod(part, path.stat().st_mode & 0o777)
-        os.replace(part, path)
-        if os.name == "posix":  # others cannot open a folder
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # the new name, too, must survive a power cut
-            finally:
-                os.close(folder)
+        with whole_file(path) as part:
+            part.write_text(text, encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise MomentsError(
             f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
         ) from error

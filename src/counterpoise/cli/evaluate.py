@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterpoise.cli import options
-from counterpoise.cli.running import ends_at_once, writing
+from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def evaluate(
             request = arrange(log, **columns, target=list(parts.target), where=where)[1]
             rows = asked_rows(log, request, table=place, query=query)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        with writing(html) as part:
-            import_module("counterpoise.report").write_report(result, part, log=rows, command=command, **columns)
+        import_module("counterpoise.report").write_report(result, html, log=rows, command=command, **columns)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 import typer
 
 from counterpoise.errors import CounterpoiseError, OptionError
+from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,8 +24,6 @@ T = TypeVar("T")
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 MESSAGE = "Interrupted; nothing was left half-written."
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
-
-_unfinished: set[Path] = set()
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
@@ -77,7 +75,7 @@ def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def _leave() -> NoReturn:
-    for part in tuple(_unfinished):
+    for part in tuple(unfinished):
         with suppress(OSError):
             part.unlink(missing_ok=True)
     if os.isatty(2):
@@ -125,31 +123,14 @@ _WORDS = r"(?<![\w'\"])(drop_bad_rows|reward_bounds|max_weight|tuned_for|model_r
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of `path` once all is written; on any failure nothing is left."""
+    """`whole_file`, with an error that says what to do."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        with whole_file(path) as part:
+            yield part
     except OSError as error:
         raise OptionError(
-            f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that exists."
+            f"cannot write {str(path)!r}: {error.strerror or error}. Name a file in a folder that you may write to."
         ) from error
-    os.close(handle)
-    part = Path(name)
-    _unfinished.add(part)
-    try:
-        yield part
-        os.chmod(part, 0o666 & ~_umask())  # mkstemp's files are for their owner only
-        os.replace(part, path)
-    except OSError as error:
-        raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
-        _unfinished.discard(part)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from counterpoise.errors import ResultFileError
+from counterpoise.whole_files import whole_file
 
 Key = tuple[float | int | str, ...]
 Row = tuple[float | int | str, ...]
@@ -125,18 +124,10 @@ def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all."""
-    data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(path) as part:
+            part.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ResultFileError(
             f"{str(path)!r} cannot be written: {error.strerror}. Name a file you may write."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
+from counterpoise.whole_files import whole_file
 
 FORMAT = "counterpoise policy 1"
 KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
@@ -89,15 +89,10 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
         metadata={"counterpoise": json.dumps(description)},
     )
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            part.write_bytes(data)
     except OSError as error:
         raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
 
@@ -152,7 +147,8 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     except RuntimeError as error:
         raise OptionError(f"the policy takes no contexts of {width} numbers: {error}. Pass another one.") from error
     try:
-        _export(probabilities, example, path)
+        with whole_file(path) as part:
+            _export(probabilities, example, part)
     except OSError as error:
         raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import secrets
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +16,7 @@ from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
 from counterpoise.report.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.results import Result
+from counterpoise.whole_files import whole_file
 
 
 def write_report(
@@ -116,17 +116,13 @@ def _hash(code: str) -> str:
 
 
 def _write(path: Path, page: str) -> Path:
-    where = path.resolve()  # a link stays a link to the new file
+    where = path.resolve()
     if where.is_dir() or not where.parent.is_dir():
         what = "is a folder" if where.is_dir() else "lies in a folder that does not exist"
         raise OptionError(f"{str(path)!r} {what}: give the name of a file, such as report.html.")
-    part = where.with_name(f".report-{secrets.token_hex(6)}.part")
     try:
-        with open(part, "x", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        os.replace(part, where)
+        with whole_file(where) as part:
+            part.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
     return path
