@@ -1,18 +1,19 @@
-"""This file holds one training step: the gradient of an objective on a batch, its baseline and its variance."""
+"""One training step: the gradient of an objective on a batch, its baseline and its variance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.last_layer import is_split, last_layer, needed
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import dr
-from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
@@ -47,22 +48,23 @@ class Logged(nn.Module):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.policy = policy
+        self.last: tuple[nn.Module, ...] = ()  # of the last call; a tuple, so that it is no module of this one
 
     def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
-        return _logged(self.policy, context, action)
+        logits, layer, h = last_layer(self.policy, context)
+        self.last = (needed(layer, self.policy),)
+        target, squares = logged_probability(logits, action)
+        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
 
 
-def _logged(policy: Policy, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    h = policy.body(context)
-    target, squares = logged_probability(policy.scores(h), action)
-    bias = isinstance(policy.scores, nn.Linear) and policy.scores.bias is not None
-    return target, last_layer_norms(logit_norms(target, squares), h, bias=bias)
+def _has_bias(layer: nn.Module | None) -> bool:
+    return isinstance(layer, nn.Linear) and layer.bias is not None
 
 
 def default_norms(policy: Policy) -> Norms:
     """The last layer's share where it has a closed form, which for a linear policy is everything."""
-    return "last_layer" if isinstance(policy.scores, nn.Linear | ItemScores) else "all"
+    return "last_layer" if is_split(policy) else "all"
 
 
 def backward(
@@ -86,18 +88,23 @@ def backward(
     """
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure)
-    if processes == 1 and type(policy.scores) is nn.Linear and policy.scores.weight.requires_grad:
+    if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy):
         return _backward_linear(policy, policy.scores, batch, baseline, objective, measure)
-    target, squared_norms = (
-        _logged(policy, batch.context, batch.action) if logged is None else logged(batch.context, batch.action)
-    )
+    logged = Logged(policy) if logged is None else logged
+    target, squared_norms = logged(batch.context, batch.action)
     weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
     # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
     torch.autograd.backward(target, weight * (-processes / batch.total))
     if not measure:
         return Step(beta, sums, UNKNOWN)
-    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
-    return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in measured], processes))
+    seen: Any = getattr(logged, "module", logged)  # what DistributedDataParallel wraps
+    gradients = _gradients(seen.last[0])
+    return Step(beta, sums, _variance(squared_norms, weight, batch, gradients, processes))
+
+
+def _gradients(layer: nn.Module | None) -> list[Tensor | None]:
+    """Of a linear last layer; of item features' map they are not those of the item vectors, which are measured."""
+    return [parameter.grad for parameter in layer.parameters()] if isinstance(layer, nn.Linear) else []
 
 
 def _backward_linear(
@@ -131,10 +138,9 @@ def _backward_linear(
 
 
 def backward_dr(policy: Policy, batch: Batch) -> Step:
-    """The same for doubly robust; its variance is that of the last layer's gradient where the last layer is linear."""
+    """The same for doubly robust; its variance is that of the last layer's gradient, or of the logits' where none is linear."""
     assert batch.model_rewards is not None
-    h = policy.body(batch.context)
-    logits = policy.scores(h)
+    logits, layer, h = last_layer(policy, batch.context)
     target, _ = logged_probability(logits, batch.action)
     value = dr(
         target,
@@ -145,12 +151,12 @@ def backward_dr(policy: Policy, batch: Batch) -> Step:
         action=batch.action,
     )
     seen: list[Tensor] = []
-    logits.register_hook(seen.append)
+    logits.register_hook(seen.append)  # type: ignore[no-untyped-call]
     (-value).backward()  # type: ignore[no-untyped-call]
-    bias = isinstance(policy.scores, nn.Linear) and policy.scores.bias is not None
-    norms = last_layer_norms((seen[0] * batch.total).square().sum(1), h, bias=bias)
-    measured = list(policy.scores.parameters()) if isinstance(policy.scores, nn.Linear) else []
-    variance = _variance(norms, torch.ones_like(norms), batch, [p.grad for p in measured], 1)
+    norms = (seen[0] * batch.total).square().sum(1)
+    if layer is not None:
+        norms = last_layer_norms(norms, h, bias=_has_bias(layer))
+    variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), 1)
     return Step(torch.zeros_like(variance), torch.zeros(2, dtype=torch.float64, device=norms.device), variance)
 
 

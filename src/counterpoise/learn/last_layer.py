@@ -1,0 +1,69 @@
+"""The last layer of a policy: where the logits come from, and what goes into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError
+from counterpoise.learn.policies import ItemScores, Policy
+
+LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
+
+
+def is_split(policy: Policy) -> bool:
+    """Whether `body` and `scores` are all of the policy, and `scores` is a last layer of known gradient norms."""
+    return type(policy).forward is Policy.forward and _has_norms(policy.scores, policy)
+
+
+def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | None, Tensor]:
+    """The logits, the layer whose output they are, and its input; no layer where its gradient norms have no closed form.
+
+    A module says nothing about the order of its layers, so the layers are watched while it computes.
+    """
+    if is_split(policy):
+        h = policy.body(context)
+        return policy.scores(h), policy.scores, h
+    calls: list[tuple[nn.Module, Tensor, Any]] = []
+
+    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        calls.append((layer, inputs[0], output))
+
+    hooks = [layer.register_forward_hook(record) for layer in policy.modules() if type(layer) in LINEAR]
+    try:
+        logits: Tensor = policy(context)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for layer, h, output in calls:
+        # a layer that is used twice has a gradient of two parts, and a row of several positions one of several
+        once = sum(other is layer for other, _, _ in calls) == 1
+        if output is logits and once and h.ndim == 2 and _has_norms(layer, policy):
+            return logits, layer, h
+    return logits, None, context
+
+
+def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:
+    """The layer, or what to do without one."""
+    if layer is None:
+        raise OptionError(
+            "norms='last_layer' needs logits that come straight from one linear layer, which is trained, used once and shares no "
+            f"parameter; {type(policy).__name__} has none. Pass norms='all'."
+        )
+    return layer
+
+
+def _has_norms(layer: nn.Module, policy: Policy) -> bool:
+    if type(layer) not in LINEAR:
+        return False
+    mine = [parameter for parameter in layer._parameters.values() if parameter is not None]
+    if not all(parameter.requires_grad for parameter in mine):
+        return False
+    known = set(map(id, mine))  # every step asks, and parameters by name would take twice as long
+    return not any(
+        id(parameter) in known
+        for other in policy.modules()
+        if other is not layer
+        for parameter in other._parameters.values()
+    )
