@@ -1,4 +1,4 @@
-"""This file holds `counterpoise learn`."""
+"""`counterpoise learn`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def learn(
         Path, typer.Option(metavar="FILE", help="File for the policy (safetensors); `load_policy` reads it.")
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
-    action: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the logged action, 0, 1, …")] = "action",
+    action: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers.")
+    ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
     objective: Annotated[
@@ -65,6 +67,7 @@ def learn(
             "lower": best.lower,
             "upper": best.upper,
             "mean_reward": learner.mean_reward_,
+            "n_actions": learner.policy_.n_actions,
             "note": FLATTERS,
         }
         print(as_text(found))
@@ -73,6 +76,9 @@ def learn(
     print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g};")
     print(f"the policy that wrote the log earned {learner.mean_reward_:.6g} per row.")
     print(FLATTERS)
+    ids = learner.policy_.actions_
+    if ids is not None:
+        print(f"{len(ids):,} actions: the distinct ids of {action!r}, from {ids[0]} to {ids[-1]}.")
 
 
 def _check_free(out: Path, force: bool) -> None:

@@ -1,12 +1,12 @@
-"""This file holds logs as training reads them: checked once, then batches in an order that seed and epoch alone decide."""
+"""Logs as training reads them: checked once, then batches in an order that seed and epoch alone decide."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, OptionError
+from counterpoise.learn.actions import Ids, as_ids, placed
+from counterpoise.learn.parquet import ParquetFiles
 from counterpoise.learn.steps import Batch
 
 CHUNK = 2**18  # rows of a file in memory at a time
@@ -53,6 +55,13 @@ class Rows:
         parts = [self.context, self.action, self.reward, self.propensity]
         return parts if self.model_rewards is None else [*parts, self.model_rewards]
 
+    def digest(self) -> bytes:
+        """Of every number in them."""
+        found = hashlib.sha256()
+        for part in self.parts:
+            found.update(part.contiguous().numpy().data)
+        return found.digest()
+
 
 @dataclass(frozen=True)
 class Names:
@@ -69,13 +78,15 @@ class Names:
 
 
 class Log:
-    """A log in memory (one chunk) or in Parquet files (read chunk by chunk, every epoch)."""
+    """A log in memory (one chunk) or in Parquet files (read chunk by chunk, every epoch, and the same rows every time)."""
 
-    def __init__(self, names: Names, memory: Rows | None, scan: Any = None, rows: int = 0) -> None:
+    def __init__(self, names: Names, memory: Rows | None, files: ParquetFiles | None = None) -> None:
         self.names = names
         self.memory = memory
-        self.scan = scan
-        self.rows = len(memory) if memory is not None else rows
+        self.files = files
+        self.rows = len(memory) if memory is not None else 0 if files is None else files.rows
+        self._ids: Ids | None = None
+        self._digests: dict[int, bytes] = {}
 
     @property
     def starts(self) -> list[int]:
@@ -86,8 +97,26 @@ class Log:
         """The rows of one chunk."""
         if self.memory is not None:
             return self.memory
-        frame = self.scan.slice(start, CHUNK).collect()
-        return rows_of({name: frame.get_column(name).to_numpy() for name in self.names.all}, self.names)
+        assert self.files is not None
+        rows = rows_of(self.files.read(self.names.all, start, CHUNK), self.names)
+        # only files that were touched are compared by content, which costs a tenth of the reading
+        if start not in self._digests or not self.files.untouched():
+            found = rows.digest()
+            if self._digests.setdefault(start, found) != found:
+                raise self.files.changed()
+        return replace(rows, action=placed(self._ids, rows.action))
+
+    def digest(self) -> str:
+        """Of every number of the log in its order, the same in memory and in files; after a pass, before `number`."""
+        if self.memory is not None:
+            self._digests = {at: self.memory.take(slice(at, at + CHUNK)).digest() for at in range(0, self.rows, CHUNK)}
+        return hashlib.sha256(b"".join(self._digests[start] for start in sorted(self._digests))).hexdigest()[:16]
+
+    def number(self, ids: Ids | None) -> None:
+        """From now on an action is its place among these ids."""
+        self._ids = ids
+        if self.memory is not None:
+            self.memory = replace(self.memory, action=placed(ids, self.memory.action))
 
 
 def open_log(log: Any, *, context: Any, action: Any, reward: Any, propensity: Any, model_rewards: Any = None) -> Log:
@@ -110,7 +139,9 @@ def open_log(log: Any, *, context: Any, action: Any, reward: Any, propensity: An
     if isinstance(log, str | PathLike):
         if model_rewards is not None:
             raise OptionError("model_rewards go with a log in memory: read the files first, and pass the frame.")
-        return _parquet(log, names)
+        files = ParquetFiles(log)
+        _check_names(names, files.columns)
+        return Log(names, None, files)
     return Log(names, rows_of(_columns(log, names), names, model_rewards))
 
 
@@ -128,26 +159,6 @@ def _columns(log: Any, names: Names) -> dict[str, Any]:
     return {name: frame.get_column(name).to_numpy() for name in names.all}
 
 
-def _parquet(path: str | PathLike[str], names: Names) -> Log:
-    import polars as pl
-
-    from counterpoise.sources.sql import is_database, without_password
-
-    if is_database(path):
-        raise OptionError(
-            f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
-            "to a Parquet file first."
-        )
-    try:
-        scan = pl.scan_parquet(Path(path))
-        available = scan.collect_schema().names()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise LogError(f"cannot read {str(path)!r} as Parquet: {first_line(error)}. Name a Parquet file.") from error
-    _check_names(names, available)
-    rows = int(scan.select(pl.len()).collect().item())
-    return Log(names, None, scan.select(names.all), rows)
-
-
 def _check_names(names: Names, available: Sequence[str]) -> None:
     for part, column in [("context", name) for name in names.context] + [
         (part, getattr(names, part)) for part in ("action", "reward", "propensity")
@@ -162,17 +173,15 @@ def _check_names(names: Names, available: Sequence[str]) -> None:
 
 def rows_of(columns: Mapping[str, Any], names: Names, model_rewards: Any = None) -> Rows:
     """Columns as tensors; what is no number is refused here, wrong numbers by `inspect`."""
-    found = {name: _numbers(name, columns[name]) for name in names.all}
+    found: dict[str, NDArray[Any]] = {name: _numbers(name, columns[name]) for name in names.all if name != names.action}
+    integers = as_ids(_numeric(names.action, columns[names.action]))
+    found[names.action] = integers
     sizes = {name: len(column) for name, column in found.items()}
     if len(set(sizes.values())) > 1:
         raise ColumnError(f"all columns must have as many rows; found {sizes}.")
-    action = found[names.action]
-    whole = np.where(np.isfinite(action), action, -1)
-    # a fraction is no action, and must not be rounded into one
-    integers = np.where(whole == np.floor(whole), whole, -1).astype(np.int64)
     table = None
     if model_rewards is not None:
-        table = _table(model_rewards, len(action))
+        table = _table(model_rewards, len(integers))
     return Rows(
         torch.as_tensor(np.stack([found[name] for name in names.context], axis=1).astype(np.float32)),
         torch.as_tensor(integers),
@@ -195,19 +204,24 @@ def _table(model_rewards: Any, rows: int) -> Tensor:
 
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:
+    return _numeric(name, column).astype(np.float64)
+
+
+def _numeric(name: str, column: Any) -> NDArray[Any]:
+    """One number per row, of whichever type: ids must not become floats, which stand for several of them."""
     if isinstance(column, Tensor):
         column = column.detach().cpu().numpy()
     array = np.asarray(column)
     if array.dtype.kind not in "biuf":
         try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError):
+            array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
             raise ColumnError(
-                f"{name!r} must hold numbers, found {array.dtype}: cast it first (actions to 0 … n − 1)."
+                f"{name!r} must hold numbers, found {array.dtype}: cast it first (actions to whole numbers)."
             ) from None
     if array.ndim != 1:
         raise ColumnError(f"{name!r} must have one number per row; found shape {array.shape}.")
-    return array.astype(np.float64)
+    return array
 
 
 def held_out(start: int, rows: int, share: float, seed: int) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""This file holds the evaluation of a policy in training: the moments of its weights, and β-IPS on the held-out rows."""
+"""The evaluation of a policy in training: the moments of its weights, and β-IPS on the held-out rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate, normal
 from counterpoise.learn.data import Log, Rows, held_out_rows
 from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.softmax import logged_probability
 from counterpoise.moments import Moments
 
 
@@ -31,7 +32,7 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     for rows in parts:
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = policy.target(part.context.to(device), part.action.to(device))
+            target, _ = logged_probability(policy(part.context.to(device)), part.action.to(device))
             weight = target.double().cpu() / part.propensity.double().cpu()
             total = total + Moments.of(weight=weight.numpy(), reward=part.reward.double().cpu().numpy())
     policy.train(was_training)

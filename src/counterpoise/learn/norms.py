@@ -1,4 +1,4 @@
-"""This file holds per-sample gradients of π(a|x): their squared norms and their weighted sums, one backward pass for both."""
+"""Per-sample gradients of π(a|x): their squared norms and their weighted sums, one backward pass for both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.softmax import logged_probability
 
 ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch see each other: no gradient belongs to one row
 CELLS = 2**26  # numbers of per-sample gradients that the fallback makes at a time
@@ -42,7 +43,7 @@ class SampleGradients:
         recorded = _record(policy, context, action) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
-                self.target = policy.target(context, action)
+                self.target, _ = logged_probability(policy(context), action)
             self.squared_norms = reference_norms(policy, context, action)
         else:
             self.target, self._calls = recorded
@@ -57,7 +58,8 @@ class SampleGradients:
         r""":math:`\sum_i c_i \nabla\pi(a_i|x_i)`, by parameter."""
         if not self.by_layer:
             parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
-            total = (weight.detach() * self._policy.target(self._context, self._action)).sum()
+            target, _ = logged_probability(self._policy(self._context), self._action)
+            total = (weight.detach() * target).sum()
             return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))
         found: Gradients = {}
         for layer, h, delta in self._calls:
@@ -88,7 +90,7 @@ def _record(
     layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
     hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
-        target = policy.target(context, action)
+        target, _ = logged_probability(policy(context), action)
     finally:
         for hook in hooks:
             hook.remove()

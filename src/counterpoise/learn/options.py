@@ -1,4 +1,4 @@
-"""This file holds the options of training and what is wrong with them, before anything is trained."""
+"""The options of training and what is wrong with them, before anything is trained."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def check_sizes(log: Log, found: Inspection, batch_size: int | None, holdout: fl
     if modelled is not None and modelled.shape[1] != found.n_actions:
         raise OptionError(
             f"model_rewards must have a column for each of {found.n_actions:,} actions; found {modelled.shape[1]:,}. If the log "
-            "lacks the last actions, pass n_actions."
+            "lacks some of the actions, pass n_actions."
         )
     training = found.rows - found.held_out
     if batch_size is None and len(log.starts) > 1:

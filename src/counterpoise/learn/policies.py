@@ -1,4 +1,4 @@
-"""This file holds the policies: modules that give a logit per action, and what every one of them can do."""
+"""Policies: modules that give a logit per action, and what every one of them can do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.scaling import Standardise
 from counterpoise.learn.softmax import logged_probability
 
@@ -39,6 +40,7 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty where it was learned from arrays."""
+    _ids: Ids | None = None
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -53,16 +55,16 @@ class Policy(nn.Module):
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
-        return logged_probability(self(context), action)[0]
+        return logged_probability(self(context), self._places(action))[0]
 
     def log_target(self, context: Tensor, action: Tensor) -> Tensor:
         """log π(a|x), differentiable."""
-        return torch.log_softmax(self(context), dim=-1).gather(-1, action[..., None])[..., 0]
+        return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
 
     @torch.no_grad()
     def greedy(self, context: Tensor) -> Tensor:
         """The most probable action of every row."""
-        return torch.cat([self(part).argmax(-1) for part in self._parts(context)])
+        return self._named(torch.cat([self(part).argmax(-1) for part in self._parts(context)]))
 
     @torch.no_grad()
     def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -75,12 +77,32 @@ class Policy(nn.Module):
             action = (logits - noise).argmax(-1)
             actions.append(action)
             propensities.append(torch.softmax(logits, -1).gather(-1, action[:, None])[:, 0])
-        return torch.cat(actions), torch.cat(propensities)
+        return self._named(torch.cat(actions)), torch.cat(propensities)
+
+    @property
+    def actions_(self) -> Ids | None:
+        """The ids of the actions, ascending, where they are not 0, 1, 2, …; set them to train on a log that has such ids."""
+        return self._ids
+
+    @actions_.setter
+    def actions_(self, ids: ArrayLike | None) -> None:
+        self._ids = None if ids is None else _checked_ids(np.asarray(ids), self.n_actions)
 
     @property
     def classes_(self) -> NDArray[np.int64]:
         """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
-        return np.arange(self.n_actions)
+        return np.arange(self.n_actions) if self._ids is None else self._ids
+
+    def _places(self, action: Tensor) -> Tensor:
+        """The columns of the logits that actions stand for."""
+        found = placed(self._ids, action)
+        if self._ids is not None and bool((found < 0).any()):
+            raise OptionError(f"the policy has no action {int(action[found < 0][0]):,}; its actions are in classes_.")
+        return found
+
+    def _named(self, places: Tensor) -> Tensor:
+        """What the log calls the actions of these columns."""
+        return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
@@ -106,6 +128,11 @@ class Policy(nn.Module):
                 f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}. Pass "
                 "the columns that it was made for."
             )
+
+    def check_context(self, names: Sequence[str]) -> None:
+        """A context has as many columns as the policy takes numbers; no names fit any policy."""
+        if names and self.context_dimension is not None:
+            self.check_width(len(names))
 
     def _check_names(self, context: Any) -> None:
         """A frame has the columns that the policy was learned from, in their order."""
@@ -248,6 +275,7 @@ def _tower(width: int, hidden: Sequence[int], normalise: bool) -> tuple[nn.Seque
     """Hidden layers, and how many features they give."""
     layers: list[nn.Module] = []
     for size in hidden:
+        _check_sizes(hidden=size)
         layers.append(nn.Linear(width, size))
         if normalise:
             layers.append(nn.LayerNorm(size))
@@ -256,7 +284,21 @@ def _tower(width: int, hidden: Sequence[int], normalise: bool) -> tuple[nn.Seque
     return nn.Sequential(*layers), width
 
 
+def _checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
+    if (
+        ids.shape != (n_actions,)
+        or ids.dtype.kind not in "iu"
+        or (ids[:-1] >= ids[1:]).any()
+        or not 0 <= ids[0] < 2**63
+    ):
+        raise OptionError(
+            f"the ids of actions must be {n_actions:,} whole numbers from 0 on, ascending, each once; found {ids.dtype} of shape "
+            f"{ids.shape}."
+        )
+    return ids.astype(np.int64)
+
+
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise OptionError(f"{name} must be a whole number of at least 1; found {size!r}.")

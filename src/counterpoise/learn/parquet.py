@@ -1,0 +1,83 @@
+"""Parquet files as training reads them: part by part, and always the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from counterpoise.errors import LogError, OptionError, first_line
+
+Stamp = tuple[int, ...] | None
+
+
+class ParquetFiles:
+    """A file, folder or glob; which files they are is settled when they are opened."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        import polars as pl
+
+        from counterpoise.sources.files import files_of
+        from counterpoise.sources.sql import is_database, without_password
+
+        if is_database(path):
+            raise OptionError(
+                f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
+                "to a Parquet file first."
+            )
+        self.path = path
+        files = files_of(path)
+        self._stamps = {file: _stamp(file) for file in files}
+        try:
+            self._scan = self._opened()
+            self.columns = self._scan.collect_schema().names()
+            self.rows = int(self._scan.select(pl.len()).collect().item())
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise LogError(
+                f"cannot read {str(path)!r} as Parquet: {first_line(error)}. Name a Parquet file."
+            ) from error
+
+    def read(self, names: Sequence[str], start: int, rows: int) -> dict[str, NDArray[Any]]:
+        """Some columns of some rows."""
+        import polars as pl
+
+        try:
+            # a scan remembers the footers that it has read, and would look for the rows of new files where the old had them
+            scan = self._scan if self.untouched() else self._opened()
+            frame = scan.select(names).slice(start, rows).collect()
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            if not self.untouched():
+                raise self.changed() from error
+            raise LogError(f"cannot read {str(self.path)!r} any more: {first_line(error)}.") from error
+        return {name: frame.get_column(name).to_numpy() for name in names}
+
+    def _opened(self) -> Any:
+        import polars as pl
+
+        # folders called column=value are columns, as they are where polars looks for the files itself
+        return pl.scan_parquet(list(self._stamps), hive_partitioning=Path(self.path).is_dir(), glob=False)
+
+    def untouched(self) -> bool:
+        """Whether no file was written to, replaced or removed since it was opened."""
+        return all(_stamp(file) == stamp for file, stamp in self._stamps.items())
+
+    def changed(self) -> LogError:
+        """The error for rows that are not those of before."""
+        touched = [file for file, stamp in self._stamps.items() if _stamp(file) != stamp]
+        more = f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else ""
+        return LogError(
+            f"{str(touched[0] if touched else self.path)!r}{more} changed while it was being trained on: every epoch must see the "
+            "rows that were checked at the start. Start again, on files that nobody writes to meanwhile."
+        )
+
+
+def _stamp(file: Path) -> Stamp:
+    """What a file system says when a file is written or replaced; the last of them even where the times are set back."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
