@@ -272,8 +272,11 @@ def test_contexts_that_a_policy_does_not_take_are_refused():
 def test_other_mistakes_are_refused(tmp_path):
     with pytest.raises(ColumnError, match=r"no column 'rewards' for reward.*Did you mean 'reward'"):
         learner().fit(FRAME, **(NAMES | {"reward": "rewards"}))
-    with pytest.raises(LogError, match="cannot read"):
+    with pytest.raises(LogError, match="no file"):
         learner().fit(str(tmp_path / "absent.parquet"), **NAMES)
+    (tmp_path / "text.parquet").write_text("reward,action")
+    with pytest.raises(LogError, match=r"cannot read .* as Parquet"):
+        learner().fit(tmp_path / "text.parquet", **NAMES)
     with pytest.raises(OptionError, match="call fit first"):
         learner().predict(LOG.context)
     if not torch.cuda.is_available():

@@ -1,20 +1,37 @@
-"""This file holds checkpoints: everything a run needs to go on after a kill as if nothing had happened."""
+"""Checkpoints: everything a run needs to go on after a kill as if nothing had happened."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import PolicyFileError
 from counterpoise.learn.policies import Policy
-from counterpoise.learn.storage import fit_tensors, read_tensors, write_tensors
+from counterpoise.learn.settings import differences
+from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
-FORMAT = "counterpoise checkpoint 1"
+FORMAT = "counterpoise checkpoint 2"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches."""
+
+    epoch: int
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    gradient_variance: float
+    baseline: float
 
 
 @dataclass
@@ -46,38 +63,137 @@ def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str,
     write_tensors(path, tensors, described)
 
 
-def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> bool:
-    """Put a run back where it was, and say whether there was anything to put back."""
+def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any], epochs: int) -> bool:
+    """Put a run back where it was, and say whether there was anything to put back; what is refused changes nothing."""
     if not Path(path).exists():
         return False
-    tensors, described = read_tensors(path)
-    if described.get("format") != FORMAT:
-        raise PolicyFileError(f"{str(path)!r} holds {described.get('format')!r}, not a checkpoint: name another file.")
-    for name, value in settings.items():
-        if described["settings"].get(name) != value:
-            raise PolicyFileError(
-                f"{str(path)!r} is the checkpoint of another run: its {name} is {described['settings'].get(name)!r}, now it "
-                f"is {value!r}. Move it away, or name another checkpoint."
-            )
-    fit_tensors(state.policy, _under("policy.", tensors), path)
+    with opened(path) as file:
+        _check_run(file, settings, epochs)
+        progress = _checked_progress(file)
+        moments = _checked_moments(file, state)
+        _check_stored(file, state)
+        tensors = file.read()
+        check_finite(file, {name: one for name, one in tensors.items() if not name.startswith("optimiser.")})
+        for name, tensor in _under("optimiser.", tensors).items():
+            index, _, part = name.partition(".")
+            moments["state"].setdefault(int(index), {})[part] = tensor
+        try:
+            torch.Generator().set_state(tensors["random"])  # to see whether it can be
+            state.optimiser.load_state_dict(moments)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise file.damaged(
+                f"what it has of the optimiser or of the random numbers cannot be used ({error})"
+            ) from error
+    state.policy.load_state_dict(_under("policy.", tensors))
     state.best = _under("best.", tensors)
     state.sums = tensors["sums"]
-    moments: dict[str, Any] = {"param_groups": described["groups"], "state": {}}
-    for name, tensor in _under("optimiser.", tensors).items():
-        index, _, part = name.partition(".")
-        moments["state"].setdefault(int(index), {})[part] = tensor
-    for index, values in described["plain"].items():
-        moments["state"].setdefault(int(index), {}).update(values)
-    try:
-        state.optimiser.load_state_dict(moments)
-    except (KeyError, ValueError) as error:
-        raise PolicyFileError(f"{str(path)!r} is of another optimiser: {error}. Name another checkpoint.") from error
     torch.set_rng_state(tensors["random"])
-    state.progress = described["progress"]
+    state.progress = progress
     return True
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> None:
+    """It is a checkpoint, of this very run, and not from after its end."""
+    path, found, saved = str(file.path), file.description.get("format"), file.description.get("settings")
+    if found != FORMAT:
+        raise PolicyFileError(f"{path!r} holds {str(found)[:50]!r}, not a checkpoint ({FORMAT!r}): name another file.")
+    if not isinstance(saved, dict):
+        raise file.damaged("it does not say of which run it is")
+    apart = differences(saved, settings)
+    if apart:
+        raise PolicyFileError(
+            f"{path!r} is the checkpoint of another run: {apart}. Go on with the old settings, move the file away, or name "
+            "another checkpoint."
+        )
+    done = _checked_progress(file)["done"]
+    if done > epochs:
+        raise PolicyFileError(
+            f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} asked for: pass epochs={done} or more, "
+            "or name another checkpoint."
+        )
+
+
+def _checked_progress(file: TensorFile) -> dict[str, Any]:
+    progress = file.description.get("progress")
+    names = {field.name for field in fields(Epoch)}
+    good = (
+        isinstance(progress, dict)
+        and progress.keys() == {"done", "history", "best", "stopped"}
+        and isinstance(progress["history"], list)
+        and all(isinstance(one, dict) and one.keys() == names for one in progress["history"])
+        and all(_is_number(value) for one in progress["history"] for value in one.values())
+        and [one["epoch"] for one in progress["history"]] == list(range(1, len(progress["history"]) + 1))
+        and _is_count(progress["done"], len(progress["history"]), len(progress["history"]))
+        and _is_count(progress["best"], min(1, progress["done"]), progress["done"])
+        and isinstance(progress["stopped"], bool)
+    )
+    if not good:
+        raise file.damaged("what it says of the epochs done does not add up")
+    return dict(progress)  # type: ignore[arg-type]
+
+
+def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
+    """The state of the optimiser as it is loaded, but for its tensors: groups and options as this optimiser has them."""
+    groups, rest = file.description.get("groups"), file.description.get("plain")
+    now = state.optimiser.state_dict()["param_groups"]
+    alike = isinstance(groups, list) and len(groups) == len(now)
+    alike = alike and all(
+        isinstance(saved, dict)
+        and saved.get("params") == fresh["params"]
+        and all(name in saved and _alike(fresh[name], saved[name]) for name in fresh)
+        for saved, fresh in zip(groups, now, strict=True)  # type: ignore[arg-type]
+    )
+    if not alike:
+        raise file.damaged("its optimiser's groups of parameters are not those of this one")
+    known = {str(index) for group in now for index in group["params"]}
+    if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
+        raise file.damaged("what it has of the optimiser belongs to no parameter")
+    return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
+
+
+def _check_stored(file: TensorFile, state: State) -> None:
+    """Before any tensor is read: each has the shape that this run needs."""
+    own = state.policy.state_dict()
+    for prefix in ("policy.", "best."):
+        check_tensors(file, own, _under(prefix, file.tensors), exactly=True)
+    others = {
+        name: one for name, one in file.tensors.items() if not name.startswith(("policy.", "best.", "optimiser."))
+    }
+    check_tensors(file, {"sums": state.sums, "random": torch.get_rng_state()}, others, exactly=True)
+    parameters = [parameter for group in state.optimiser.param_groups for parameter in group["params"]]
+    parts: dict[int, set[str]] = {}
+    for name, stored in _under("optimiser.", file.tensors).items():
+        index, _, part = name.partition(".")
+        if not index.isdecimal() or int(index) >= len(parameters):
+            raise file.damaged(f"'optimiser.{name}' belongs to no parameter")
+        shape = parameters[int(index)].shape
+        # a number per weight, or per row or column of weights: what has other dimensions is the optimiser's own affair
+        if len(stored.shape) == len(shape) and any(a not in (1, b) for a, b in zip(stored.shape, shape, strict=True)):
+            raise file.damaged(f"'optimiser.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
+        parts.setdefault(int(index), set()).add(part)
+    for group in state.optimiser.state_dict()["param_groups"]:
+        if len({frozenset(parts[index]) for index in group["params"] if index in parts}) > 1:
+            raise file.damaged("its optimiser knows more of some parameters than of others")
+
+
+def _alike(fresh: Any, saved: Any) -> bool:
+    """Whether an option can stand where another one stood, which a schedule may have changed."""
+    if isinstance(fresh, list | tuple):
+        return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
+    if isinstance(fresh, int | float) and not isinstance(fresh, bool):
+        return _is_number(saved) and math.isfinite(saved)
+    return fresh is None or type(saved) is type(fresh)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _under(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

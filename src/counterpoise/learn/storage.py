@@ -1,13 +1,11 @@
-"""This file holds saving and loading: tensors as safetensors with a JSON description inside, never a pickle; and ONNX."""
+"""Saving and loading policies, and ONNX."""
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +13,15 @@ from torch import Tensor
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
+
+__all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 1"
 KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
+IDS = "action ids"  # the tensor of what a log calls the actions, where that is not 0, 1, 2, …
+UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
@@ -28,14 +31,19 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
 
     A policy of a class of yours needs a `config` method that gives its arguments, and `load_policy(path, make=…)`.
     """
-    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": list(context or policy.context_)}
-    write_tensors(path, policy.state_dict(), {"format": FORMAT, "config": config})
+    names = list(context or policy.context_)
+    policy.check_context(names)
+    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
+    tensors = dict(policy.state_dict())
+    if policy.actions_ is not None:
+        tensors[IDS] = torch.as_tensor(policy.actions_)
+    write_tensors(path, tensors, {"format": FORMAT, "config": config})
 
 
 def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds one of a class of yours from its arguments.
 
-    What does not fit is refused: another format, missing or further tensors, other shapes.
+    What does not fit is refused before anything large is made: another format, missing or further tensors, other shapes.
 
     Examples
     --------
@@ -46,87 +54,80 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     >>> policy.n_actions
     3
     """
-    tensors, description = read_tensors(path)
-    if description.get("format") != FORMAT:
-        raise PolicyFileError(f"{str(path)!r} holds {description.get('format')!r}, not a policy: name another file.")
-    config = description["config"]
-    build = make or KINDS.get(config["kind"])
-    if build is None:
-        raise PolicyFileError(
-            f"{str(path)!r} holds a {config['kind']}, which counterpoise does not know: pass make=, a function that builds it."
-        )
-    arguments = dict(config["arguments"])
-    if build is TwoTower and arguments.pop("item_dimension", None) is not None:
-        arguments["item_features"] = tensors.get("scores.features")
-    try:
-        policy = build(**arguments)
-    except (TypeError, OptionError) as error:
-        raise PolicyFileError(f"{str(path)!r} does not describe a policy: {error}. Save it again.") from error
-    fit_tensors(policy, tensors, path)
+    with opened(path) as file:
+        config = _config(file)
+        build = make or KINDS.get(config["kind"])
+        if build is None:
+            raise PolicyFileError(
+                f"{str(path)!r} holds a {config['kind']}, which counterpoise does not know: pass make=, a function that builds it."
+            )
+        _check_sizes(file, build, config["arguments"])
+        with torch.random.fork_rng(devices=[]):
+            policy = _built(file, build, config["arguments"], "cpu")
+        weights = {name: stored for name, stored in file.tensors.items() if name != IDS}
+        check_tensors(file, policy.state_dict(), weights)
+        tensors = file.read()
+        check_finite(file, tensors)
+        ids = tensors.pop(IDS, None)
+        precisions = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+        policy = policy.to(precisions.pop()) if len(precisions) == 1 else policy
+        policy.load_state_dict(tensors)
+        try:
+            policy.actions_ = None if ids is None else ids.numpy()
+            policy.check_context(config["context"])
+        except OptionError as error:
+            raise file.damaged(str(error).rstrip(".")) from error
     policy.context_ = tuple(config["context"])
     return policy.eval()
 
 
-def fit_tensors(policy: Policy, tensors: Mapping[str, Tensor], path: str | PathLike[str]) -> None:
-    """Put tensors into a policy that has exactly those."""
-    own = policy.state_dict()
-    for name in sorted(own.keys() ^ tensors.keys()):
-        which = "lacks" if name in own else "has"
-        raise PolicyFileError(f"{str(path)!r} {which} the tensor {name!r}: it is of another model. Name another file.")
-    for name, tensor in own.items():
-        if tensor.shape != tensors[name].shape:
-            raise PolicyFileError(
-                f"{str(path)!r} is of another model: {name!r} has shape {tuple(tensors[name].shape)}, this one needs "
-                f"{tuple(tensor.shape)}. Name another file."
-            )
-    policy.load_state_dict(dict(tensors))
+def _config(file: TensorFile) -> dict[str, Any]:
+    """What the file says of its policy, each part of its type."""
+    found = file.description.get("format")
+    if found != FORMAT:
+        raise PolicyFileError(f"{str(file.path)!r} holds {str(found)[:50]!r}, not a policy: name another file.")
+    config = file.description.get("config")
+    parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
+    if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
+        raise file.damaged("it does not say which policy it holds")
+    if not all(isinstance(name, str) for name in config["context"]):
+        raise file.damaged("the names of its columns are not texts")
+    return config
 
 
-def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """One safetensors file with a JSON description, in place of the old one only when it is complete on disk."""
-    save = _safetensors("save")
-    data = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-        metadata={"counterpoise": json.dumps(description)},
-    )
+def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
+    """The policy described is as large as the file: found out on torch's device without memory, before the policy is made."""
+    if build in KINDS.values() and any(
+        isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
+    ):
+        raise file.damaged("it describes more layers than it has tensors")
+    if not isinstance(build, type):
+        return  # a function may do anything, and once
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_bytes(data)
-    except OSError as error:
-        raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
+        with torch.device("meta"):
+            expected = _built(file, build, arguments, "meta").state_dict()
+    except PolicyFileError:
+        if build in KINDS.values():
+            raise
+        return  # a class of one's own may need real tensors
+    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
 
 
-def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file and its description."""
-    open_file = _safetensors("safe_open")
-    from safetensors import SafetensorError
-
+def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str) -> Policy:
+    given = dict(arguments)
+    if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
+        features = file.tensors.get("scores.features")
+        if features is None or features.dtype is None:
+            raise file.damaged("it lacks the features of its items")
+        given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
     try:
-        with open_file(str(path), framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata() or {}
-        description = json.loads(metadata["counterpoise"])
-    except FileNotFoundError as error:
-        raise PolicyFileError(f"no file {str(path)!r}.") from error
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise PolicyFileError(f"{str(path)!r} is damaged, or was not written by counterpoise: {error}.") from error
-    if not isinstance(description, dict):
-        raise PolicyFileError(f"{str(path)!r} is damaged: its description is {type(description).__name__}.")
-    return tensors, description
-
-
-def _safetensors(name: str) -> Any:
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError as error:
-        raise OptionError("saving needs safetensors: pip install 'counterpoise[learn]'.") from error
-    return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
+        return build(**given)
+    except UNFIT as error:
+        raise PolicyFileError(f"{str(file.path)!r} does not describe a policy: {error}. Save it again.") from error
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
-    """Write context → probabilities of all actions as an ONNX model, for any number of rows.
+    """Write context → probabilities of all actions, in the order of `classes_`, as an ONNX model, for any number of rows.
 
     `context_dimension`, how many numbers a context has, is needed for a `ModulePolicy` only: other policies know it.
     """

@@ -1,11 +1,12 @@
-"""This file holds `PolicyLearner`: fit a policy on a log, choose its epoch on held-out rows, keep it."""
+"""`PolicyLearner`: fit a policy on a log, choose its epoch on held-out rows, keep it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from counterpoise.estimators.constant import snips
 from counterpoise.estimators.estimate import check_level
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
 from counterpoise.learn.data import Log, batches, held_out_rows, open_log
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.many import check_device
@@ -37,23 +38,11 @@ from counterpoise.learn.options import (
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.processes import join, shared, wait
 from counterpoise.learn.progress import Progress
+from counterpoise.learn.settings import settings_of_optimiser, settings_of_policy
 from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, backward_dr, default_norms
 from counterpoise.learn.storage import save_policy
 
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches."""
-
-    epoch: int
-    value: float
-    stderr: float
-    lower: float
-    upper: float
-    gradient_variance: float
-    baseline: float
 
 
 class PolicyLearner:
@@ -78,10 +67,14 @@ class PolicyLearner:
     patience
         Stop after so many epochs without a better held-out value.
     checkpoint
-        A file written after every epoch; if it is there already, `fit` goes on from it to the same result. A checkpoint of
-        other options or of another log is refused.
+        A file written after every epoch; if it is there already, `fit` goes on from it to the same result, for more epochs
+        if asked. A checkpoint of other options (optimiser and layers of the policy included) or of another log is refused.
+        Where λ is tuned, the file has the start, and each λ a file of its own beside it (``run.shift-0.6.safetensors``).
     progress
         A bar with value and gradient variance; by default where a terminal is watching.
+
+    Without `policy` and `n_actions` the actions are the distinct ids that the log has, in their order: they need not be
+    0, 1, 2, …, and stay with the policy (`classes_`), saved and loaded. Parquet files must not change during training.
 
     Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is,
     `mean_reward_` is what the logging policy earned, and `context_` has the names of the context's columns (empty for
@@ -169,8 +162,9 @@ class PolicyLearner:
         if self.policy is not None:
             self.policy.check_width(len(read.names.context))
         known = self.policy.n_actions if self.policy is not None else self.n_actions
-        found = inspect(read, known, self.holdout, self.seed)
+        found = inspect(read, known, self.holdout, self.seed, self.policy.actions_ if self.policy is not None else None)
         check_sizes(read, found, self.batch_size, self.holdout)
+        read.number(found.ids)
         self.mean_reward_ = found.mean_reward
         self.context_ = read.names.context if log is not None else ()
         with torch.random.fork_rng(devices=[]):
@@ -178,49 +172,70 @@ class PolicyLearner:
             return self._fit(read, self.policy if self.policy is not None else _default_policy(found), found)
 
     def _fit(self, log: Log, policy: Policy, found: Inspection) -> PolicyLearner:
-        if self.objective != "lambda_ips" or isinstance(self.shift, float):
-            return self._train(log, policy, self.shift if isinstance(self.shift, float) else 0.0, found)
-        # BanditNet's λ: train with each, and keep the best by SNIPS on the training rows, as published
+        policy.context_, policy.actions_ = self.context_, found.ids
+        if self.objective == "lambda_ips" and not isinstance(self.shift, float):
+            return self._tune(log, policy, found, TUNED if self.shift is None else self.shift)
+        shift = self.shift if isinstance(self.shift, float) else 0.0
+        return self._train(log, policy, shift, found, self.checkpoint)
+
+    def _tune(self, log: Log, policy: Policy, found: Inspection, shifts: Sequence[float]) -> PolicyLearner:
+        """BanditNet's λ: train with each, and keep the best by SNIPS on the training rows, as published."""
+        if self.checkpoint is not None:
+            # every λ starts from the same weights, also those that come after a kill
+            state = self._start(policy)
+            settings = self._settings(policy, state.optimiser, list(shifts), found)
+            if not restore_checkpoint(self.checkpoint, state, settings, self.epochs) and join(self.device)[0] == 0:
+                save_checkpoint(self.checkpoint, state, settings)
         start, tried = copy_of(policy), []
-        kept, self.checkpoint = self.checkpoint, None
         self.tuning_ = {}
-        for shift in TUNED if self.shift is None else self.shift:
+        for shift in shifts:
             policy.load_state_dict(start)
             torch.manual_seed(self.seed)
-            self._train(log, policy, shift, found)
+            self._train(log, policy, shift, found, self._checkpoint_of(shift))
             self.tuning_[shift] = snips(
                 moments_of(policy, held_out_rows(log, self.holdout, self.seed, others=True))
             ).value
             tried.append((self.tuning_[shift], shift, copy_of(self.policy_), self.history_, self.best_epoch_))
-        self.checkpoint = kept
         _, self.shift_, best, self.history_, self.best_epoch_ = max(tried, key=lambda one: one[0])
         self.policy_.load_state_dict(best)
         return self
 
-    def _train(self, log: Log, policy: Policy, shift: float, found: Inspection) -> PolicyLearner:
+    def _checkpoint_of(self, shift: float) -> Path | None:
+        if self.checkpoint is None:
+            return None
+        path = Path(self.checkpoint)
+        return path.with_name(f"{path.stem}.shift-{shift}{path.suffix}")
+
+    def _start(self, policy: Policy) -> State:
+        """A run before its first epoch."""
+        progress = {"done": 0, "history": [], "best": 0, "stopped": False}
+        sums = RunningBaseline(decay=self.decay).sums
+        return State(policy, self.optimiser(policy.parameters()), sums, copy_of(policy), progress)
+
+    def _train(
+        self, log: Log, policy: Policy, shift: float, found: Inspection, checkpoint: str | PathLike[str] | None
+    ) -> PolicyLearner:
         rank, processes, device = join(self.device)
         if processes > 1 and (self.objective in FULL_BATCH_ONLY or self.objective == "dr"):
             raise OptionError(f"{self.objective} trains in one process: start it without torchrun.")
-        self.policy_, self.shift_ = policy.to(device).train(), shift
-        policy.context_ = self.context_
+        self.policy_, self.shift_, self._written = policy.to(device).train(), shift, checkpoint
         if log.memory is not None:
             log.memory = log.memory.to(device)
         self._norms: Norms = self.norms or default_norms(policy)
         self._running = RunningBaseline(decay=self.decay)
-        self._running.sums = self._running.sums.to(device)
         self._logged, self._processes = shared(Logged(policy), processes, device), processes
-        state = State(policy, self.optimiser(policy.parameters()), self._running.sums, copy_of(policy), {})
-        state.progress = {"done": 0, "history": [], "best": 0, "stopped": False}
-        settings = self._settings(log, policy, shift, found)
-        if self.checkpoint is not None and restore_checkpoint(self.checkpoint, state, settings):
-            self._running.sums = state.sums.to(device)
+        state = self._start(policy)
+        settings = self._settings(policy, state.optimiser, shift, found)
+        if checkpoint is not None:
+            restore_checkpoint(checkpoint, state, settings, self.epochs)
+        self._running.sums = state.sums.to(device)
         steps = math.ceil((found.rows - found.held_out) / (self.batch_size or found.rows))
         with Progress(self.progress if rank == 0 else False, self.epochs, steps) as bar:
             while state.progress["done"] < self.epochs and not state.progress["stopped"]:
                 self._epoch(log, state, device, rank, bar)
-                if rank == 0 and self.checkpoint is not None:
+                if rank == 0 and checkpoint is not None:
                     state.sums = self._running.sums
-                    save_checkpoint(self.checkpoint, state, settings)
+                    save_checkpoint(checkpoint, state, settings)
                 wait(processes)
         self.history_ = [Epoch(**one) for one in state.progress["history"]]
         self.best_epoch_ = state.progress["best"]
@@ -307,15 +322,17 @@ class PolicyLearner:
             return
         self.policy_.load_state_dict(good)
         self.policy_.eval()
-        where = f", as {str(self.checkpoint)!r} has it" if self.checkpoint is not None and epoch else ""
+        where = f", as {str(self._written)!r} has it" if self._written is not None and epoch else ""
         raise TrainingError(
             f"the gradient of batch {bad:,} of epoch {epoch + 1} is not finite. policy_ is as it was after epoch {epoch}{where}. "
             f"Lower the learning rate ({self.learning_rate:g}), or look for extreme contexts and tiny propensities."
         )
 
-    def _settings(self, log: Log, policy: Policy, shift: float, found: Inspection) -> dict[str, Any]:
+    def _settings(
+        self, policy: Policy, optimiser: torch.optim.Optimizer, shift: float | list[float], found: Inspection
+    ) -> dict[str, Any]:
         """What must be the same for a checkpoint to be continued."""
-        return {
+        settings = {
             "objective": self.objective,
             "policy": type(policy).__name__,
             "n_actions": found.n_actions,
@@ -324,11 +341,14 @@ class PolicyLearner:
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
             "shift": shift,
-            "norms": self.norms,
+            "norms": self.norms or default_norms(policy),
             "decay": self.decay,
             "holdout": self.holdout,
+            "patience": self.patience,
+            "level": self.level,
             "seed": self.seed,
         }
+        return settings | settings_of_optimiser(optimiser) | settings_of_policy(policy)
 
     # -- using ---------------------------------------------------------------------------------------------------------
 
@@ -343,7 +363,7 @@ class PolicyLearner:
 
     def predict(self, context: ArrayLike) -> NDArray[np.int64]:
         """The greedy action of every context."""
-        return np.asarray(self.predict_proba(context).argmax(axis=1), dtype=np.int64)
+        return np.asarray(self.classes_[self.predict_proba(context).argmax(axis=1)], dtype=np.int64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy; `load_policy` reads it."""

@@ -1,0 +1,81 @@
+"""What a run depends on: the part of a checkpoint that must be the same for the run to go on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoise.learn.norms import ACROSS_ROWS
+from counterpoise.learn.policies import Policy
+
+HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimiser computes, not what
+SHOWN = 4  # differences in an error
+
+
+def settings_of_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Its class, and all options of all groups of parameters."""
+    groups = optimiser.param_groups
+    found: dict[str, Any] = {"optimiser": type(optimiser).__name__}
+    found["optimiser's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    for k, group in enumerate(groups):
+        where = f" of group {k + 1}" if k else ""
+        found |= {f"optimiser's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
+    return found
+
+
+def settings_of_policy(policy: Policy) -> dict[str, Any]:
+    """Its layers with their options, its precision, and the numbers that training leaves as they are."""
+    found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
+    found["precision"] = ", ".join(sorted(kinds))
+    found["digest of what the policy does not learn"] = _digest(_fixed(policy))
+    return found
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Where two runs differ, in words; empty where they do not."""
+    names = [name for name in [*now, *(saved.keys() - now.keys())] if saved.get(name) != now.get(name)]
+    said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
+    more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
+    return "; ".join(said + more)
+
+
+def plain(value: Any) -> Any:
+    """An option as JSON gives it back."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
+    for name, layer in policy.named_modules():
+        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
+        if name and next(layer.children(), None) is None:
+            yield name, re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
+        elif own:
+            yield name or "itself", f"{type(layer).__name__} with {', '.join(own)}"
+
+
+def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
+    """Frozen parameters and buffers, such as items' features; not the averages that some layers keep of what they see."""
+    for name, parameter in policy.named_parameters():
+        if not parameter.requires_grad:
+            yield name, parameter
+    for place, layer in policy.named_modules():
+        if not isinstance(layer, ACROSS_ROWS):
+            yield from ((f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False))
+
+
+def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()[:16]

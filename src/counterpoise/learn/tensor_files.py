@@ -1,0 +1,163 @@
+"""Files of tensors: safetensors with a JSON description inside, never a pickle; looked at before anything large is read."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import OptionError, PolicyFileError
+from counterpoise.whole_files import whole_file
+
+LONGEST = 2**24  # characters of a description: 16 MB hold the history of 50,000 epochs
+FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+OTHERS = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+}
+KNOWN = FLOATS | OTHERS
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that is in a file, and not in memory."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None  # None for those that no policy has
+
+
+class TensorFile:
+    """A file whose header was read: what it describes, and which tensors it has."""
+
+    def __init__(self, path: str | PathLike[str], file: Any) -> None:
+        self.path = path
+        self._file = file
+        names = list(file.keys())
+        parts = {name: file.get_slice(name) for name in names}
+        self.tensors = {
+            name: Stored(tuple(part.get_shape()), KNOWN.get(str(part.get_dtype()))) for name, part in parts.items()
+        }
+        self.description = _described(file.metadata() or {})
+
+    def read(self) -> dict[str, Tensor]:
+        """All tensors, in memory."""
+        with _readable(self.path):
+            # copies, because what is mapped from a file ends the process if the file is cut short
+            return {name: self._file.get_tensor(name).clone() for name in self.tensors}
+
+    def damaged(self, why: str) -> PolicyFileError:
+        """The error for a file that contradicts itself."""
+        return PolicyFileError(f"{str(self.path)!r} is damaged, or was not written by counterpoise: {why}.")
+
+
+@contextmanager
+def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
+    """A file of tensors, of which only the header is read."""
+    open_file = _safetensors("safe_open")
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise PolicyFileError(f"no file {str(path)!r}: {error.strerror}. Name another one.") from error
+    if not stat.S_ISREG(mode):
+        raise PolicyFileError(f"{str(path)!r} is not a regular file. Name another one.")
+    with _readable(path):
+        file = open_file(str(path), framework="pt").__enter__()
+    try:
+        with _readable(path):
+            found = TensorFile(path, file)
+        yield found
+    finally:
+        file.__exit__(None, None, None)
+
+
+@contextmanager
+def _readable(path: str | PathLike[str]) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except RecursionError as error:
+        raise PolicyFileError(f"{str(path)!r} is damaged: its description is nested too deeply.") from error
+    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise PolicyFileError(f"{str(path)!r} is damaged, or was not written by counterpoise: {error}.") from error
+
+
+def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
+    text = metadata.get("counterpoise")
+    if text is None:
+        raise ValueError("it has no description")
+    if len(text) > LONGEST:
+        raise ValueError(f"its description has {len(text):,} characters")
+    description = json.loads(text)
+    if not isinstance(description, dict):
+        raise ValueError(f"its description is {type(description).__name__}, not an object")
+    return description
+
+
+def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file and its description."""
+    with opened(path) as file:
+        return file.read(), file.description
+
+
+def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """One safetensors file with a JSON description, in place of the old one only when it is complete on disk."""
+    save = _safetensors("save")
+    data = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        metadata={"counterpoise": json.dumps(description)},
+    )
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            part.write_bytes(data)
+    except OSError as error:
+        raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
+
+
+def check_tensors(
+    file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Stored], *, exactly: bool = False
+) -> None:
+    """A file has the tensors of a model and no others: by name, shape and kind of number, and `exactly` by precision too."""
+    path = str(file.path)
+    for name in sorted(own.keys() ^ stored.keys()):
+        which = "lacks" if name in own else "has"
+        raise PolicyFileError(f"{path!r} {which} the tensor {name!r}: it is of another model. Name another file.")
+    for name, tensor in own.items():
+        found = stored[name]
+        if tuple(tensor.shape) != found.shape:
+            raise PolicyFileError(
+                f"{path!r} is of another model: {name!r} has shape {found.shape}, this one needs {tuple(tensor.shape)}. "
+                "Name another file."
+            )
+        alike = found.dtype in FLOATS.values() and tensor.is_floating_point() and not exactly
+        if found.dtype != tensor.dtype and not alike:
+            raise file.damaged(f"{name!r} must hold {tensor.dtype}, and holds {found.dtype or 'something else'}")
+
+
+def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
+    """No NaN and no infinity, which no training leaves behind."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise file.damaged(f"{name!r} has numbers that are not finite")
+
+
+def _safetensors(name: str) -> Any:
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError as error:
+        raise OptionError("saving needs safetensors: pip install 'counterpoise[learn]'.") from error
+    return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
