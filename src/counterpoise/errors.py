@@ -1,8 +1,13 @@
-"""This file holds every exception: one class per kind of fix."""
+"""Every exception: one class per kind of fix."""
+
+import re
 
 
 class CounterpoiseError(Exception):
     """Anything counterpoise refuses to do; catch this to catch them all."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(masked(str(message)))
 
 
 class ColumnError(CounterpoiseError):
@@ -31,6 +36,16 @@ class TrainingError(CounterpoiseError):
 
 class PolicyFileError(CounterpoiseError):
     """A saved policy or checkpoint that is damaged, or of another model: name another file, or move it away."""
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of addresses in it, however they were mistyped.
+
+    >>> masked("no file 'postgresql:/me:hunter2@db/shop' nor 'host=db password=hunter2'")
+    "no file 'postgresql:/me:…@db/shop' nor 'host=db password=…'"
+    """
+    text = re.sub(r"((?:[\w+.:-]+[:;]?/+)?[^\s:/@'\"]*):(?!\\)[^\s'\"]+@", r"\1:…@", text)
+    return re.sub(r"(?i)(\w*(?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
 
 
 def first_line(error: Exception) -> str:
