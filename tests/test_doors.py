@@ -32,6 +32,7 @@ WRITING = [
     "CREATE TABLE more AS SELECT * FROM {t}",
     "COPY {t} TO '{out}'",
     "COPY (SELECT 1) TO '{out}'",
+    "EXPORT DATABASE '{out}'",
     "EXPLAIN ANALYZE DELETE FROM {t}",
     "SELECT 1) AS q; DELETE FROM {t}; SELECT * FROM (SELECT 1",
     "",
@@ -358,6 +359,13 @@ def test_our_duckdb_connection_is_read_only_and_closed(file):
     for log in (file.log, f"duckdb://{file.log}"):
         assert cp.evaluate(log, table="log", **QUESTION).n == 2000
         duckdb.connect(file.log).close()  # for writing: nobody holds the file any more
+
+
+def test_a_duckdb_file_that_is_open_already_is_asked_through_its_connection(file):
+    with duckdb.connect(file.log, read_only=True) as theirs:
+        with pytest.raises(cp.LogError, match="Pass that connection as the log"):
+            file()
+        assert cp.evaluate(theirs, table="log", **QUESTION).n == 2000
 
 
 def test_our_sqlite_connection_is_read_only(tmp_path):

@@ -44,8 +44,19 @@ def masked(text: str) -> str:
     >>> masked("no file 'postgresql:/me:hunter2@db/shop' nor 'host=db password=hunter2'")
     "no file 'postgresql:/me:…@db/shop' nor 'host=db password=…'"
     """
-    text = re.sub(r"((?:[\w+.:-]+[:;]?/+)?[^\s:/@'\"]*):(?!\\)[^\s'\"]+@", r"\1:…@", text)
-    return re.sub(r"(?i)(\w*(?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
+    text = re.sub(r"[^\s'\"]+", lambda found: _without_userinfo(found[0]), text)
+    return re.sub(r"(?i)((?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
+
+
+def _without_userinfo(word: str) -> str:
+    """A word without what stands between a user's name and the host."""
+    user, at, host = word.rpartition("@")
+    start = user.find(":")
+    if user[start + 1 : start + 2] == "/":  # the scheme's
+        start = user.find(":", start + 1)
+    if start < 0 or user[start + 1 : start + 2] in ("", "\\"):  # no password, or a folder of Windows
+        return word
+    return f"{user[: start + 1]}…{at}{host}"
 
 
 def first_line(error: Exception) -> str:

@@ -114,9 +114,9 @@ def evaluate(
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
-        columns += (external_access or None,)
         _check_stored(
-            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+            *(*columns, where, target_action, action, context, table, query, state, batch),
+            *(drop_bad_rows or None, external_access or None),
         )
         moments = log
     else:
@@ -188,9 +188,10 @@ def compare(
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
     if isinstance(log, LogMoments):
-        columns = (reward, propensity, target, segment, cluster, key, groups, external_access or None)
+        columns = (reward, propensity, target, segment, cluster, key, groups)
         _check_stored(
-            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+            *(*columns, where, target_action, action, context, table, query, state, batch),
+            *(drop_bad_rows or None, external_access or None),
         )
         moments = log
     else:

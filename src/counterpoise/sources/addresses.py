@@ -11,7 +11,7 @@ from counterpoise.errors import OptionError
 _ENGINES = (
     "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
 )
-_SETTING = r"(?i)\w*(?:password|passwd|pwd)\s*=\s*"
+_SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
 _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from counterpoise.errors import ColumnError, OptionError, first_line
+
+Parse = Callable[[str], list[Any]]
 
 # functions that make rows of their arguments alone; any other may read files
 _HARMLESS = {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
 
-def check_query(query: str, engine: str) -> None:
-    """Refuse a query that is not one statement, or does anything but read; `engine` is what ibis calls the database."""
-    if engine == "duckdb":
+def check_query(query: str, dialect: Any) -> None:
+    """Refuse a query that is not one statement, or does anything but read."""
+    if dialect == "duckdb":
         reads = _duckdb_reads(query)
     else:
         import sqlglot
 
         try:
-            reads = _reads(sqlglot.exp, _statements(sqlglot, query, engine))
+            reads = _reads(sqlglot.exp, _statements(sqlglot, query, dialect))
         except sqlglot.errors.SqlglotError as error:
             raise not_one_query(first_line(error)) from error
     if not reads:
@@ -37,13 +40,15 @@ def not_one_query(reason: str = "") -> OptionError:
     )
 
 
-def check_expressions(texts: Mapping[str, str], engine: str) -> None:
+def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
     """Refuse texts (text → the part it plays) that are not one condition or expression each."""
-    for text, part in texts.items():
-        if engine == "duckdb":
-            _check_duckdb_expression(part, text)
-        else:
-            parsed(part, text, engine)
+    if dialect != "duckdb":
+        for text, part in texts.items():
+            parsed(part, text, dialect)
+    elif texts:
+        with _duckdb_parser() as parse:
+            for text, part in texts.items():
+                _check_duckdb_expression(parse, part, text)
 
 
 def not_one(part: str, text: str) -> ColumnError:
@@ -51,7 +56,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError(f"{part}={text!r} must be one {_what(part)}, and no statement.")
 
 
-def parsed(part: str, text: str, dialect: str) -> Any:
+def parsed(part: str, text: str, dialect: Any) -> Any:
     """The tree of a text that is one condition or expression of a dialect.
 
     It is one if it stands for one column with brackets around it and without: `true LIMIT 7` does not with them, `a) AS x, (b` does
@@ -65,7 +70,7 @@ def parsed(part: str, text: str, dialect: str) -> Any:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                f"{part}={text!r} is no {_what(part)} that {dialect} would understand: {first_line(error)}."
+                f"{part}={text!r} is no {_what(part)} that {_name(dialect)} would understand: {first_line(error)}."
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
@@ -75,11 +80,15 @@ def parsed(part: str, text: str, dialect: str) -> Any:
     return found[0].pop()
 
 
+def _name(dialect: Any) -> str:
+    return str(getattr(dialect, "__name__", dialect or "SQL"))
+
+
 def _what(part: str) -> str:
     return "condition" if part == "where" else "expression"
 
 
-def _statements(sqlglot: Any, text: str, dialect: str) -> list[Any]:
+def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
     found = sqlglot.parse(text, read=dialect)
     return [one for one in found if one is not None and not isinstance(one, sqlglot.exp.Semicolon)]
 
@@ -88,7 +97,7 @@ def _reads(exp: Any, statements: list[Any]) -> bool:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
         return False
     writing = (exp.DML, exp.DDL, exp.Command, exp.Copy, exp.Into, exp.Lock)
-    return next(statements[0].find_all(*(kind for kind in writing if kind is not exp.Query)), None) is None
+    return statements[0].find(*writing) is None
 
 
 def _is_one_column(exp: Any, tree: Any) -> bool:
@@ -98,30 +107,35 @@ def _is_one_column(exp: Any, tree: Any) -> bool:
     return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
 
 
-def _duckdb_trees(text: str) -> list[Any]:
-    """The statements as DuckDB's parser sees them, on a connection of our own; raises a ValueError for what is no SELECT."""
+@contextmanager
+def _duckdb_parser() -> Iterator[Parse]:
+    """DuckDB's own parser: a text's statements as trees, or a ValueError for what is no SELECT; the connection is ours."""
     import duckdb
 
-    with duckdb.connect() as judge:
-        answer = judge.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-    found = json.loads(str(answer[0] if answer else "{}"))
-    if found.get("error", True):
-        raise ValueError(found.get("error_message", "it cannot be read"))
-    return [_without_places(one) for one in found["statements"]]
+    def parse(text: str) -> list[Any]:
+        answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+        found = json.loads(str(answer[0] if answer else "{}"))
+        if found.get("error", True):
+            raise ValueError(found.get("error_message", "it cannot be read"))
+        return [_without_places(one) for one in found["statements"]]
+
+    with duckdb.connect() as connection:
+        yield parse
 
 
 def _duckdb_reads(query: str) -> bool:
     try:
-        trees = _duckdb_trees(query)
+        with _duckdb_parser() as parse:
+            trees = parse(query)
     except ValueError as error:
         raise not_one_query(first_line(error)) from error
     return len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
 
 
-def _check_duckdb_expression(part: str, text: str) -> None:
+def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
     """As `parsed` does it, with DuckDB's own parser; and no file is read, nor rows or columns made, by the way."""
     try:
-        bare, bracketed = (_duckdb_trees(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
+        bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
         raise ColumnError(
             f"{part}={text!r} must be one {_what(part)} that DuckDB understands, and no statement: {first_line(error)}."

@@ -83,7 +83,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     if _is(log, "ibis") and log.name == "duckdb":
         log = log.con
     if query is not None:
-        judge.check_query(query, "duckdb" if _is(log, "duckdb") else log.name)
+        judge.check_query(query, _dialect(log))
         return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
         raise OptionError("name the log's table with table=…, or select it with query=….")
@@ -143,6 +143,8 @@ def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
             f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
             "trust it: pass external_access=True."
         )
+    if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
+        return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
     return LogError(
         f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
         "rights; nothing was stored, so it can be run again."
@@ -190,7 +192,7 @@ def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str
 
 def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
     texts = {column: part for part, column in request.columns if not has_column(part, column, available)}
-    judge.check_expressions(texts | ({} if request.where is None else {request.where: "where"}), _engine(native))
+    judge.check_expressions(texts | ({} if request.where is None else {request.where: "where"}), _dialect(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if names or request.where is not None:
@@ -222,6 +224,14 @@ def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str
 def _engine(native: Any) -> str:
     """Which database a table is in, as ibis calls it."""
     return native.get_backend().name if _is(native, "ibis") else "duckdb"
+
+
+def _dialect(log: Any) -> Any:
+    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    if _is(log, "duckdb"):
+        return "duckdb"
+    backend = log.get_backend() if _is_table(log) else log
+    return getattr(backend, "dialect", None)
 
 
 def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
