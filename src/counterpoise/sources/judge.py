@@ -147,7 +147,7 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         raise not_one(part, text)
     if any(map(_reads_elsewhere, _nodes(tree))):
         raise ColumnError(
-            f"{part}={text!r} must read no files: a {_what(part)} may look at tables of the database, not at anything outside "
+            f"{part}={text!r} must read no files: it may look at tables of the database, not at anything outside "
             "them. Select what it needs with query=."
         )
     outside = list(_nodes(tree, inside_queries=False))
