@@ -72,6 +72,7 @@ def examine(
     where: str | None = None,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
+    external_access: bool = False,
 ) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
 
@@ -83,7 +84,7 @@ def examine(
     >>> print(examine(log).findings[0].message.partition(":")[0])
     1 of 4 values of 'p' does not lie in (0, 1]
     """
-    frame = rows_of(log, where=where, table=table, query=query)
+    frame = rows_of(log, where=where, table=table, query=query, external_access=external_access)
     schema = frame.collect_schema()
     names = schema.names()
     for column in (reward, propensity, action, *target, *key):

@@ -1,8 +1,13 @@
-"""This file holds every exception: one class per kind of fix."""
+"""Every exception: one class per kind of fix."""
+
+import re
 
 
 class CounterpoiseError(Exception):
     """Anything counterpoise refuses to do; catch this to catch them all."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(masked(str(message)))
 
 
 class ColumnError(CounterpoiseError):
@@ -31,6 +36,27 @@ class TrainingError(CounterpoiseError):
 
 class PolicyFileError(CounterpoiseError):
     """A saved policy or checkpoint that is damaged, or of another model: name another file, or move it away."""
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of addresses in it, however they were mistyped.
+
+    >>> masked("no file 'postgresql:/me:hunter2@db/shop' nor 'host=db password=hunter2'")
+    "no file 'postgresql:/me:…@db/shop' nor 'host=db password=…'"
+    """
+    text = re.sub(r"[^\s'\"]+", lambda found: _without_userinfo(found[0]), text)
+    return re.sub(r"(?i)((?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
+
+
+def _without_userinfo(word: str) -> str:
+    """A word without what stands between a user's name and the host."""
+    user, at, host = word.rpartition("@")
+    start = user.find(":")
+    if user[start + 1 : start + 2] == "/":  # the scheme's
+        start = user.find(":", start + 1)
+    if start < 0 or user[start + 1 : start + 2] in ("", "\\"):  # no password, or a folder of Windows
+        return word
+    return f"{user[: start + 1]}…{at}{host}"
 
 
 def first_line(error: Exception) -> str:

@@ -46,6 +46,7 @@ def evaluate(
     context: Any = None,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
+    external_access: bool = False,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     progress: bool | None = None,
@@ -92,6 +93,8 @@ def evaluate(
         An SQL condition: only rows that meet it count.
     table, query
         Which table of a database, or which query, is the log.
+    external_access
+        Whether a DuckDB file may read files outside itself, as a view over Parquet does; only for one that you trust.
     state, batch
         A file that keeps the moments: this log, under its key `batch`, is added to what it holds, and the answer is about all of
         it. The same key is refused the second time. Files have a key of their own.
@@ -112,7 +115,8 @@ def evaluate(
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
         _check_stored(
-            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+            *(*columns, where, target_action, action, context, table, query, state, batch),
+            *(drop_bad_rows or None, external_access or None),
         )
         moments = log
     else:
@@ -136,7 +140,7 @@ def evaluate(
             context=context,
         )
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
-        moments = _read(log, request, table, query, state, batch, progress)
+        moments = _read(log, request, table, query, external_access, state, batch, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     return _result(moments, contrasts, asked, options)
 
@@ -162,6 +166,7 @@ def compare(
     context: Any = None,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
+    external_access: bool = False,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     progress: bool | None = None,
@@ -185,7 +190,8 @@ def compare(
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, groups)
         _check_stored(
-            *columns, where, target_action, action, context, table, query, state, batch, drop_bad_rows or None
+            *(*columns, where, target_action, action, context, table, query, state, batch),
+            *(drop_bad_rows or None, external_access or None),
         )
         moments = log
     else:
@@ -205,7 +211,7 @@ def compare(
             action=action,
             context=context,
         )
-        moments = _read(log, request, table, query, state, batch, progress)
+        moments = _read(log, request, table, query, external_access, state, batch, progress)
     _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     if not contrasts:
@@ -290,6 +296,7 @@ def _read(
     request: Request,
     table: str | Sequence[str] | None,
     query: str | None,
+    external_access: bool,
     state: str | PathLike[str] | None,
     batch: str | None,
     progress: bool | None,
@@ -298,10 +305,11 @@ def _read(
     from counterpoise import state as states
     from counterpoise.sources.read import read
 
+    place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access, "progress": progress}
     if state is None:
         if batch is not None:
             raise OptionError("batch= is the key of this log in a state: pass state= too.")
-        return read(log, request, table=table, query=query, progress=progress)
+        return read(log, request, **place)
     keys = states.batch_keys(log, batch)
     states.check_new(state, request, keys)
-    return states.add(state, request, keys, read(log, request, table=table, query=query, progress=progress))
+    return states.add(state, request, keys, read(log, request, **place))

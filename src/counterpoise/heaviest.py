@@ -48,6 +48,7 @@ def heaviest(
     where: str | None = None,
     table: str | None = None,
     query: str | None = None,
+    external_access: bool = False,
 ) -> Heaviest:
     """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest; bad rows are left out.
 
@@ -57,7 +58,7 @@ def heaviest(
     (2, 21.0)
     """
     request = arrange(log, reward=reward, propensity=propensity, target=target, against=against, where=where)[1]
-    numbered = asked_rows(log, request, table=table, query=query, number=ROW)
+    numbered = asked_rows(log, request, table=table, query=query, external_access=external_access, number=ROW)
     named = {name: column for name, (_, column) in request.numbers.items()}
     rows = numbered.select(ROW, *(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items()))
     r, p = pl.col("r"), pl.col("p")

@@ -71,6 +71,7 @@ def plan(
     drop_bad_rows: bool = False,
     table: str | None = None,
     query: str | None = None,
+    external_access: bool = False,
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
@@ -98,8 +99,9 @@ def plan(
     """
     _check(difference, power, actions)
     asked: dict[str, Any] = {"reward": reward, "propensity": propensity, "target": target, "where": where}
-    asked |= {"drop_bad_rows": drop_bad_rows, "table": table, "query": query, "estimator": ["beta_ips", "lift"]}
-    result = evaluate(log, cluster=cluster, level=level, **asked)
+    asked |= {"drop_bad_rows": drop_bad_rows, "estimator": ["beta_ips", "lift"]}
+    place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access}
+    result = evaluate(log, cluster=cluster, level=level, **asked, **place)
     value, lift = result[target, "beta_ips"], result[target, "lift"]
     question = Question(difference, level, power)
     explored: tuple[Exploration, ...] = ()
@@ -110,7 +112,7 @@ def plan(
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         request = arrange(log, reward=reward, propensity=propensity, target=target, where=where)[1]
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked["estimator"]), target)
-        rows = _rows(asked_rows(log, request, table=table, query=query), request, float(value.baseline))  # type: ignore[arg-type]
+        rows = _rows(asked_rows(log, request, **place), request, float(value.baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(rows, actions, alike, question))
     needs = question.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)

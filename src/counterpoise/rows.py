@@ -1,4 +1,4 @@
-"""This file holds the rows of a log as a lazy polars frame, for questions that sums do not answer."""
+"""The rows of a log as a lazy polars frame, for questions that sums do not answer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from counterpoise.sources.request import Request
 
 
 def rows_of(
-    log: Any, *, where: str | None = None, table: str | Sequence[str] | None = None, query: str | None = None
+    log: Any,
+    *,
+    where: str | None = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    external_access: bool = False,
 ) -> pl.LazyFrame:
     """The rows of a log that meet an SQL condition: files are scanned, tables of a database are fetched."""
-    return only(_open(log, table, query), where)
+    return only(_open(log, table, query, external_access), where)
 
 
 def asked_rows(
@@ -27,21 +32,24 @@ def asked_rows(
     *,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
+    external_access: bool = False,
     number: str | None = None,
 ) -> pl.LazyFrame:
     """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
-    frame = rows_of(log, table=table, query=query)
+    frame = rows_of(log, table=table, query=query, external_access=external_access)
     wanted = plan(request, frame.collect_schema().names())
     chosen = frame.select(wanted.read)
     return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
 
 
-def columns_of(log: Any, *, table: str | Sequence[str] | None = None, query: str | None = None) -> list[str]:
+def columns_of(
+    log: Any, *, table: str | Sequence[str] | None = None, query: str | None = None, external_access: bool = False
+) -> list[str]:
     """The names of the log's columns, read without its rows where that can be."""
     if sql.is_database(log):
-        with sql._Errors(log):
-            return list(sql.relation(log, table, query).columns)
-    return _open(log, table, query).collect_schema().names()
+        with sql.connected(log, external_access=external_access) as place:
+            return list(sql.relation(place, table, query).columns)
+    return _open(log, table, query, external_access).collect_schema().names()
 
 
 def collect(frame: pl.LazyFrame) -> pl.DataFrame:
@@ -52,12 +60,11 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
         raise LogError(f"cannot read the log: {first_line(error)}.") from error
 
 
-def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.LazyFrame:
+def _open(log: Any, table: str | Sequence[str] | None, query: str | None, external_access: bool) -> pl.LazyFrame:
     if sql.is_database(log):
-        with sql._Errors(log):
-            return _fetched(sql.relation(log, table, query))
-    if table is not None or query is not None:
-        raise OptionError("table= and query= are for databases; this log is none.")
+        with sql.connected(log, external_access=external_access) as place:
+            return _fetched(sql.relation(place, table, query))
+    sql.check_no_database(table, query, external_access)
     if files.is_paths(log):
         return files.scan(log)
     if isinstance(log, pl.LazyFrame | pl.DataFrame):

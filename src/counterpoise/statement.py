@@ -1,4 +1,4 @@
-"""This file holds the statement for whoever must run it themselves: the one aggregate as SQL text, and the way back."""
+"""The statement for whoever must run it themselves: the one aggregate as SQL text, and the way back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log_moments import LogMoments
+from counterpoise.sources import judge
 from counterpoise.sources.arguments import arrange
 from counterpoise.sources.request import GROUPS, Request
 
@@ -199,23 +200,10 @@ def _inner(
     chosen = []
     for text, name in names.items():
         is_name = _is_name(text)
-        value = sqlglot.exp.column(text, quoted=True) if is_name else _parsed(sqlglot, parts[text], text, dialect)
+        value = sqlglot.exp.column(text, quoted=True) if is_name else judge.parsed(parts[text], text, dialect)
         chosen.append(value.as_(name, quoted=True))
     query = sqlglot.select(*chosen).from_(place)
-    return query.where(_parsed(sqlglot, "where", where, dialect)) if where else query
-
-
-def _parsed(sqlglot: Any, part: str, text: str, dialect: str) -> Any:
-    what = "condition" if part == "where" else "expression"
-    try:
-        found = sqlglot.parse(text, read=dialect)
-    except sqlglot.errors.SqlglotError as error:
-        raise ColumnError(
-            f"{part}={text!r} is no {what} that {dialect} would understand: {first_line(error)}."
-        ) from error
-    if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Condition):
-        raise ColumnError(f"{part}={text!r} must be one {what}, and no statement.")
-    return found[0]
+    return query.where(judge.parsed("where", where, dialect)) if where else query
 
 
 def _is_name(text: str) -> bool:

@@ -43,6 +43,7 @@ def compare(
     strict: options.Strict = False,
     table: options.TableName = None,
     query: options.Query = None,
+    external_access: options.ExternalAccess = False,
     rows: Annotated[
         int,
         typer.Option(
@@ -71,7 +72,7 @@ def compare(
     from counterpoise.sources.request import LOGGING
 
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query)
+    names = columns_of(log, table=place, query=query, external_access=external_access)
     if against != LOGGING and against not in names and against.isidentifier():
         raise missing("against", against, names)
     rest = [name for name in names if name != against]
@@ -92,6 +93,7 @@ def compare(
         where=where,
         table=place,
         query=query,
+        external_access=external_access,
     )
     ranked = rank(result)
     driving = {one.target: drivers(result, one.target) for one in ranked}
@@ -99,7 +101,16 @@ def compare(
     if rows > 0 and best is not None:
         columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
         beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=place, query=query)
+        top = heaviest(
+            log,
+            **columns,
+            baseline=beta,
+            count=rows,
+            where=where,
+            table=place,
+            query=query,
+            external_access=external_access,
+        )
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:

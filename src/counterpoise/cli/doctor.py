@@ -31,6 +31,7 @@ def doctor(
     json: options.Json = False,
     table: options.TableName = None,
     query: options.Query = None,
+    external_access: options.ExternalAccess = False,
 ) -> None:
     """What a log looks like, whether its propensities and rewards can be right, and what to fix first.
 
@@ -53,6 +54,7 @@ def doctor(
         where=where,
         table=options.table_path(table),
         query=query,
+        external_access=external_access,
     )
     if json:
         print(as_text(found))

@@ -68,6 +68,7 @@ def evaluate(
     ] = None,
     table: options.TableName = None,
     query: options.Query = None,
+    external_access: options.ExternalAccess = False,
     strict: options.Strict = False,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
@@ -86,13 +87,13 @@ def evaluate(
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
     from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.sources.addresses import without_password
     from counterpoise.sources.arguments import arrange
-    from counterpoise.sources.sql import without_password
 
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query)
+    names = columns_of(log, table=place, query=query, external_access=external_access)
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
@@ -114,6 +115,7 @@ def evaluate(
         where=where,
         table=place,
         query=query,
+        external_access=external_access,
         state=state,
         batch=batch,
     )
@@ -128,7 +130,7 @@ def evaluate(
         rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
         if state is None:
             request = arrange(log, **columns, target=list(parts.target), where=where)[1]
-            rows = asked_rows(log, request, table=place, query=query)
+            rows = asked_rows(log, request, table=place, query=query, external_access=external_access)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         import_module("counterpoise.report").write_report(result, html, log=rows, command=command, **columns)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)

@@ -51,6 +51,9 @@ TableName = Annotated[
     ),
 ]
 Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
+ExternalAccess = Annotated[
+    bool, typer.Option("--external-access", help="Let a DuckDB file that you trust read files outside itself.")
+]
 Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
 Method = Annotated[
     str | None,

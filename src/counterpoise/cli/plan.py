@@ -37,6 +37,7 @@ def plan(
     json: options.Json = False,
     table: options.TableName = None,
     query: options.Query = None,
+    external_access: options.ExternalAccess = False,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
 
@@ -51,7 +52,7 @@ def plan(
     from counterpoise.rows import columns_of
 
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query)
+    names = columns_of(log, table=place, query=query, external_access=external_access)
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     if len(parts.target) > 1:
         raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")
@@ -69,6 +70,7 @@ def plan(
         drop_bad_rows=drop_bad_rows,
         table=place,
         query=query,
+        external_access=external_access,
     )
     if json:
         print(as_text(found))

@@ -15,7 +15,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from counterpoise.errors import CounterpoiseError, OptionError
+from counterpoise.errors import CounterpoiseError, OptionError, masked
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
         except BrokenPipeError:
             raise  # whoever read has seen enough: the command line's own business
         except OSError as error:
-            what = "the output" if error.filename is None else repr(error.filename)
+            what = "the output" if error.filename is None else masked(repr(error.filename))
             print(f"{type(error).__name__}: cannot read or write {what}: {error.strerror or error}.", file=sys.stderr)
             _forget_output()
             raise typer.Exit(2) from None
@@ -114,7 +114,7 @@ def as_options(message: str) -> str:
 
 
 _OPTIONS = (
-    "reward|propensity|target|against|segment|cluster|where|table|query|state|batch|key|level|groups|drop_bad_rows|difference|actions|"
+    "reward|propensity|target|against|segment|cluster|where|table|query|external_access|state|batch|key|level|groups|drop_bad_rows|difference|actions|"
     "reward_bounds|max_weight|tuned_for|model_reward|model_value"
 )
 # options even where no value follows; in quotes they are somebody's columns

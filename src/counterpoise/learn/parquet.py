@@ -20,10 +20,11 @@ class ParquetFiles:
     def __init__(self, path: str | PathLike[str]) -> None:
         import polars as pl
 
+        from counterpoise.sources.addresses import looks_like_address, without_password
         from counterpoise.sources.files import files_of
-        from counterpoise.sources.sql import is_database, without_password
+        from counterpoise.sources.sql import is_database
 
-        if is_database(path):
+        if is_database(path) or (looks_like_address(str(path)) and not Path(path).exists()):
             raise OptionError(
                 f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
                 "to a Parquet file first."

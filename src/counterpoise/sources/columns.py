@@ -1,4 +1,4 @@
-"""This file holds the columns that a log does not have but its columns make: SQL expressions, conditions, chosen actions."""
+"""The columns that a log does not have but its columns make: SQL expressions, conditions, chosen actions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
         if self.expressions:
             # The names are ours, so that no name of the user's needs quoting.
             names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
-            computed = "".join(f', ({text}) AS "{name}"' for name, text in names.items())
+            computed = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
             try:
                 frame = _checked_sql(frame, f"SELECT *{computed} FROM self")
                 schema = frame.collect_schema()
@@ -50,7 +50,8 @@ def only(frame: Frame, where: str | None) -> Frame:
     if where is None:
         return frame
     try:
-        return _checked_sql(frame, f"SELECT * FROM self WHERE {where}")
+        _expression("where", where)
+        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)")
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
         raise ColumnError(f"where={where!r} is no SQL condition on this log: {first_line(error)}.") from error
     except pl.exceptions.PolarsError as error:
@@ -92,7 +93,7 @@ def _roots(part: str, text: str, request: Request, available: Sequence[str]) -> 
     if not isinstance(text, str):
         check_columns(request, available)
     try:
-        expression = pl.sql_expr(text)
+        expression = _expression(part, text)
         roots = expression.meta.root_names()
     except pl.exceptions.PolarsError as error:
         if part == "where":
@@ -109,6 +110,15 @@ def _roots(part: str, text: str, request: Request, available: Sequence[str]) -> 
             f"{part}={text!r} must give one value per row, but adds up rows. Write it without aggregates."
         )
     return roots
+
+
+def _expression(part: str, text: str) -> pl.Expr:
+    """A text that is one expression, and looks at this log alone: a subquery can only be one over a file."""
+    expression = pl.sql_expr(text)
+    hidden = (name for name in expression.meta.root_names() if name.startswith("_POLARS_TMP"))
+    if ".subplan(" in str(expression) or next(hidden, None) is not None:
+        raise ColumnError(f"{part}={text!r} must read no files: write it without SELECT, of the log's columns alone.")
+    return expression
 
 
 def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:

@@ -1,4 +1,4 @@
-"""This file holds the readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
+"""The readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.sources.addresses import looks_like_address, mistyped
 
 FORMATS = {
     ".parquet": "parquet",
@@ -76,10 +77,14 @@ def _expand(path: Path) -> list[Path]:
         if "**" in path.parts:
             root = Path(*path.parts[: path.parts.index("**")])
             matches = [match for match in matches if not _is_hidden(match.relative_to(root))]
+        if not matches and looks_like_address(str(path)):
+            raise mistyped(str(path))
         if not matches:
             raise LogError(f"no file matches {str(path)!r} in {str(Path.cwd())!r}.")
         # '**' matches a folder and what is in it, which is still there once
         return list(dict.fromkeys(file for match in matches for file in _expand(match)))
+    if looks_like_address(str(path)):
+        raise mistyped(str(path))
     raise LogError(f"no file {str(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
 
 

@@ -1,4 +1,4 @@
-"""This file holds the choice of the reader that a log wants."""
+"""The choice of the reader that a log wants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import embedded, files, frames, scans, sql
 from counterpoise.sources.progress import Report, progress_bar
@@ -16,18 +16,22 @@ LONG = 5_000_000_000  # bytes times targets from which files are worth the half 
 
 
 def read(
-    log: Any, request: Request, *, table: sql.Table = None, query: str | None = None, progress: bool | None = None
+    log: Any,
+    request: Request,
+    *,
+    table: sql.Table = None,
+    query: str | None = None,
+    external_access: bool = False,
+    progress: bool | None = None,
 ) -> LogMoments:
     """Moments of a log, computed where it lives if that can be."""
     if sql.is_database(log):
         if not request.policies:
-            return sql.read(log, request, table, query)
+            return sql.read(log, request, table, query, external_access=external_access)
         with progress_bar(progress) as report:
-            return embedded.summarise(
-                frames.with_policies(sql.batches(log, request, table, query), request, report), request
-            )
-    if table is not None or query is not None:
-        raise OptionError("table= and query= are for databases; this log is none.")
+            rows = sql.batches(log, request, table, query, external_access=external_access)
+            return embedded.summarise(frames.with_policies(rows, request, report), request)
+    sql.check_no_database(table, query, external_access)
     if type(log).__module__.startswith("pyspark.sql"):
         from counterpoise.sources import spark
 

@@ -1,25 +1,28 @@
-"""This file holds the readers of databases: DuckDB, PostgreSQL, and every table that ibis knows."""
+"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis knows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
 from counterpoise.log_moments import LogMoments
-from counterpoise.sources import pushdown
+from counterpoise.sources import judge, postgres, pushdown
+from counterpoise.sources.addresses import secrets_of, without
 from counterpoise.sources.checks import missing
 from counterpoise.sources.query import indicator
 from counterpoise.sources.request import Request
 
 BATCH = 1_000_000
+ONLY_DUCKDB = "external_access= is for DuckDB files that counterpoise opens; leave it out for any other log."
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 
 # text as a number, as `groups.integer_ids` does it
@@ -38,17 +41,29 @@ def is_database(log: object) -> bool:
     return _is(log, "duckdb") or _is(log, "ibis")
 
 
-def read(log: Any, request: Request, table: Table = None, query: str | None = None) -> LogMoments:
+def check_no_database(table: Table, query: str | None, external_access: bool) -> None:
+    """Refuse what only a database understands."""
+    if table is not None or query is not None:
+        raise OptionError("table= and query= are for databases; this log is none.")
+    if external_access:
+        raise OptionError(ONLY_DUCKDB)
+
+
+def read(
+    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
+) -> LogMoments:
     """Moments of a log in a database, computed there."""
-    with _Errors(log) as errors:
-        frame, names = complete(relation(log, table, query), request)
-        return pushdown.summarise(frame, request, names, errors.collect, _fence_of(frame, request))
+    with connected(log, external_access=external_access) as place:
+        frame, names = complete(relation(place, table, query), request)
+        return pushdown.summarise(frame, request, names, _collect, _fence_of(frame, request))
 
 
-def batches(log: Any, request: Request, table: Table = None, query: str | None = None) -> Iterator[pl.DataFrame]:
+def batches(
+    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
+) -> Iterator[pl.DataFrame]:
     """The needed columns in batches, for policies that only run here."""
-    with _Errors(log):
-        frame, names = complete(relation(log, table, query), request)
+    with connected(log, external_access=external_access) as place:
+        frame, names = complete(relation(place, table, query), request)
         columns = dict.fromkeys([*(column for _, column in request.columns), *request.target_actions])
         native = frame.select(*(nw.col(names.get(column, column)) for column in columns)).to_native()
         reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
@@ -61,8 +76,6 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
         raise OptionError("pass table= or query=, not both.")
-    if isinstance(log, str | PathLike):
-        log = _connect(str(log))
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
             raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
@@ -70,7 +83,8 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     if _is(log, "ibis") and log.name == "duckdb":
         log = log.con
     if query is not None:
-        return log.sql(query)
+        judge.check_query(query, _dialect(log))
+        return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
         raise OptionError("name the log's table with table=…, or select it with query=….")
     path = [table] if isinstance(table, str) else list(table)
@@ -95,23 +109,76 @@ def _native(table: Any) -> Any:
     return backend.con.sql(backend.compile(table)) if backend.name == "duckdb" else table
 
 
-def _connect(place: str) -> Any:
-    if "://" not in place:
-        if not Path(place).exists():  # duckdb would make an empty one
-            raise LogError(f"no file {place!r}. Check the path.")
+@contextmanager
+def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
+    """What a log's table is asked from: a connection of ours, which is read-only and closed at the end, or the user's own as it is.
+
+    Whatever a driver raises becomes an error that says what to do and never holds the password.
+    """
+    is_ours = isinstance(log, str | PathLike)
+    if external_access and not (is_ours and _duckdb_file(str(log))):
+        raise OptionError(ONLY_DUCKDB)
+    opened = None
+    try:
+        opened = _connect(str(log), external_access) if is_ours else None
+        yield opened if is_ours else log
+    except CounterpoiseError:
+        raise
+    except Exception as last:
+        error = last
+        while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
+            error = error.__context__  # a cursor that went with the statement's savepoint: what ended that is the error
+        message = without(secrets_of(str(log)) if is_ours else [], first_line(error))
+        # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
+        raise _no_answer(error, message, is_ours) from None
+    finally:
+        if opened is not None:
+            with suppress(Exception):  # a connection that is lost cannot be closed
+                opened.close() if _is(opened, "duckdb") else opened.disconnect()
+
+
+def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
+    if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
+        return LogError(
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
+            "trust it: pass external_access=True."
+        )
+    if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
+        return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
+    return LogError(
+        f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
+        "rights; nothing was stored, so it can be run again."
+    )
+
+
+def _connect(place: str, external_access: bool) -> Any:
+    if (file := _duckdb_file(place)) is not None:
+        if not Path(file).exists():  # duckdb would make an empty one
+            raise LogError(f"no file {file!r}. Check the path.")
         import duckdb
 
-        return duckdb.connect(place, read_only=True)
-    kind = place.split("://")[0]
+        return duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+    kind, _, rest = place.partition("://")
     if kind in CLOUD:
         raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
-    if kind == "postgres":
-        place = "postgresql" + place[len("postgres") :]
     try:
         import ibis
     except ImportError as error:
         raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+    if kind in ("postgres", "postgresql"):
+        return postgres.connect(f"postgresql://{rest}")
+    if kind == "sqlite":
+        import sqlite3
+
+        return ibis.sqlite.from_connection(sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True))
     return ibis.connect(place)
+
+
+def _duckdb_file(place: str) -> str | None:
+    """The file that an address of DuckDB names; MotherDuck's is no file."""
+    if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
+        return place[len("duckdb://") :]
+    return None if "://" in place else place
 
 
 def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
@@ -124,7 +191,8 @@ def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str
 
 
 def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
-    texts = dict.fromkeys(column for part, column in request.columns if not has_column(part, column, available))
+    texts = {column: part for part, column in request.columns if not has_column(part, column, available)}
+    judge.check_expressions(texts | ({} if request.where is None else {request.where: "where"}), _dialect(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if names or request.where is not None:
@@ -143,17 +211,27 @@ def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tu
 
 def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
     """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
-    computed = "".join(f', ({text}) AS "{name}"' for name, text in expressions.items())
+    if _engine(native) == "postgres":
+        return postgres.computed(native, expressions, where)
+    computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
     if _is(native, "duckdb"):
-        kept = native if where is None else native.filter(where)
+        kept = native if where is None else native.filter(f"({where}\n)")
         return kept.project(f"*{computed}")
-    condition = "" if where is None else f" WHERE {where}"
+    condition = "" if where is None else f" WHERE ({where}\n)"
     return native.alias(step).sql(f"SELECT *{computed} FROM {step}{condition}")
 
 
 def _engine(native: Any) -> str:
     """Which database a table is in, as ibis calls it."""
     return native.get_backend().name if _is(native, "ibis") else "duckdb"
+
+
+def _dialect(log: Any) -> Any:
+    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    if _is(log, "duckdb"):
+        return "duckdb"
+    backend = log.get_backend() if _is_table(log) else log
+    return getattr(backend, "dialect", None)
 
 
 def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
@@ -197,55 +275,10 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
     return False
 
 
-class _Errors:
-    """Turns whatever a database's driver raises into an error that says what to do and never holds the password."""
-
-    def __init__(self, log: object) -> None:
-        self._secrets = _secrets(log) if isinstance(log, str) else []
-
-    def __enter__(self) -> _Errors:
-        return self
-
-    def collect(self, frame: nw.LazyFrame[Any]) -> pl.DataFrame:
-        """The rows of a small answer."""
-        answer: pl.DataFrame = frame.collect("polars").to_native()
-        return answer
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or isinstance(error, CounterpoiseError | GeneratorExit) or not isinstance(error, Exception):
-            return
-        message = _without(self._secrets, first_line(error))
-        # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
-        raise LogError(
-            f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
-            "rights; nothing was stored, so it can be run again."
-        ) from None
-
-
-def without_password(address: str) -> str:
-    """An address as it may be shown to others.
-
-    >>> without_password("postgresql://me:hunter2@db/logs?password=hunter3")
-    'postgresql://me:…@db/logs?password=…'
-    """
-    return _without(_secrets(address), address)
-
-
-def _without(secrets: Sequence[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text
-
-
-def _secrets(address: str) -> list[str]:
-    """What an address holds that nobody may see, longest first."""
-    _, separator, rest = address.partition("://")
-    if not separator:
-        return []
-    found = [rest.rpartition("@")[0].partition(":")[2], *re.findall(r"[?&]\w*password=([^&]*)", rest)]
-    # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
-    found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
-    return sorted({one for secret in found for one in (secret, unquote(secret)) if one}, key=len, reverse=True)
+def _collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
+    """The rows of a small answer."""
+    answer: pl.DataFrame = frame.collect("polars").to_native()
+    return answer
 
 
 def _is(log: object, library: str) -> bool:

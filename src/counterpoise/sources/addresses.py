@@ -1,0 +1,70 @@
+"""Addresses of databases: what looks like one, and how it may be shown to others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from counterpoise.errors import OptionError
+
+_ENGINES = (
+    "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
+)
+_SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
+_SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
+
+
+def looks_like_address(text: str) -> bool:
+    """Whether a text is meant for a database, well written or not: a scheme, a user with a password, or settings.
+
+    >>> [looks_like_address(one) for one in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
+    [True, True, False]
+    """
+    return (
+        "://" in text
+        or re.match(rf"(?i)(?:{_ENGINES})(?:[:;]|//)", text) is not None
+        or re.search(rf"{_SETTING}|(?i:\bdbname\s*=)", text) is not None
+        or re.search(r":[^\\].*@", text, re.DOTALL) is not None
+    )
+
+
+def mistyped(text: str) -> OptionError:
+    """The error that an address of a database is not written as one."""
+    return OptionError(
+        f"{without_password(text)!r} looks like the address of a database and there is no such file. Write an address as "
+        "postgresql://user:…@host/database, and name the log with table=… or query=…."
+    )
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown to others.
+
+    >>> without_password("postgresql://me:hunter2@db/logs?password=hunter3")
+    'postgresql://me:…@db/logs?password=…'
+    >>> without_password("host=db password='hunter 2' dbname=logs")
+    'host=db password=… dbname=logs'
+    """
+    return without(secrets_of(address), address)
+
+
+def without(secrets: Sequence[str], text: str) -> str:
+    """A text in which dots stand for the secrets."""
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+def secrets_of(address: str) -> list[str]:
+    """What an address holds that nobody may see, longest first."""
+    if not looks_like_address(address):
+        return []
+    scheme = _SCHEME.match(address)
+    rest = address[scheme.end() :] if scheme else address
+    found = [
+        rest.rpartition("@")[0].partition(":")[2],
+        *re.findall(rf"{_SETTING}('(?:[^'\\]|\\.)*'?|[^\s&]+)", address),
+    ]
+    # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
+    found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
+    return sorted({one for secret in found for one in (secret, unquote(secret)) if one}, key=len, reverse=True)

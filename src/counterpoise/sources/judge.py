@@ -1,0 +1,184 @@
+"""What a text of SQL may be: a query that only reads, one condition, one expression; judged by a parser before anything runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from counterpoise.errors import ColumnError, OptionError, first_line
+
+Parse = Callable[[str], list[Any]]
+
+# functions that make rows of their arguments alone; any other may read files
+_HARMLESS = {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
+_READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+
+
+def check_query(query: str, dialect: Any) -> None:
+    """Refuse a query that is not one statement, or does anything but read."""
+    if dialect == "duckdb":
+        reads = _duckdb_reads(query)
+    else:
+        import sqlglot
+
+        try:
+            reads = _reads(sqlglot.exp, _statements(sqlglot, query, dialect))
+        except sqlglot.errors.SqlglotError as error:
+            raise not_one_query(first_line(error)) from error
+    if not reads:
+        raise not_one_query()
+
+
+def not_one_query(reason: str = "") -> OptionError:
+    """The error that a query does more, or less, than read."""
+    return OptionError(
+        "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one behind it"
+        f"{f'; the database says: {reason}' if reason else ''}. Nothing was run."
+    )
+
+
+def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
+    """Refuse texts (text → the part it plays) that are not one condition or expression each."""
+    if dialect != "duckdb":
+        for text, part in texts.items():
+            parsed(part, text, dialect)
+    elif texts:
+        with _duckdb_parser() as parse:
+            for text, part in texts.items():
+                _check_duckdb_expression(parse, part, text)
+
+
+def not_one(part: str, text: str) -> ColumnError:
+    """The error that a text is more than one expression."""
+    return ColumnError(f"{part}={text!r} must be one {_what(part)}, and no statement.")
+
+
+def parsed(part: str, text: str, dialect: Any) -> Any:
+    """The tree of a text that is one condition or expression of a dialect.
+
+    It is one if it stands for one column with brackets around it and without: `true LIMIT 7` does not with them, `a) AS x, (b` does
+    not without.
+    """
+    import sqlglot
+
+    found = []
+    for column in (text, f"({text}\n)"):
+        try:
+            statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
+        except sqlglot.errors.SqlglotError as error:
+            raise ColumnError(
+                f"{part}={text!r} is no {_what(part)} that {_name(dialect)} would understand: {first_line(error)}."
+            ) from error
+        if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
+            raise not_one(part, text)
+        found.append(statements[0].expressions[0])
+    if not _reads(sqlglot.exp, [found[0].parent_select]):
+        raise not_one(part, text)
+    return found[0].pop()
+
+
+def _name(dialect: Any) -> str:
+    return str(getattr(dialect, "__name__", dialect or "SQL"))
+
+
+def _what(part: str) -> str:
+    return "condition" if part == "where" else "expression"
+
+
+def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
+    found = sqlglot.parse(text, read=dialect)
+    return [one for one in found if one is not None and not isinstance(one, sqlglot.exp.Semicolon)]
+
+
+def _reads(exp: Any, statements: list[Any]) -> bool:
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
+        return False
+    writing = (exp.DML, exp.DDL, exp.Command, exp.Copy, exp.Into, exp.Lock)
+    return statements[0].find(*writing) is None
+
+
+def _is_one_column(exp: Any, tree: Any) -> bool:
+    given = {name for name, value in tree.args.items() if value}
+    if not isinstance(tree, exp.Select) or given != {"expressions"} or len(tree.expressions) != 1:
+        return False
+    return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
+
+
+@contextmanager
+def _duckdb_parser() -> Iterator[Parse]:
+    """DuckDB's own parser: a text's statements as trees, or a ValueError for what is no SELECT; the connection is ours."""
+    import duckdb
+
+    def parse(text: str) -> list[Any]:
+        answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+        found = json.loads(str(answer[0] if answer else "{}"))
+        if found.get("error", True):
+            raise ValueError(found.get("error_message", "it cannot be read"))
+        return [_without_places(one) for one in found["statements"]]
+
+    with duckdb.connect() as connection:
+        yield parse
+
+
+def _duckdb_reads(query: str) -> bool:
+    try:
+        with _duckdb_parser() as parse:
+            trees = parse(query)
+    except ValueError as error:
+        raise not_one_query(first_line(error)) from error
+    return len(trees) == 1 and all(node["type"] in _READING for node in _nodes(trees[0]) if _is_query(node))
+
+
+def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
+    """As `parsed` does it, with DuckDB's own parser; and no file is read, nor rows or columns made, by the way."""
+    try:
+        bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
+    except ValueError as error:
+        raise ColumnError(
+            f"{part}={text!r} must be one {_what(part)} that DuckDB understands, and no statement: {first_line(error)}."
+        ) from error
+    if len(bare) != 1 or bare != bracketed or len(bare[0]["node"]["select_list"]) != 1:
+        raise not_one(part, text)
+    tree = bare[0]["node"]["select_list"][0]
+    if any(_is_query(node) and node["type"] not in _READING for node in _nodes(tree)):
+        raise not_one(part, text)
+    if any(map(_reads_elsewhere, _nodes(tree))):
+        raise ColumnError(
+            f"{part}={text!r} must read no files: it may look at tables of the database, not at anything outside "
+            "them. Select what it needs with query=."
+        )
+    outside = list(_nodes(tree, inside_queries=False))
+    if any(node.get("function_name") == "unnest" for node in outside) or (
+        part != "where" and any(node.get("class") == "STAR" for node in outside)
+    ):
+        raise ColumnError(f"{part}={text!r} must give one value per row. Write it without unnest and COLUMNS.")
+
+
+def _is_query(node: Mapping[str, Any]) -> bool:
+    return str(node.get("type", "")).endswith("_NODE")
+
+
+def _reads_elsewhere(node: Mapping[str, Any]) -> bool:
+    """Whether a part of a query is a function that may read files, or a file's name in place of a table's."""
+    if node.get("type") == "TABLE_FUNCTION":
+        return str((node.get("function") or {}).get("function_name", "")).lower() not in _HARMLESS
+    return node.get("type") == "BASE_TABLE" and re.search(r"[./\\:*?]", str(node.get("table_name"))) is not None
+
+
+def _nodes(tree: Any, *, inside_queries: bool = True) -> Iterator[Mapping[str, Any]]:
+    if isinstance(tree, dict):
+        if not inside_queries and _is_query(tree):
+            return
+        yield tree
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(part, inside_queries=inside_queries)
+
+
+def _without_places(tree: Any) -> Any:
+    """A tree that does not know where in the text it came from."""
+    if isinstance(tree, dict):
+        return {name: _without_places(part) for name, part in tree.items() if not name.startswith("query_location")}
+    return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
