@@ -137,7 +137,7 @@ def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval
     method = cast(Method, comparison.method)
     if not comparison.estimates[target, "beta_ips", None].identified:
         return lambda level: Interval(-math.inf, math.inf, level, method)
-    options = Options(comparison.level, method, tuned_for=comparison.tuned_for)
+    options = Options(comparison.level, method, comparison.reward_bounds, tuned_for=comparison.tuned_for)
     return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES["beta_ips"], options)
 
 

@@ -69,8 +69,9 @@ class Unseen:
         if self.first and self.second:
             most = self._most(level, method, tuned_for)
             down, up = min(down, most), min(up, most)
-        note = self._note(method)
-        return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=note)
+        if down == up == 0.0:
+            return interval
+        return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(method))
 
     def _most(self, level: float, method: Method, tuned_for: float) -> float:
         """The difference that two policies can have at most, by how much their weights differ."""
