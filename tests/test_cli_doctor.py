@@ -139,6 +139,60 @@ def test_the_command_shows_columns_checks_and_what_to_do(tmp_path):
     assert [one["part"] for one in document["columns"]] == ["reward", "propensity", "target", "action"]
 
 
+def ranked(lists=400, slots=3, seed=0):
+    """The slots of lists, every item with its chance given what stands above it."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(lists):
+        items = random.permutation(6)[:slots]
+        for k, item in enumerate(items):
+            rows.append((number, k + 1, int(item), int(random.random() < 0.3), 1 / (6 - k), 1 / (6 - k)))
+    names = ["request_id", "position", "item_id", "click", "p", "pi_new"]
+    return pl.DataFrame(rows, schema=names, orient="row").sample(fraction=1.0, shuffle=True, seed=seed)
+
+
+LISTS = {
+    "both names": {},
+    "another case": {"request_id": "SearchId", "position": "slotIndex"},
+    "only the position": {"request_id": "x"},
+    "only the list": {"position": "y"},
+    "neither": {"request_id": "x", "position": "y"},
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_log_of_lists_is_noticed(name):
+    log = ranked().rename(LISTS[name])
+    found = [message for severity, message in messages(log) if severity == "look"]
+    position, of = LISTS[name].get("position", "position"), LISTS[name].get("request_id", "request_id")
+    assert any(f"'{position}' counts the rows of each '{of}'" in one and "slots of 400 lists" in one for one in found)
+    from_zero = log.with_columns(pl.col(position) - 1, pl.col(of).cast(pl.String))
+    assert any("slots of 400 lists" in message for _, message in messages(from_zero))
+
+
+def test_lists_of_several_lengths_are_noticed_by_a_name():
+    log = ranked().filter((pl.col("position") == 1) | (pl.col("request_id") % 3 > 0))
+    for names in ({}, {"request_id": "x"}, {"position": "y"}):
+        assert any("look like the slots of" in message for _, message in messages(log.rename(names))), names
+    cut = log.filter(pl.int_range(pl.len()) % 4 > 0)  # rows missing here and there: both names are needed
+    assert any("look like the slots of" in message for _, message in messages(cut))
+
+
+def test_rows_that_only_look_like_lists_are_no_lists():
+    random, n = np.random.default_rng(1), 3000
+    visits = noisy(n).with_columns(user=pl.Series(random.integers(0, 500, n)))
+    visits = visits.with_columns(visit=pl.int_range(1, pl.len() + 1).over("user"))  # of users who come again
+    coarse = noisy(n).with_columns(user=pl.Series(np.arange(n) // 2), device=pl.Series(random.integers(0, 2, n)))
+    one_slot = ranked().filter(pl.col("position") == 1)
+    for log in (visits, coarse, one_slot.drop("position"), shop(4000)):
+        assert not any("list" in message for _, message in messages(log))
+
+
+def test_positions_without_lists_are_worth_a_note():
+    log = ranked().drop("request_id")
+    assert [severity for severity, message in messages(log) if "looks like a position" in message] == ["note"]
+
+
 def test_no_p_value_is_said_to_be_0(tmp_path):
     path = tmp_path / "log.csv"
     shop(2000).with_columns(pi_old=pl.lit(0.4)).write_csv(path)

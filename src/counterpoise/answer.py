@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,11 +13,23 @@ from counterpoise.diagnostics import Diagnostics, Verdict, diagnose, judge
 from counterpoise.errors import LogError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator, unstack
 from counterpoise.estimators.estimate import Interval, check_level
-from counterpoise.intervals import METHODS, Method, anytime, bernstein, check_bounds, jackknife, jackknife_error, normal
+from counterpoise.intervals import (
+    METHODS,
+    Method,
+    anytime,
+    bernstein,
+    check_bounds,
+    check_reward_bounds,
+    effective_clusters,
+    jackknife,
+    jackknife_error,
+    normal,
+)
 from counterpoise.log_moments import Contrast, LogMoments
 from counterpoise.moments import MODEL, ROW, Floats, Moments
 from counterpoise.results import Segment
 from counterpoise.tails import EMPTY, Tail
+from counterpoise.unseen import Unseen, Unvaried, unvaried
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,8 @@ class Options:
             raise OptionError(f"interval must be one of {', '.join(METHODS)}; found {self.method!r}.")
         if self.method == "bernstein":
             check_bounds(self.reward_bounds, self.max_weight)
+        elif self.reward_bounds is not None:
+            check_reward_bounds(self.reward_bounds)
 
 
 def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method) -> dict[str, Estimator]:
@@ -87,10 +101,23 @@ class View:
         """A stack of places."""
         return self.groups.merge(axis=1)
 
+    @cached_property
+    def reward_range(self) -> tuple[Floats, Floats]:
+        """The lowest and the highest reward of every place."""
+        low, high = self.log.reward_min, self.log.reward_max
+        parts = len(self.places) - 1
+        return np.append(np.min(low), low[:parts]), np.append(np.max(high), high[:parts])
+
     @property
     def is_clustered(self) -> bool:
         """Whether the groups hold clusters, not single rows."""
         return self.log.cluster is not None
+
+    @cached_property
+    def clusters(self) -> Floats:
+        """The effective number of clusters of every place; every row is one where none are named."""
+        rows = np.asarray(self.whole.n, dtype=np.float64)
+        return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
@@ -110,22 +137,61 @@ def estimates(
     view: View, estimators: Mapping[str, Estimator], options: Options
 ) -> dict[tuple[str, str, Segment], Estimate]:
     """Every estimate of one contrast, over the whole log and by segment."""
-    if options.method == "bernstein":
-        _check_within_bounds(view, options)
+    _check_within_bounds(view, options)
     found = {}
+    unseen = {estimand: _unseen(view, estimand, options) for estimand in {one.estimand for one in estimators.values()}}
     for name, estimator in estimators.items():
-        together = estimator(view.groups if estimator.needs == "groups" else view.whole)
-        stderr, count = None, np.zeros(len(view.places))
-        if options.method == "jackknife" or (options.method == "anytime" and view.is_clustered):
-            stderr, count = _jackknife(view, estimator)
+        own, groups = _own(view, estimator, options)
         for k, segment in enumerate(view.places):
-            one = replace(unstack(together, k), name=name)
-            if stderr is not None and one.identified:
-                one = replace(one, stderr=float(stderr[k]))
-            interval = _interval(one, int(count[k]), options, view.whole[k])
-            found[name, segment] = replace(one, interval=interval)
+            hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
+            interval = _interval(view, k, own[k], int(groups[k]), hidden, options)
+            found[name, segment] = replace(own[k], name=name, interval=interval)
     # place by place, estimator by estimator: how a reader scans the table
     return {(view.contrast[0], name, segment): found[name, segment] for segment in view.places for name in estimators}
+
+
+def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
+    """The interval of the whole log as a function of its level."""
+    own, groups = _own(view, estimator, options)
+    unseen = _unseen(view, estimator.estimand, options)
+    return lambda level: _interval(view, 0, own[0], int(groups[0]), unseen[0], replace(options, level=level))
+
+
+def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
+    """What the rows themselves show in every place, and the number of groups with rows."""
+    together = estimator(view.groups if estimator.needs == "groups" else view.whole)
+    found = [unstack(together, k) for k in range(len(view.places))]
+    if not (options.method == "jackknife" or (options.method == "anytime" and view.is_clustered)):
+        return found, np.zeros(len(found))
+    stderr, groups = _jackknife(view, estimator)
+    return [
+        replace(one, stderr=float(e)) if one.identified else one for one, e in zip(found, stderr, strict=True)
+    ], groups
+
+
+def _unseen(view: View, estimand: str, options: Options) -> list[Unseen]:
+    """What rewards that never vary hide in every place."""
+    first = _unvaried(view, view.contrast[0], options)
+    if estimand == "value":
+        return [Unseen(one) for one in first]
+    second = _unvaried(view, view.contrast[1], options)
+    u = view.whole
+    spread = np.sqrt((u.covariance("u", "u") + np.square(u.average("u"))) / np.maximum(view.clusters, 1.0))
+    spread = np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
+    return [Unseen(first[k], second[k], float(spread[k]), int(u.n[k])) for k in range(len(view.places))]
+
+
+def _unvaried(view: View, target: str, options: Options) -> list[Unvaried | None]:
+    """Where a policy sees one reward only. One without moments of its own is the logging policy, whose weights are 1."""
+    if (target, "") not in view.log.moments:
+        rewards = view.whole.recentre(view.reward_range[0])
+        only = rewards.mean * np.array([name == "s" for name in rewards.columns])
+        whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.centre, rewards.columns)
+        return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
+    one = View(view.log, (target, ""))
+    weight = np.maximum(1.0 + one.groups.average("u"), 0.0) * one.groups.n
+    clusters = effective_clusters(weight) if one.is_clustered else None
+    return unvaried(one.whole, one.reward_range, options.reward_bounds, clusters)
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
@@ -141,38 +207,43 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
     without = estimator.without_each(groups)
     lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
-    stderr, count = jackknife_error(np.nan_to_num(value), np.nan_to_num(without), groups.n)
+    stderr, count = jackknife_error(np.nan_to_num(without), groups.n)
     return np.where(lost, np.inf, stderr), count
 
 
-def _interval(estimate: Estimate, groups: int, options: Options, moments: Moments) -> Interval:
-    value, stderr, level = estimate.value, estimate.stderr, options.level
+def _interval(view: View, place: int, own: Estimate, groups: int, unseen: Unseen, options: Options) -> Interval:
+    value, stderr, level = own.value, own.stderr, options.level
     match options.method:
         case "jackknife":
-            return jackknife(value, stderr, groups, level)
+            made = jackknife(value, stderr, groups, level, clusters=float(view.clusters[place]))
         case "anytime":
-            return anytime(value, stderr, estimate.n, level, tuned_for=options.tuned_for)
+            made = anytime(value, stderr, own.n, level, tuned_for=options.tuned_for)
         case "bernstein":
             bounds: Any = options.reward_bounds, options.max_weight
-            return bernstein(moments, level, reward_bounds=bounds[0], max_weight=bounds[1])
+            made = bernstein(view.whole[place], level, reward_bounds=bounds[0], max_weight=bounds[1])
         case _:
-            return normal(value, stderr, level)
+            made = normal(value, stderr, level)
+    return made if not own.identified else unseen.widen(made, options.method, tuned_for=options.tuned_for)
 
 
 def _check_within_bounds(view: View, options: Options) -> None:
     """The log keeps to the bounds it was promised to keep."""
-    (low, high), most = check_bounds(options.reward_bounds, options.max_weight)
-    weights = view.tail(None).weights
-    if len(weights) and weights[0] > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
-        raise LogError(
-            f"max_weight is {most:g}, but the log has a weight of {weights[0]:g}. A bound taken from the log itself is no bound: "
-            "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
-        )
-    lowest, highest = float(np.min(view.log.reward_min)), float(np.max(view.log.reward_max))
+    if options.reward_bounds is None:
+        return
+    low, high = check_reward_bounds(options.reward_bounds)
+    lowest, highest = (float(ends[0]) for ends in view.reward_range)
     if lowest < low or highest > high:
         raise LogError(
             f"reward_bounds are ({low:g}, {high:g}), but the log has rewards from {lowest:g} to {highest:g}. "
             "Give bounds that hold for every possible reward."
+        )
+    if options.method != "bernstein":
+        return
+    most, weights = check_bounds(options.reward_bounds, options.max_weight)[1], view.tail(None).weights
+    if len(weights) and weights[0] > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
+        raise LogError(
+            f"max_weight is {most:g}, but the log has a weight of {weights[0]:g}. A bound taken from the log itself is no bound: "
+            "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
         )
     if view.is_clustered:
         raise OptionError(
@@ -183,18 +254,18 @@ def _check_within_bounds(view: View, options: Options) -> None:
 def diagnostics(view: View) -> dict[Segment, Diagnostics]:
     """Diagnostics of one target, over the whole log and by segment."""
     log = view.log
-    error, count = None, None
     if view.is_clustered:
-        error, count = jackknife_error(view.whole.average("u"), view.groups.others.average("u"), view.groups.n)
+        error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
+    low, high = view.reward_range
     found = {}
     for k, segment in enumerate(view.places):
-        at = slice(None) if segment is None else view.place(segment)
         found[segment] = diagnose(
             view.whole[k],
             view.tail(segment),
-            reward_range=(float(np.min(log.reward_min[at])), float(np.max(log.reward_max[at]))),
-            mean_weight_error=None if error is None else float(error[k]),
-            cluster_groups=None if count is None else int(count[k]),
+            reward_range=(float(low[k]), float(high[k])),
+            mean_weight_error=float(error[k]) if view.is_clustered else None,
+            cluster_groups=int(count[k]) if view.is_clustered else None,
+            effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
         )

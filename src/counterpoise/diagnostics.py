@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from counterpoise.moments import Moments
 from counterpoise.tails import Tail, pareto_k
@@ -13,6 +15,7 @@ VerdictWord = Literal["ok", "caution", "not identified"]
 
 FEW_ROWS = 100
 FEW_REWARDS = 30
+FEW_CLUSTERS = 20
 HEAVY_TAIL = 0.7
 WRONG_PROPENSITIES = 0.001
 CONCENTRATED = 0.5
@@ -26,7 +29,8 @@ class Diagnostics:
 
     `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` the share of all weight that the largest so many carry.
     `effective_rewards` is the number of rows whose rewards carry the estimate: of weighted clicks or non-clicks, whichever are fewer; nan
-    where all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows.
+    where all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, `effective_clusters` how
+    many clusters of equal size the clusters are worth, (Σm)²/Σm².
     """
 
     n: int
@@ -46,6 +50,12 @@ class Diagnostics:
     cluster_groups: int | None = None
     duplicates: int | None = None
     dropped: int = 0  # of the whole log
+    effective_clusters: float | None = None
+
+    @property
+    def has_equal_rewards(self) -> bool:
+        """Whether there are rows, and all have the same reward."""
+        return self.n > 0 and self.reward_min == self.reward_max
 
     @property
     def has_overlap(self) -> bool:
@@ -71,6 +81,7 @@ def diagnose(
     reward_range: tuple[float, float],
     mean_weight_error: float | None = None,
     cluster_groups: int | None = None,
+    effective_clusters: float | None = None,
     duplicates: int | None = None,
     dropped: int = 0,
 ) -> Diagnostics:
@@ -102,11 +113,12 @@ def diagnose(
             cluster_groups,
             duplicates,
             dropped,
+            effective_clusters,
         )
     excess = float(moments.average("u"))
     mean = max(1.0 + excess, 0.0)  # weights that are all 0 may average to −2e-16
     spread = float(moments.covariance("u", "u"))
-    effective = n * mean**2 / (mean**2 + spread) if mean > 0 else 0.0
+    effective = effective_sample_size(moments)
     error = mean_weight_error if mean_weight_error is not None else math.sqrt(spread / n)
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
@@ -128,7 +140,30 @@ def diagnose(
         cluster_groups=cluster_groups,
         duplicates=duplicates,
         dropped=dropped,
+        effective_clusters=effective_clusters,
     )
+
+
+def effective_sample_size(moments: Moments) -> float:
+    """(Σw)²/Σw², the rows that the weights leave.
+
+    >>> effective_sample_size(Moments.of(weight=[2.0, 0.0, 2.0, 0.0], reward=[1, 0, 1, 0]))
+    2.0
+    """
+    mean = max(1.0 + float(moments.average("u")), 0.0)
+    return moments.n * mean**2 / (mean**2 + float(moments.covariance("u", "u"))) if mean > 0 else 0.0
+
+
+def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
+    """Whether every row with a weight has the reward at one end of all, which are `width` apart; for a stack, of each member."""
+    return (width == 0) | (abs(_mean_distance(moments, end, np.where(width > 0, width, 1.0))) <= 1e-12)  # rounding
+
+
+def _mean_distance(moments: Moments, end: Any, width: Any) -> Any:
+    """The mean of w·(r − end), in units of the rewards' width."""
+    apart = moments.centre - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
+    rest = moments.average("s") / width + moments.average("us") / width
+    return apart / width * (1.0 + moments.average("u")) + rest
 
 
 def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, float]) -> float:
@@ -139,11 +174,10 @@ def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, 
     width = reward_range[1] - reward_range[0]
     if not width > 0:
         return math.nan
-    apart = float(moments.centre) - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
-    average = {column: float(moments.average(column)) / width for column in ("s", "us")}
-    mean = apart / width * (1.0 + float(moments.average("u"))) + average["s"] + average["us"]
-    if abs(mean) <= 1e-12:  # rounding: no row with a weight is away from this end
+    mean = float(_mean_distance(moments, end, width))
+    if at_an_end(moments, end, width):
         return 0.0
+    apart = float(moments.centre) - end
     parts = {"u": apart, "s": 1.0, "us": 1.0}
     spread = sum(
         float(moments.covariance(a, b)) / width * x / width * y for a, x in parts.items() for b, y in parts.items()
@@ -201,6 +235,13 @@ def _doubts(found: Diagnostics) -> list[str]:
         )
     if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
         doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
+    if found.has_equal_rewards:
+        unless = (
+            "The interval takes rewards to be 0 or 1, unless reward_bounds=(low, high) says what they can be."
+            if found.reward_min in (0.0, 1.0)
+            else "Without reward_bounds=(low, high) the interval has no ends."
+        )
+        doubts.append(f"Every reward is {found.reward_min:g}: the rows do not show how rewards vary. {unless}")
     if found.effective_rewards < FEW_REWARDS:
         doubts.append(
             f"The estimate rests on the rewards of about {found.effective_rewards:.2g} rows, the others being at one end of their "
@@ -210,9 +251,14 @@ def _doubts(found: Diagnostics) -> list[str]:
         doubts.append(
             f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad: what is left may not be like them."
         )
-    if found.cluster_groups is not None and found.cluster_groups < 20:
+    if found.cluster_groups is not None and found.cluster_groups < FEW_CLUSTERS:
         doubts.append(
-            f"The rows fall into only {found.cluster_groups} groups of clusters: cluster-robust errors need 20 or more."
+            f"The rows fall into only {found.cluster_groups} groups of clusters: cluster-robust errors need {FEW_CLUSTERS} or more."
+        )
+    elif found.effective_clusters is not None and found.effective_clusters < FEW_CLUSTERS:
+        doubts.append(
+            f"A few large clusters hold most of the rows: they are worth about {found.effective_clusters:.2g} clusters of equal size, and "
+            f"cluster-robust errors need {FEW_CLUSTERS} or more."
         )
     if found.duplicates:
         doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")

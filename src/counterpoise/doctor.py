@@ -14,12 +14,14 @@ from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import ColumnError, LogError
 from counterpoise.evaluate import evaluate
 from counterpoise.guess import targets_among, usual
+from counterpoise.list_logs import find_lists
 from counterpoise.rows import collect, rows_of
 from counterpoise.symptoms import (
     Finding,
     Propensities,
     Rewards,
     Severity,
+    about_lists,
     about_propensities,
     about_rewards,
     about_target,
@@ -123,6 +125,9 @@ def examine(
         *about_rewards(reward, rewards, rows),
         *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
     ]
+    lists = find_lists(sample, schema, (reward, propensity, action, *targets))
+    if lists is not None:
+        findings.append(about_lists(lists.position, lists.list, lists.lists))
     blind = [name for name in usable if name not in {one.target for one in overlap}]
     if blind:
         what = f"every row has an impossible value, so that nothing is left to see of {', '.join(blind)}. Mend the rows first."

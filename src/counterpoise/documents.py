@@ -20,6 +20,7 @@ DIAGNOSTICS = (
     "pareto_k",
     "zero_weight_share",
     "effective_rewards",
+    "effective_clusters",
 )
 
 

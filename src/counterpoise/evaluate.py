@@ -86,7 +86,8 @@ def evaluate(
     groups
         How many groups to hash the clusters (or rows) into, for the jackknife and `cross_fit`; 100 where one of them is wanted.
     reward_bounds, max_weight, tuned_for
-        Bounds known before seeing the log, for ``"bernstein"``; the size of log at which ``"anytime"`` is narrowest.
+        Bounds known before seeing the log, for ``"bernstein"``, and those of rewards also for a log whose rewards are all the same; the
+        size of log at which ``"anytime"`` is narrowest.
     drop_bad_rows
         Leave out rows with impossible values, and count them, instead of raising.
     where
@@ -158,6 +159,7 @@ def compare(
     interval: Method | None = None,
     level: float = 0.95,
     groups: int | None = None,
+    reward_bounds: tuple[float, float] | None = None,
     tuned_for: float = 10_000,
     drop_bad_rows: bool = False,
     where: str | None = None,
@@ -184,7 +186,7 @@ def compare(
     0.125
     """
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
-    options = Options(level, interval or ("jackknife" if clustered else "normal"), tuned_for=tuned_for)
+    options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, tuned_for=tuned_for)
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
     if isinstance(log, LogMoments):
@@ -231,7 +233,7 @@ def compare(
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
     diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
-    how = options.level, options.method, options.tuned_for
+    how = options.level, options.method, options.tuned_for, options.reward_bounds
     return Comparison(moments, estimates, diagnostics, verdicts, *how, against=other)
 
 
@@ -248,7 +250,8 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
         found = answer.diagnostics(view)
         diagnostics |= {(contrast[0], place): one for place, one in found.items()}
         verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
-    return Result(moments, estimates, diagnostics, verdicts, options.level, options.method, options.tuned_for)
+    how = options.level, options.method, options.tuned_for, options.reward_bounds
+    return Result(moments, estimates, diagnostics, verdicts, *how)
 
 
 def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:

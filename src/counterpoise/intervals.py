@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -16,46 +17,80 @@ from counterpoise.moments import Floats, Moments
 Method = Literal["normal", "jackknife", "anytime", "bernstein"]
 METHODS: tuple[Method, ...] = ("normal", "jackknife", "anytime", "bernstein")
 
-__all__ = ["METHODS", "Method", "anytime", "bernstein", "jackknife", "jackknife_error", "normal"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "anytime",
+    "anytime_score",
+    "bernstein",
+    "effective_clusters",
+    "jackknife",
+    "jackknife_error",
+    "normal",
+    "wilson",
+]
 
 
-def jackknife_error(value: Floats, without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+def jackknife_error(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
     r"""Standard error from the values without each group (last axis), and how many groups have rows.
 
-    For groups of unequal size m of n, with h = n/m and pseudo-values h·θ − (h − 1)·θ₋ₘ. Groups that hold whole clusters make it
-    cluster-robust, for any smooth function of the moments.
+    .. math:: \hat\sigma^2 = \frac{G - 1}{G} \sum_g \left(\hat\theta_{-g} - \bar\theta_{-}\right)^2
+
+    Groups that hold whole clusters make it cluster-robust, for any smooth function of the moments and whatever their sizes. (The
+    delete-m formula for unequal sizes takes a group's variance to fall with its size, which is untrue where one user makes a group
+    large.)
 
     Examples
     --------
     For a mean over groups of one row it is the textbook error, sd/√n:
 
     >>> rows = np.array([1.0, 2.0, 3.0, 6.0])
-    >>> error, groups = jackknife_error(rows.mean(), (rows.sum() - rows) / 3, np.ones(4))
+    >>> error, groups = jackknife_error((rows.sum() - rows) / 3, np.ones(4))
     >>> round(float(error), 12) == round(float(rows.std(ddof=1) / 2), 12)
     True
 
     References
     ----------
-    Busing, Meijer & van der Leeden, "Delete-m jackknife for unequal m", Statistics and Computing 9 (1999).
+    Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 11.5.
+    """
+    present = np.asarray(sizes) > 0
+    groups = present.sum(axis=-1)
+    left_out = np.where(present, without, 0.0)
+    centre = left_out.sum(axis=-1) / np.maximum(groups, 1)
+    spread = np.square(np.where(present, left_out - centre[..., None], 0.0)).sum(axis=-1)
+    return np.where(groups > 1, np.sqrt(spread * (groups - 1) / np.maximum(groups, 1)), np.inf), groups
+
+
+def effective_clusters(sizes: Floats) -> Floats:
+    r"""How many clusters of equal size the hashed groups' sizes (last axis) are worth, :math:`(\sum m)^2 / \sum m^2`.
+
+    Clusters are not counted one by one. Hashed into G groups of sizes M, two of them meet with chance 1/G, so that
+
+    .. math:: E \sum_g M_g^2 = \sum_c m_c^2 \left(1 - \frac1G\right) + \frac{N^2}{G},
+
+    which gives :math:`\sum m^2` to about √(2/G), 14 % for 100 groups. Sizes may be sums of weights instead of rows.
+
+    Examples
+    --------
+    Four clusters of five rows in eight groups, two of which share one:
+
+    >>> float(effective_clusters(np.array([10, 0, 5, 0, 0, 0, 5, 0])).round(2))
+    3.5
     """
     sizes = np.asarray(sizes, dtype=np.float64)
-    present = sizes > 0
-    groups = present.sum(axis=-1)
-    total = sizes.sum(axis=-1, keepdims=True)
-    h = np.where(present, total / np.where(present, sizes, 1.0), 2.0)
-    whole = np.asarray(value)[..., None]
-    left_out = np.where(present, without, whole)
-    centre = whole[..., 0] * groups - np.where(present, (1.0 - 1.0 / h) * left_out, 0.0).sum(axis=-1)
-    pseudo = h * whole - (h - 1.0) * left_out
-    usable = present & (h > 1.0)
-    spread = np.where(usable, np.square(pseudo - centre[..., None]) / np.where(usable, h - 1.0, 1.0), 0.0).sum(axis=-1)
-    return np.where(groups > 1, np.sqrt(spread / np.maximum(groups, 1)), np.inf), groups
+    groups, total = sizes.shape[-1], sizes.sum(axis=-1)
+    # ΣM² − N²/G, without its cancellation
+    squares = np.square(sizes - total[..., None] / groups).sum(axis=-1) / max(1.0 - 1.0 / groups, 1e-300)
+    known = (squares > 0) & (groups > 1)
+    return np.where(known, np.maximum(np.square(total) / np.where(known, squares, 1.0), 1.0), np.inf)
 
 
-def jackknife(value: float, stderr: float, groups: int, level: float = 0.95) -> Interval:
-    """Value ± t·stderr with a t quantile of groups − 1 degrees of freedom.
+def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, clusters: float = math.inf) -> Interval:
+    """Value ± t·stderr, with one degree of freedom less than there are groups or effective `clusters`, whichever are fewer.
 
     >>> jackknife(0.0, 1.0, 11).width > normal(0.0, 1.0).width
+    True
+    >>> jackknife(0.0, 1.0, 100, clusters=11.0).width == jackknife(0.0, 1.0, 11).width
     True
     """
     from scipy.special import stdtrit
@@ -63,7 +98,64 @@ def jackknife(value: float, stderr: float, groups: int, level: float = 0.95) -> 
     check_level(level)
     if groups < 2:
         return Interval(-math.inf, math.inf, level, "jackknife")
-    return symmetric(value, float(stdtrit(groups - 1, (1 + level) / 2)) * stderr, level, "jackknife")
+    freedom = max(min(groups, clusters) - 1.0, 1.0)
+    return symmetric(value, float(stdtrit(freedom, (1 + level) / 2)) * stderr, level, "jackknife")
+
+
+def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    r"""Wilson's score interval of a mean of n rewards between 0 and 1: all p with :math:`|\hat p - p| \le z \sqrt{p (1 - p)/n}`.
+
+    It has a width where all rewards are the same: no click in n rows leaves rates up to z²/(n + z²) open. It holds for fractions, too,
+    whose variance is at most that of clicks with the same mean.
+
+    Examples
+    --------
+    >>> [round(end, 5) for end in wilson(0.0, 1000)]
+    [0.0, 0.00383]
+
+    References
+    ----------
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    check_level(level)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    n = max(n, 1e-300)
+    middle = (share * n + z * z / 2) / (n + z * z)
+    half = z * math.sqrt(share * (1 - share) * n + z * z / 4) / (n + z * z)
+    return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)
+
+
+def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    r"""As `wilson`, but valid at all n at once: all p that a bet on every other p, equally weighted, has not refuted.
+
+    .. math:: \int_0^1 \left(\frac qp\right)^{n \hat p} \left(\frac{1 - q}{1 - p}\right)^{n (1 - \hat p)} dq < \frac{1}{1 - \text{level}}
+
+    The left side is a martingale for clicks, and by the inequality of means a supermartingale for fractions.
+
+    >>> anytime_score(0.0, 1000)[1] > wilson(0.0, 1000)[1]
+    True
+
+    References
+    ----------
+    Robbins, "Statistical methods related to the law of the iterated logarithm", Annals of Mathematical Statistics 41 (1970).
+    """
+    check_level(level)
+    ones, zeros = share * n, (1 - share) * n
+    log_integral = math.lgamma(ones + 1) + math.lgamma(zeros + 1) - math.lgamma(n + 2)
+    limit = math.log1p(-level) + log_integral
+
+    def is_open(p: float) -> bool:
+        return (ones * math.log(p) if ones else 0.0) + (zeros * math.log1p(-p) if zeros else 0.0) > limit
+
+    def end(outside: float) -> float:
+        """Where the open p end between the share and one of 0 and 1, by bisection."""
+        inside = share
+        for _ in range(60):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if is_open(middle) else (inside, middle)
+        return outside
+
+    return 0.0 if share <= 0 else end(0.0), 1.0 if share >= 1 else end(1.0)
 
 
 def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_for: float = 10_000) -> Interval:
@@ -144,11 +236,22 @@ def check_bounds(
             "max_weight is 1/(the smallest propensity the logging policy can give)."
         )
     try:
-        low, high, max_weight = (float(x) for x in (*reward_bounds, max_weight))
+        max_weight = float(max_weight)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"reward_bounds must be (low, high) and max_weight a number: {error}.") from error
-    if not (math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(max_weight) and max_weight > 0):
+        raise OptionError(f"max_weight must be a number: {error}.") from error
+    if not (math.isfinite(max_weight) and max_weight > 0):
+        raise OptionError(f"max_weight must be a positive number, found {max_weight!r}.")
+    return check_reward_bounds(reward_bounds), max_weight
+
+
+def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, float]:
+    """The least and the largest reward there can be."""
+    try:
+        low, high = (float(x) for x in reward_bounds)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"reward_bounds must be (low, high), two numbers: {error}.") from error
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise OptionError(
-            f"reward_bounds must be (low, high) and max_weight positive; found {reward_bounds!r} and {max_weight!r}."
+            f"reward_bounds must be (low, high), two finite numbers with low < high; found {reward_bounds!r}."
         )
-    return (low, high), max_weight
+    return low, high

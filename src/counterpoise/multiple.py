@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
-from counterpoise.estimators import difference
+from counterpoise.answer import Options, View, interval_at
+from counterpoise.estimators import DIFFERENCES, difference
 from counterpoise.estimators.estimate import Interval
-from counterpoise.intervals import anytime, jackknife, normal
+from counterpoise.intervals import Method
 from counterpoise.results import Comparison, Segment
 
 SMALLEST = 1e-15  # p-values below it are given as it
@@ -133,16 +134,11 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made as the comparison's own."""
-    one = comparison.estimates[target, "beta_ips", None]
-    rows = comparison.moments.moments[target, comparison.against].merge(axis=0).n
-    groups = int((rows > 0).sum())
-    match comparison.method:
-        case "jackknife":
-            return lambda level: jackknife(one.value, one.stderr, groups, level)
-        case "anytime":
-            return lambda level: anytime(one.value, one.stderr, one.n, level, tuned_for=comparison.tuned_for)
-        case _:
-            return lambda level: normal(one.value, one.stderr, level)
+    method = cast(Method, comparison.method)
+    if not comparison.estimates[target, "beta_ips", None].identified:
+        return lambda level: Interval(-math.inf, math.inf, level, method)
+    options = Options(comparison.level, method, comparison.reward_bounds, tuned_for=comparison.tuned_for)
+    return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES["beta_ips"], options)
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:

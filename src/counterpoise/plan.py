@@ -106,7 +106,8 @@ def plan(
     question = Question(difference, level, power)
     explored: tuple[Exploration, ...] = ()
     verdict = result.verdict(target)
-    if verdict.verdict == "not identified":
+    # rewards that never vary show no variance: it is unknown, not 0
+    if verdict.verdict == "not identified" or not result.diagnostics(target).effective_rewards > 0:
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):

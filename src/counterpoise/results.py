@@ -36,6 +36,7 @@ class Result:
     level: float
     method: str
     tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
+    reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):

@@ -114,7 +114,7 @@ def about_rewards(column: str | None, seen: Rewards | None, rows: int) -> list[F
         )
         found.append(Finding("fix", column, what))
     if seen.distinct == 1:
-        what = f"{column!r} is {seen.lowest:g} in every row: every policy earns the same."
+        what = f"{column!r} is {seen.lowest:g} in every row: the log cannot tell policies apart."
         found.append(Finding("look", column, what))
     return found
 
@@ -128,6 +128,22 @@ def about_target(column: str, bad: int, rows: int) -> list[Finding]:
         "does not toss a coin."
     )
     return [Finding("fix", column, what)]
+
+
+def about_lists(position: str, of: str | None, lists: int) -> Finding:
+    """What to do with rows that are slots of lists."""
+    right = (
+        "Rows may stand on their own only if their propensity is the item's chance of that position whatever stands above it. If it is the "
+        "chance given what stands above, the answer is wrong and no check shows it: evaluate one row per list, with the product of its "
+        "slots' propensities and that of their target probabilities, or position 1 alone. The documentation has more under “Rankings”."
+    )
+    if of is None:
+        what = (
+            f"{position!r} looks like a position in a list, though no column says which rows are of one list. {right}"
+        )
+        return Finding("note", position, what)
+    what = f"{position!r} counts the rows of each {of!r}: they look like the slots of {lists:,} lists. {right}"
+    return Finding("look", position, what)
 
 
 def _share(bad: int, rows: int, column: str) -> str:

@@ -33,6 +33,7 @@ def compare(
     ] = "logging",
     segment: options.Segments = None,
     cluster: options.Cluster = None,
+    reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
@@ -88,6 +89,7 @@ def compare(
         interval=interval,  # type: ignore[arg-type]
         level=level,
         groups=groups,
+        reward_bounds=reward_bounds,
         tuned_for=tuned_for,
         drop_bad_rows=drop_bad_rows,
         where=where,

@@ -36,10 +36,7 @@ def evaluate(
     interval: options.Method = None,
     groups: options.Groups = None,
     tuned_for: options.TunedFor = 10_000,
-    reward_bounds: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="What rewards can be, known before seeing the log; for bernstein."),
-    ] = None,
+    reward_bounds: options.RewardBounds = None,
     max_weight: Annotated[
         float | None,
         typer.Option(

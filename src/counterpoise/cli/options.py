@@ -65,6 +65,12 @@ Groups = Annotated[
     int | None,
     typer.Option(metavar="G", help="Groups that clusters or rows are hashed into, for jackknife and cross_fit."),
 ]
+RewardBounds = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        metavar="LOW HIGH", help="What rewards can be, known beforehand: for bernstein, and where all are the same."
+    ),
+]
 TunedFor = Annotated[
     float,
     typer.Option(

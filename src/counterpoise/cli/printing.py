@@ -13,6 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from counterpoise.cli.running import as_options
+
 if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
     from counterpoise.estimators import Interval
@@ -109,7 +111,7 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     """A verdict in its colour, and its reasons."""
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
     for reason in verdict.reasons:
-        say(out, reason, indent=2)
+        say(out, as_options(reason), indent=2)
 
 
 def estimates(out: Console, result: Result) -> None:

@@ -25,6 +25,7 @@ class Estimator:
     needs: Literal["", "model", "groups"] = ""
     replicates: Callable[[Moments], Floats] | None = None
     follows_rewards: bool = True  # a constant added to every reward is added to the value
+    uses_rewards: bool = True  # those of the log, not a model's
 
     def __call__(self, moments: Moments) -> Estimate:
         return self.function(moments)
@@ -39,7 +40,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "snips": Estimator(snips),
     "beta_ips": Estimator(beta_ips),
     "cross_fit": Estimator(cross_fit, needs="groups", replicates=cross_fit_without),
-    "dm": Estimator(dm, needs="model"),
+    "dm": Estimator(dm, needs="model", uses_rewards=False),
     "dr": Estimator(dr, needs="model"),
     "constant_dr": Estimator(constant_dr),
     "sndr": Estimator(sndr, needs="model"),

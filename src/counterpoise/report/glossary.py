@@ -111,6 +111,11 @@ GLOSSARY: dict[str, Entry] = {
         "The unit that was randomised, such as the user. Rows of one user are alike, and errors allow for it when the cluster "
         "is named.",
     ),
+    "effective_clusters": Entry(
+        "Effective clusters",
+        "How many clusters of equal size would say as much. 2,000 users of whom a few write most of the log may be worth 30. Below 20 "
+        "errors are themselves guesses.",
+    ),
     "verdict": Entry(
         "Verdict",
         "“ok”: nothing in the weights or rewards speaks against the estimates. “caution”: read the reasons first. “not identified”: the "

@@ -84,6 +84,7 @@ def _lifts(result: Result) -> dict[str, Estimate]:
     together = 1 - (1 - result.level) / len(result.targets)
     try:
         how: dict[str, Any] = {"interval": result.method, "tuned_for": result.tuned_for}
+        how |= {"reward_bounds": result.reward_bounds}
         found = evaluate(result.moments, estimator="lift", level=together, **how)
     except CounterpoiseError:
         return {}

@@ -12,7 +12,7 @@ from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.numbers import level_of, number, signed
 from counterpoise.report.plots import strip, strip_axis
 from counterpoise.report.reading import TARGETS_LISTED, Reading, answer, fingerprint
-from counterpoise.results import Segment
+from counterpoise.results import Result, Segment
 
 SEGMENTS_LISTED = 1000
 
@@ -254,6 +254,14 @@ def words(reading: Reading) -> Safe:
     )
 
 
+def _effective_clusters(result: Result) -> list[tuple[object, object]]:
+    """How many clusters the rows are worth: the same for every target, as all have the same rows."""
+    found = next((one for (_, place), one in result.all_diagnostics.items() if place is None), None)
+    if found is None or found.effective_clusters is None:
+        return []
+    return [(term("effective_clusters"), f"about {round(found.effective_clusters):,}")]
+
+
 def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
     result, log = reading.result, reading.result.moments
@@ -264,6 +272,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         ("Targets", join([join([", " if k else "", name_of(target)]) for k, target in enumerate(log.targets[:50])])),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
+        *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
         (term("fingerprint"), el("code", fingerprint(result))),
     ]
