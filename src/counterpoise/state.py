@@ -26,7 +26,7 @@ from counterpoise.whole_files import whole_file
 
 FORMAT = 2
 APART = 31  # batches that can be replaced
-NUMBERS = 2_000_000  # that they may take together, about 40 MB; the last batch is kept apart whatever it takes
+NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is kept apart whatever it takes
 
 _HEAD = b'{"format": 2, "sha256": "%s", '
 

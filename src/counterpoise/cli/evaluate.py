@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from counterpoise.results import Result
 
+RewardBounds = Annotated[
+    tuple[float, float] | None,
+    typer.Option(metavar="LOW HIGH", help="What rewards can be, known before seeing the log; for bernstein."),
+]
+
 
 @ends_at_once
 def evaluate(
@@ -36,10 +41,7 @@ def evaluate(
     interval: options.Method = None,
     groups: options.Groups = None,
     tuned_for: options.TunedFor = 10_000,
-    reward_bounds: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="What rewards can be, known before seeing the log; for bernstein."),
-    ] = None,
+    reward_bounds: RewardBounds = None,
     max_weight: Annotated[
         float | None,
         typer.Option(
@@ -64,8 +66,13 @@ def evaluate(
         typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")
+        str | None,
+        typer.Option(metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Put this log in the place of what its batch or files had added to --state."),
+    ] = False,
     table: options.TableName = None,
     query: options.Query = None,
     strict: options.Strict = False,
@@ -116,12 +123,13 @@ def evaluate(
         query=query,
         state=state,
         batch=batch,
+        replace=replace,
     )
     if json:
         print(as_text(evaluation(result)))
     else:
         out = console()
-        _headline(out, result)
+        headline(out, result)
         estimates(out, result)
     if html is not None:
         columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
@@ -152,7 +160,7 @@ def _check_report(path: Path) -> None:
         ) from error
 
 
-def _headline(out: Console, result: Result) -> None:
+def headline(out: Console, result: Result) -> None:
     """The answer in one sentence per target."""
     from counterpoise.cli.printing import number, say
 
