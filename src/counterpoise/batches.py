@@ -128,7 +128,7 @@ _TWICE = {
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
     """The places of the batches some of whose rows the new one seems to have, and what says so: kinds of `_TWICE`, with names."""
     new, found = job.batch, {}
-    names, inside = {content: file for file, content in new.files.items()}, _inside(job.log)
+    names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
         said = []
         if new.key is not None and new.key == batch.key:
@@ -146,24 +146,21 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
     return found
 
 
-def _inside(log: Any) -> re.Pattern[str] | None:
+def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of every file looks like, gone or not, that is in the log's folders or meets its globs."""
-    from counterpoise.sources import files
-
     patterns = []
-    if files.is_paths(log):
-        for one in [log] if isinstance(log, str | PathLike) else log:
-            place = Path(one).resolve()
-            if place.is_dir():
-                patterns.append(re.escape(f"{place}{os.sep}") + ".*")
-            elif not place.exists():
-                patterns.append(translate(str(place)))
+    given = [job.log] if isinstance(job.log, str | PathLike) else job.log
+    for place in (Path(one).resolve() for one in given) if job.seen else ():
+        if place.is_dir():
+            patterns.append(re.escape(f"{place}{os.sep}") + ".*")
+        elif not place.exists():
+            patterns.append(translate(str(place)))
     return re.compile("|".join(patterns), re.DOTALL) if patterns else None
 
 
 def _check_replaceable(job: Addition, known: State, k: int) -> None:
     """A batch is replaced as a whole, by whoever says which one, and while it is kept apart."""
-    new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job.log)
+    new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
             f"the state {state!r} has files of this log as {batch}: say which batch to replace, with batch={batch.key!r} and replace=True."
