@@ -101,7 +101,14 @@ def test_json_is_exact(seed, offset):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"n": 1}', '{"n": 1, "mean": [1], "scatter": [[1]], "centre": 0, "columns": ["u", "s", "us"]}'],
+    [
+        "",
+        "[]",
+        "[" * 200_000,
+        "{}",
+        '{"n": 1}',
+        '{"n": 1, "mean": [1], "scatter": [[1]], "centre": 0, "columns": ["u", "s", "us"]}',
+    ],
 )
 def test_damaged_json_is_refused(text):
     with pytest.raises(MomentsError):

@@ -49,6 +49,8 @@ def evaluate(
     external_access: bool = False,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
+    replace: bool = False,
+    version: str | Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> Result:
     """What the target policies would have earned on this log, and how sure we are.
@@ -98,7 +100,13 @@ def evaluate(
         Whether a DuckDB file may read files outside itself, as a view over Parquet does; only for one that you trust.
     state, batch
         A file that keeps the moments: this log, under its key `batch`, is added to what it holds, and the answer is about all of
-        it. The same key is refused the second time. Files have a key of their own.
+        it. The same key is refused the second time. Files are known by their content and their path, and need no key. With a state
+        and nothing else, the answer is about what it holds.
+    replace
+        Put this log in the place of what its `batch`, or its files, had added to the state; one of the last 31 batches.
+    version
+        A text that changes when a target does, for all targets or by target; the state refuses another version. Python policies have
+        one from their code and parameters, where these can be looked at.
     progress
         Whether to show rows and rate; by default on a terminal only.
 
@@ -111,14 +119,14 @@ def evaluate(
     'caution'
     """
     asked = _names(estimator)
+    if _asks_again(log, state, reward, propensity, target, target_action):
+        log, state = _stored(state), None
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
-        _check_stored(
-            *(*columns, where, target_action, action, context, table, query, state, batch),
-            *(drop_bad_rows or None, external_access or None),
-        )
+        keys = (state, batch, replace or None, version, drop_bad_rows or None, external_access or None)
+        _check_stored(*columns, where, target_action, action, context, table, query, *keys)
         moments = log
     else:
         wants_groups = clustered or groups is not None or options.method == "jackknife" or "cross_fit" in asked
@@ -141,7 +149,7 @@ def evaluate(
             context=context,
         )
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
-        moments = _read(log, request, table, query, external_access, state, batch, progress)
+        moments = _read(log, request, table, query, external_access, state, batch, replace, version, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     return _result(moments, contrasts, asked, options)
 
@@ -171,6 +179,8 @@ def compare(
     external_access: bool = False,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
+    replace: bool = False,
+    version: str | Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
@@ -185,16 +195,16 @@ def compare(
     >>> round(compare(log, reward="r", propensity="p", target="new", against="old").value, 3)
     0.125
     """
+    if _asks_again(log, state, reward, propensity, target, target_action):
+        log, state = _stored(state), None
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, tuned_for=tuned_for)
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, groups)
-        _check_stored(
-            *(*columns, where, target_action, action, context, table, query, state, batch),
-            *(drop_bad_rows or None, external_access or None),
-        )
+        keys = (state, batch, replace or None, version, drop_bad_rows or None, external_access or None)
+        _check_stored(*columns, where, target_action, action, context, table, query, *keys)
         moments = log
     else:
         log, request = arrange(
@@ -213,7 +223,7 @@ def compare(
             action=action,
             context=context,
         )
-        moments = _read(log, request, table, query, external_access, state, batch, progress)
+        moments = _read(log, request, table, query, external_access, state, batch, replace, version, progress)
     _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
     if not contrasts:
@@ -294,6 +304,17 @@ def _check_groups(moments: LogMoments, options: Options) -> None:
         )
 
 
+def _asks_again(log: object, state: object, *parts: object) -> bool:
+    """Whether a state alone was given: a question about what it holds already."""
+    return log is None and state is not None and all(part is None for part in parts)
+
+
+def _stored(state: Any) -> LogMoments:
+    from counterpoise import batches
+
+    return batches.stored_moments(state)
+
+
 def _read(
     log: object,
     request: Request,
@@ -302,17 +323,19 @@ def _read(
     external_access: bool,
     state: str | PathLike[str] | None,
     batch: str | None,
+    replace: bool,
+    version: str | Mapping[str, str] | None,
     progress: bool | None,
 ) -> LogMoments:
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise import state as states
+    from counterpoise import batches
     from counterpoise.sources.read import read
 
     place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access, "progress": progress}
     if state is None:
-        if batch is not None:
-            raise OptionError("batch= is the key of this log in a state: pass state= too.")
+        for name, given in (("batch", batch is not None), ("replace", replace), ("version", version is not None)):
+            if given:
+                raise OptionError(f"{name}= is about what a state keeps of this log: pass state= too.")
         return read(log, request, **place)
-    keys = states.batch_keys(log, batch)
-    states.check_new(state, request, keys)
-    return states.add(state, request, keys, read(log, request, **place))
+    job = batches.start(state, log, request, batch=batch, replaces=replace, version=version)
+    return batches.finish(job, read(log, request, **place))

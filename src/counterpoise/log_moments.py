@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from counterpoise import stored
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import Floats, Moments
-from counterpoise.tails import EMPTY, Tail
+from counterpoise.tails import EMPTY, KEPT, Tail
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
@@ -113,79 +115,130 @@ class LogMoments:
 
     def to_json(self) -> str:
         """As text; `from_json` gives back the same numbers to the last bit."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "contrasts": [
-                    {
-                        "target": key[0],
-                        "against": key[1],
-                        "moments": json.loads(stack.to_json()),
-                        "tails": [
-                            {"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())
-                        ],
-                    }
-                    for key, stack in self.moments.items()
-                ],
-                "segments": [list(label) for label in self.segments],
-                "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
-                "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
-                "segment_columns": list(self.segment_columns),
-                "cluster": self.cluster,
-                "control": [list(pair) for pair in self.control],
-                "dropped": self.dropped,
-                "duplicates": self.duplicates,
-            }
-        )
+        return json.dumps(self.to_plain())
 
     @classmethod
     def from_json(cls, text: str) -> LogMoments:
         """What `to_json` wrote; anything else is refused."""
         try:
-            raw = json.loads(text)
-            if raw["format"] != FORMAT:
-                raise MomentsError(
-                    f"these moments are of format {raw['format']!r}, this version reads format {FORMAT}."
-                )
-            keys = [(entry["target"], entry["against"]) for entry in raw["contrasts"]]
-            stacks = [Moments.from_json(json.dumps(entry["moments"])) for entry in raw["contrasts"]]
-            tails = [
-                tuple(Tail(np.asarray(t["weights"], dtype=np.float64), int(t["zeros"])) for t in entry["tails"])
-                for entry in raw["contrasts"]
-            ]
-            low, high = (
-                np.array([np.nan if x is None else x for x in raw[name]]) for name in ("reward_min", "reward_max")
-            )
-            found = cls(
-                dict(zip(keys, stacks, strict=True)),
-                {key: tail for key, tail in zip(keys, tails, strict=True) if tail},
-                tuple(tuple(label) for label in raw["segments"]),
-                low,
-                high,
-                tuple(raw["segment_columns"]),
-                raw["cluster"],
-                tuple((str(name), float(mean)) for name, mean in raw["control"]),
-                int(raw["dropped"]),
-                None if raw["duplicates"] is None else int(raw["duplicates"]),
-            )
-            _check_whole(found)
-            return found
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            return cls.from_plain(stored.parse(text))
+        except stored.BROKEN as error:
             raise MomentsError(f"not the JSON of a log's moments: {error}. Recompute them from the log.") from error
+
+    def to_plain(self) -> dict[str, Any]:
+        """As the lists and numbers that JSON knows."""
+        return {
+            "format": FORMAT,
+            "contrasts": [
+                {
+                    "target": key[0],
+                    "against": key[1],
+                    "moments": stack.to_plain(),
+                    "tails": [
+                        {"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())
+                    ],
+                }
+                for key, stack in self.moments.items()
+            ],
+            "segments": [list(label) for label in self.segments],
+            "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
+            "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
+            "segment_columns": list(self.segment_columns),
+            "cluster": self.cluster,
+            "control": [list(pair) for pair in self.control],
+            "dropped": self.dropped,
+            "duplicates": self.duplicates,
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> LogMoments:
+        """From what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
+            raise MomentsError(
+                f"these moments are of format {raw['format']!r:.80}, this version reads format {FORMAT}."
+            )
+        raw = stored.record(raw, "a log's moments", _KEYS)
+        stacks: dict[Contrast, Moments] = {}
+        tails: dict[Contrast, tuple[Tail, ...]] = {}
+        for one in stored.items(raw["contrasts"], "contrasts"):
+            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails"))
+            key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
+            if key in stacks:
+                raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} is given twice")
+            stacks[key] = Moments.from_plain(one["moments"])
+            if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
+                tails[key] = found
+        made = cls(
+            stacks,
+            tails,
+            tuple(_label(label) for label in stored.items(raw["segments"], "segments")),
+            _ends(raw["reward_min"], "reward_min"),
+            _ends(raw["reward_max"], "reward_max"),
+            tuple(stored.text(name, "a segment's column") for name in stored.items(raw["segment_columns"], "segments")),
+            None if raw["cluster"] is None else stored.text(raw["cluster"], "cluster"),
+            tuple(_control(pair) for pair in stored.items(raw["control"], "control")),
+            stored.count(raw["dropped"], "dropped"),
+            None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
+        )
+        _check_whole(made)
+        return made
+
+
+_KEYS = (
+    "format", "contrasts", "segments", "reward_min", "reward_max", "segment_columns", "cluster", "control", "dropped",
+    "duplicates",
+)  # fmt: skip
+
+
+def _tail(raw: Any) -> Tail:
+    raw = stored.record(raw, "a tail", ("weights", "zeros"))
+    weights, zeros = stored.numbers(raw["weights"], "weights"), stored.count(raw["zeros"], "zeros")
+    if weights.ndim != 1 or len(weights) > KEPT or (weights < 0).any() or (np.diff(weights) > 0).any():
+        raise ValueError(f"the largest weights should be at most {KEPT:,} numbers in descending order, none negative")
+    return Tail(weights, zeros)
+
+
+def _label(raw: Any) -> Label:
+    values = tuple(stored.items(raw, "a segment"))
+    if any(not (value is None or isinstance(value, str | int | float)) for value in values):
+        raise ValueError("a segment should be texts and numbers")
+    return values
+
+
+def _ends(raw: Any, what: str) -> Floats:
+    """The smallest or largest reward of every segment, nan where null says that it has no rows."""
+    values = stored.items(raw, what)
+    known = np.array([value is not None for value in values], dtype=bool)
+    found = np.full(len(values), np.nan)
+    found[known] = stored.numbers([value for value in values if value is not None], what)
+    return found
+
+
+def _control(raw: Any) -> tuple[str, float]:
+    name, mean = stored.items(raw, "a control")
+    return stored.text(name, "a control's name"), float(stored.numbers(mean, "a control's mean"))
 
 
 def _check_whole(log: LogMoments) -> None:
-    """Every part speaks of the same segments and groups, and nothing is impossible."""
-    if not log.moments:
-        raise ValueError("there are no moments")
-    segments, groups = len(log.segments), _groups(log)
+    """Every part speaks of the same rows, segments and groups."""
+    if not log.targets:
+        raise ValueError("there are no moments of a target")
+    first = next(iter(log.moments.values()))
+    segments, groups = len(log.segments), first.shape[1] if len(first.shape) == 2 else 0
     for key, stack in log.moments.items():
-        negative = bool((np.einsum("...ii->...i", stack.scatter) < 0).any())
-        if stack.shape != (segments, groups) or negative or (not key[1] and len(log.tails.get(key, ())) != segments):
+        has_tails = key[1] or len(log.tails.get(key, ())) == segments
+        if not groups or stack.shape != (segments, groups) or (stack.n != first.n).any() or not has_tails:
             raise ValueError(f"the moments of {key[0]!r} are damaged")
+    rows = first.n.sum(axis=1)
+    too_many = any(tail.zeros > rows[k] for tails in log.tails.values() for k, tail in enumerate(tails))
+    if int(rows.sum()) > stored.MOST or too_many:
+        raise ValueError("the numbers of rows are damaged")
     ends = (log.reward_min, log.reward_max)
-    if not segments or any(end.shape != (segments,) or end.dtype.kind not in "fi" for end in ends):
+    known = {len(label) for label in log.segments} == {len(log.segment_columns)}
+    if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
         raise ValueError("the segments are damaged")
+    if (np.isnan(ends).any(axis=0) & (rows > 0)).any() or (log.reward_min > log.reward_max).any():
+        raise ValueError("the smallest and largest rewards are damaged")
 
 
 def as_label(segment: Hashable) -> Label:
@@ -194,9 +247,9 @@ def as_label(segment: Hashable) -> Label:
 
 
 def plain(value: Any) -> Any:
-    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, say) as text."""
-    if isinstance(value, float) and value != value:
-        return None
+    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, infinities) as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from counterpoise import stored
 from counterpoise.errors import LogError, MomentsError
 
 Floats = NDArray[np.float64]
@@ -253,34 +254,47 @@ class Moments:
 
     def to_json(self) -> str:
         """As text; `from_json` gives back the same numbers to the last bit."""
-        return json.dumps(
-            {
-                "n": np.asarray(self.n).tolist(),
-                "mean": self.mean.tolist(),
-                "scatter": self.scatter.tolist(),
-                "centre": np.asarray(self.centre).tolist(),
-                "columns": list(self.columns),
-            }
-        )
+        return json.dumps(self.to_plain())
 
     @classmethod
     def from_json(cls, text: str) -> Moments:
-        """Moments that `to_json` wrote.
+        """Moments that `to_json` wrote; anything else is refused.
 
         >>> week = Moments.of([0.5, 2.0], [1, 0])
         >>> Moments.from_json(week.to_json()).to_json() == week.to_json()
         True
         """
         try:
-            raw = json.loads(text)
-            n, centre = np.asarray(raw["n"], dtype=np.int64), np.asarray(raw["centre"], dtype=np.float64)
-            mean, scatter = np.asarray(raw["mean"], dtype=np.float64), np.asarray(raw["scatter"], dtype=np.float64)
-            moments = cls(n, mean, scatter, centre, tuple(raw["columns"]))
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            return cls.from_plain(stored.parse(text))
+        except stored.BROKEN as error:
             raise MomentsError(f"not the JSON of moments: {error}. Recompute them from the log.") from error
-        if not all(np.isfinite(part).all() for part in (mean, scatter, centre)) or (n < 0).any():
-            raise MomentsError("the JSON of moments holds a number that is not finite. Recompute them from the log.")
-        return moments
+
+    def to_plain(self) -> dict[str, Any]:
+        """As the lists and numbers that JSON knows."""
+        return {
+            "n": np.asarray(self.n).tolist(),
+            "mean": self.mean.tolist(),
+            "scatter": self.scatter.tolist(),
+            "centre": np.asarray(self.centre).tolist(),
+            "columns": list(self.columns),
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> Moments:
+        """Moments from what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        raw = stored.record(raw, "moments", ("n", "mean", "scatter", "centre", "columns"))
+        columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
+        if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):
+            raise ValueError(f"the columns should be {', '.join(ROW)} and others, each once")
+        n, centre = stored.counts(raw["n"], "n"), stored.numbers(raw["centre"], "centre")
+        mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
+        try:
+            found = cls(n, mean, scatter, centre, columns)
+        except MomentsError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+        if (np.einsum("...ii->...i", scatter) < 0).any():
+            raise ValueError("a sum of squares is negative")
+        return found
 
     def __repr__(self) -> str:
         if self.shape:

@@ -1,118 +1,224 @@
-"""This file holds the state of a daily job: yesterday's moments on disk, to which today's are added once."""
+"""The stored state of a daily job: what was asked, the batches that were added, and their moments, in one checked file.
+
+The last batches are kept apart, so that one of them can be replaced exactly (sums cannot be subtracted without losing digits); older
+ones are one sum, so that the file stays small however many there are.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise import stored
+from counterpoise.errors import MomentsError
 from counterpoise.log_moments import LogMoments
-from counterpoise.sources.request import Request
 from counterpoise.whole_files import whole_file
 
-FORMAT = 1
-_PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
+FORMAT = 2
+APART = 31  # batches that can be replaced
+NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is kept apart whatever it takes
 
-Keys = Mapping[str, str]  # key of a batch → what to call it
+_HEAD = b'{"format": 2, "sha256": "%s", '
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one call added."""
+
+    key: str | None  # as given by batch=
+    files: Mapping[str, str]  # path → fingerprint of its content
+    rows: int = 0
+    dropped: int = 0
+
+    def __str__(self) -> str:
+        if self.key is not None:
+            return f"the batch {self.key!r}"
+        first, *more = self.files
+        return f"the file {first!r}" + (f" with {len(more):,} others" if more else "")
 
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments together."""
+    """What was asked, which batches were added, and their moments: of the last ones each, of those before together."""
 
     question: dict[str, Any]
-    batches: tuple[str, ...]
-    moments: LogMoments
+    batches: tuple[Batch, ...]
+    older: LogMoments | None
+    recent: tuple[LogMoments, ...]
+
+    @cached_property
+    def moments(self) -> LogMoments:
+        """The moments of all batches."""
+        return reduce(add, (*([] if self.older is None else [self.older]), *self.recent))
+
+    @property
+    def first_apart(self) -> int:
+        """The place of the first batch whose moments are kept apart."""
+        return len(self.batches) - len(self.recent)
+
+    def added(self, batch: Batch, moments: LogMoments, instead_of: set[int]) -> State:
+        """The state with one more batch at its end, without those at some places, all of them apart."""
+        kept = [k for k in range(len(self.batches)) if k not in instead_of]
+        recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
+        older = self.older
+        recent.append(moments)
+        while len(recent) > 1 and (len(recent) > APART or sum(map(_size, recent)) > NUMBERS):
+            older = recent[0] if older is None else older + recent[0]
+            recent = recent[1:]
+        return State(self.question, (*(self.batches[k] for k in kept), batch), older, tuple(recent))
 
 
-def check_new(path: str | PathLike[str], request: Request, keys: Keys) -> None:
-    """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
-    if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
-    if not Path(path).resolve().parent.is_dir():
-        raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
-    known = load(path)
-    if known is not None:
-        _check(Path(path), known, request, keys)
-
-
-def add(path: str | PathLike[str], request: Request, keys: Keys, today: LogMoments) -> LogMoments:
-    """The stored moments with today's; stored before they are returned, all or nothing."""
-    place = Path(path).resolve()  # a link stays a link
-    with _alone(place.parent):
-        known = load(path)  # once more: another job may have added to it while the log was read
-        if known is None:
-            state = State(_question(request), tuple(keys), today)
-        else:
-            _check(Path(path), known, request, keys)
-            state = State(known.question, (*known.batches, *keys), known.moments + today)
-        _store(place, state)
-    return state.moments
+def _size(moments: LogMoments) -> int:
+    """How many numbers there are to store."""
+    tails = sum(len(tail.weights) for each in moments.tails.values() for tail in each)
+    return tails + sum(stack.mean.size + stack.scatter.size for stack in moments.moments.values())
 
 
 def load(path: str | PathLike[str]) -> State | None:
     """The state in a file; None if there is no file yet."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
+        text = _content(Path(path))
+        return None if text is None else _from_plain(stored.parse(text))
+    except OSError as error:
         raise MomentsError(f"cannot read the state {str(path)!r}: {error}.") from error
-    try:
-        raw = json.loads(text)
-        if raw["format"] != FORMAT:
-            raise MomentsError(f"the state {str(path)!r} is of format {raw['format']!r}; this version reads {FORMAT}.")
-        return State(raw["question"], tuple(raw["batches"]), LogMoments.from_json(json.dumps(raw["moments"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MomentsError as error:
+        raise MomentsError(f"cannot read the state {str(path)!r}: {error}") from error
+    except stored.BROKEN as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
         raise MomentsError(
-            f"{str(path)!r} is not a state that counterpoise wrote: {error}. Name another file, or restore it from a backup."
+            f"{str(path)!r} is not a state that counterpoise wrote: {said}. Name another file, or restore it from a backup."
         ) from error
 
 
-def batch_keys(log: object, batch: str | None) -> Keys:
-    """The batch's own key, or one of each of its files, so that a folder that grows is not counted twice."""
-    if batch is not None:
-        if not isinstance(batch, str) or not batch:
-            raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
-        return {batch: f"the batch {batch!r}"}
-    from counterpoise.sources import files, sql
-
-    if not files.is_paths(log) or sql.is_database(log):
-        raise OptionError(
-            "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
-        )
-    keys: dict[str, str] = {}
-    for path in files.files_of(log):  # type: ignore[arg-type]
-        key = f"file {_fingerprint(path)}"
-        if key in keys:
-            raise MomentsError(
-                f"{keys[key]} and the file {str(path)!r} are the same: their rows would count twice. Leave one out, or give all of "
-                "them a key with batch=."
-            )
-        keys[key] = f"the file {str(path)!r}"
-    return keys
+def existing(path: str | PathLike[str]) -> State:
+    """The state in a file that must be there."""
+    known = load(path)
+    if known is None:
+        raise MomentsError(f"there is no state {str(path)!r} yet. Check the path, or add a first log to it.")
+    return known
 
 
-def _fingerprint(path: Path) -> str:
-    """By content, so that a copy or a new name of the same file is still the same batch; of long files, parts of it."""
-    size = path.stat().st_size
-    digest = hashlib.sha256(f"{size} ".encode())
+def _content(path: Path) -> bytes | None:
+    """A state's JSON, once the checksum in front of it has been found right."""
+    if not path.exists():
+        return None
+    if not path.is_file():
+        raise ValueError("it is not a regular file")
     with path.open("rb") as file:
-        for k in range(min(_PIECES, -(-size // _PIECE))):
-            file.seek(k * _PIECE if size <= _PIECES * _PIECE else (size - _PIECE) * k // (_PIECES - 1))
-            digest.update(file.read(_PIECE))
-    return digest.hexdigest()[:32]
+        head = file.read(len(_HEAD % (b"0" * 64)))
+        other = re.match(rb'\{"format": (\d{1,9}),', head)
+        if other and int(other[1]) != FORMAT:
+            raise MomentsError(
+                f"it is of format {int(other[1])}, and this version reads format {FORMAT}. Make a new state from the logs."
+            )
+        checksum = head[-67:-3]
+        if head != _HEAD % checksum:
+            raise ValueError("it does not begin as one")
+        if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:  # before any of it is held in memory
+            raise ValueError("its checksum is wrong, so that it is damaged or was edited")
+        file.seek(len(head))
+        return b"{" + file.read()
+
+
+def store(path: Path, state: State) -> None:
+    raw = {
+        "question": state.question,
+        "batches": [
+            {"batch": one.key, "files": dict(one.files), "rows": one.rows, "dropped": one.dropped}
+            for one in state.batches
+        ],
+        "older": None if state.older is None else state.older.to_plain(),
+        "recent": [moments.to_plain() for moments in state.recent],
+    }
+    try:
+        body = json.dumps(raw, allow_nan=False)[1:].encode()
+    except ValueError as error:
+        raise MomentsError(
+            f"cannot store the state {str(path)!r}: its sums are too large for a number. The old one, if any, is untouched."
+        ) from error
+    try:
+        with whole_file(path) as part:
+            part.write_bytes(_HEAD % hashlib.sha256(body).hexdigest().encode() + body)
+    except OSError as error:
+        raise MomentsError(
+            f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
+        ) from error
+
+
+def _from_plain(raw: Any) -> State:
+    """A state all of whose parts speak of the same rows; a ValueError says which does not."""
+    raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
+    question = _checked_question(raw["question"])
+    batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
+    older = None if raw["older"] is None else LogMoments.from_plain(raw["older"])
+    recent = tuple(LogMoments.from_plain(one) for one in stored.items(raw["recent"], "recent"))
+    first = len(batches) - len(recent)
+    rows = [batch.rows for batch in batches]
+    if not recent or first < 0 or (older is None) != (first == 0):
+        raise ValueError("its batches and their moments are not the same number")
+    if [one.n for one in recent] != rows[first:] or (older is not None and older.n != sum(rows[:first])):
+        raise ValueError("its batches and their moments are not of the same rows")
+    for moments in (*recent, *([] if older is None else [older])):
+        if [list(contrast) for contrast in moments.moments] != question["contrasts"]:
+            raise ValueError("its moments are not those of its question")
+    return State(question, batches, older, recent)
+
+
+def _batch(raw: Any) -> Batch:
+    raw = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
+    key = None if raw["batch"] is None else stored.text(raw["batch"], "the key of a batch")
+    files = raw["files"]
+    if not isinstance(files, dict) or not (files or key):
+        raise ValueError("a batch should have files or a key")
+    for one in files.values():
+        stored.text(one, "the fingerprint of a file")
+    return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
+
+
+_TEXTS, _MAYBE, _MAPPING = "list of texts", "text or null", "mapping"
+_PARTS = {
+    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "list of pairs",
+    "segment": _TEXTS, "cluster": _MAYBE, "groups": "number", "key": _TEXTS, "model_reward": _MAYBE,
+    "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
+    "drop_bad_rows": "true or false", "version": _MAPPING,
+}  # fmt: skip
+
+
+def _checked_question(raw: Any) -> dict[str, Any]:
+    question = stored.record(raw, "the question", tuple(_PARTS))
+    fits = {
+        "text": lambda value: isinstance(value, str),
+        _MAYBE: lambda value: value is None or isinstance(value, str),
+        _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        _MAPPING: lambda value: (
+            isinstance(value, dict) and all(type(one) in (str, int, float) for one in value.values())
+        ),
+        "list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
+        "number": lambda value: type(value) is int,
+        "true or false": lambda value: isinstance(value, bool),
+    }
+    for part, kind in _PARTS.items():
+        if not fits[kind](question[part]):
+            raise ValueError(f"{part!r} of its question should be a {kind}")
+    return question
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Meanwhile no other job adds to a state in this folder, so that none loses what another added.
 
     The folder itself is locked, which leaves no file behind and ends with the process. Windows and some network disks cannot.
@@ -130,61 +236,3 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def _store(path: Path, state: State) -> None:
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "question": state.question,
-            "batches": list(state.batches),
-            "moments": json.loads(state.moments.to_json()),
-        }
-    )
-    try:
-        with whole_file(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise MomentsError(
-            f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
-        ) from error
-
-
-def _check(path: Path, known: State, request: Request, keys: Keys) -> None:
-    again = [keys[key] for key in known.batches if key in keys]
-    if again:
-        others = f", as are {len(again) - 1:,} others" if len(again) > 1 else ""
-        raise MomentsError(
-            f"{again[0]} is in the state {str(path)!r} already{others}: adding it again would count its rows twice. Give only what is "
-            "new; if it is another batch, give it its own key with batch=."
-        )
-    asked = _question(request)
-    for part, mine in asked.items():
-        if known.question.get(part) != mine:
-            raise MomentsError(
-                f"the state {str(path)!r} was made with {part}={known.question.get(part)!r}, this call has {mine!r}: their moments "
-                "do not add. Ask the same question, or name another state."
-            )
-
-
-def _question(request: Request) -> dict[str, Any]:
-    """What must be the same every day, as JSON keeps it."""
-    asked = {
-        "reward": request.reward,
-        "propensity": request.propensity,
-        "target": list(request.targets),
-        "target columns": dict(request.target_columns),
-        "contrasts": [list(contrast) for contrast in request.contrasts],
-        "segment": list(request.segment),
-        "cluster": request.cluster,
-        "groups": request.groups,
-        "key": list(request.key),
-        "model_reward": request.model_reward,
-        "model_value": dict(request.model_value),
-        "control": dict(request.control),
-        "where": request.where,
-        "action": request.action,
-        "context": list(request.context),
-        "drop_bad_rows": request.drop_bad_rows,
-    }
-    return dict(json.loads(json.dumps(asked)))

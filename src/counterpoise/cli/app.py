@@ -15,6 +15,7 @@ from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.sql import sql
+from counterpoise.cli.state import state
 
 app = typer.Typer(
     name="counterpoise",
@@ -55,4 +56,5 @@ app.command()(plan)
 app.command()(simulate)
 app.command()(learn)
 app.command()(sql)
+app.add_typer(state, name="state")
 app.add_typer(reproduce, name="reproduce")

@@ -117,14 +117,17 @@ def compare(
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:
         out = console()
-        _show(out, result, ranked, driving)
+        show_comparison(out, result, ranked, driving)
         if top and best:
             _heaviest(out, best.target, top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
 
-def _show(out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]) -> None:
+def show_comparison(
+    out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]
+) -> None:
+    """The answer in one sentence, the ranking, what drives it and the verdicts."""
     from counterpoise.cli.printing import number, say, verdicts
 
     against = "the logging policy" if result.against == "logging" else result.against

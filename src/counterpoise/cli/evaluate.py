@@ -61,8 +61,13 @@ def evaluate(
         typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Key of this log in --state; files have their own.")
+        str | None,
+        typer.Option(metavar="KEY", help="Key of this log in --state, such as its day; files may go without."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Put this log in the place of what its batch or files had added to --state."),
+    ] = False,
     table: options.TableName = None,
     query: options.Query = None,
     external_access: options.ExternalAccess = False,
@@ -115,12 +120,13 @@ def evaluate(
         external_access=external_access,
         state=state,
         batch=batch,
+        replace=replace,
     )
     if json:
         print(as_text(evaluation(result)))
     else:
         out = console()
-        _headline(out, result)
+        headline(out, result)
         estimates(out, result)
     if html is not None:
         columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
@@ -151,7 +157,7 @@ def _check_report(path: Path) -> None:
         ) from error
 
 
-def _headline(out: Console, result: Result) -> None:
+def headline(out: Console, result: Result) -> None:
     """The answer in one sentence per target."""
     from counterpoise.cli.printing import number, say
 

@@ -114,7 +114,8 @@ def as_options(message: str) -> str:
 
 
 _OPTIONS = (
-    "reward|propensity|target|against|segment|cluster|where|table|query|external_access|state|batch|key|level|groups|drop_bad_rows|difference|actions|"
+    "reward|propensity|target|against|segment|cluster|where|table|query|external_access|state|batch|replace|key|level|groups|"
+    "drop_bad_rows|difference|actions|"
     "reward_bounds|max_weight|tuned_for|model_reward|model_value"
 )
 # options even where no value follows; in quotes they are somebody's columns

@@ -1,0 +1,128 @@
+"""`counterpoise state`: what a stored state holds, and its answer once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.evaluate import headline
+from counterpoise.cli.running import without_traceback
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from counterpoise.state import State
+
+state = typer.Typer(help="Look into the file of --state.", no_args_is_help=True, rich_markup_mode=None)
+
+SHOWN = 31  # batches; --json has all
+
+
+@state.callback()
+def _several() -> None:
+    """Look into the file of --state."""  # with a single command Typer would leave its name out
+
+
+@state.command()
+@without_traceback
+def show(
+    file: Annotated[Path, typer.Argument(help="A file that evaluate --state wrote.")],
+    estimator: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
+    ] = None,
+    level: options.Level = 0.95,
+    interval: options.Method = None,
+    tuned_for: options.TunedFor = 10_000,
+    reward_bounds: options.RewardBounds = None,
+    max_weight: Annotated[
+        float | None, typer.Option(metavar="W", help="1 / (the smallest possible propensity); for bernstein.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Print the question of a state, its batches, and the answer about all of them.
+
+    Nothing is read but the state, and nothing is changed: this is how to have again an answer whose output was lost.
+
+    \b
+    Examples:
+      counterpoise state show state.json
+      counterpoise state show state.json --interval anytime --json
+    """
+    import counterpoise as cp
+    from counterpoise.cli.compare import show_comparison
+    from counterpoise.cli.printing import console, estimates
+    from counterpoise.documents import as_text, comparison, evaluation
+    from counterpoise.multiple import drivers, rank
+    from counterpoise.state import existing
+
+    known = existing(file)
+    how: dict[str, Any] = {"level": level, "interval": interval, "tuned_for": tuned_for}
+    out = None if json else console()
+    if out is not None:
+        _contents(out, file, known)
+    if any(against for _, against in known.question["contrasts"]):
+        compared = cp.compare(known.moments, **how)
+        ranked = rank(compared)
+        driving = {one.target: drivers(compared, one.target) for one in ranked}
+        document = comparison(compared, ranked, driving)
+        if out is not None:
+            show_comparison(out, compared, ranked, driving)
+    else:
+        bounds: dict[str, Any] = {"reward_bounds": reward_bounds, "max_weight": max_weight}
+        result = cp.evaluate(known.moments, estimator=estimator or None, **how, **bounds)
+        document = evaluation(result)
+        if out is not None:
+            headline(out, result)
+            estimates(out, result)
+    if json:
+        batches = [
+            {
+                "batch": one.key,
+                "files": list(one.files),
+                "rows": one.rows,
+                "dropped_rows": one.dropped,
+                "replaceable": k >= known.first_apart,
+            }
+            for k, one in enumerate(known.batches)
+        ]
+        print(as_text({"question": known.question, "batches": batches, "answer": document}))
+
+
+def _contents(out: Console, file: Path, known: State) -> None:
+    """The question in words, and the last batches."""
+    from counterpoise.cli.printing import add, say, show, table
+
+    say(
+        out,
+        f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced.",
+    )
+    said_already = (("groups", 1), ("contrasts", [[target, ""] for target in known.question["target"]]))
+    for part, value in known.question.items():
+        if value not in (None, [], {}, False) and (part, value) not in said_already:
+            say(out, f"{part}: {_words(value)}", indent=2)
+    say(out)
+    if len(known.batches) > SHOWN:
+        say(out, f"The last {SHOWN} of them (--json has all):")
+    made = table("batch", "rows ", "dropped ", "file")
+    for one in known.batches[-SHOWN:]:
+        first, more = next(iter(one.files), ""), len(one.files) - 1
+        add(
+            made,
+            one.key or "–",
+            f"{one.rows:,}",
+            f"{one.dropped:,}",
+            first + (f" and {more:,} more" if more > 0 else ""),
+        )
+    show(out, made)
+    say(out)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {one}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(" − ".join(filter(None, one)) if isinstance(one, list) else one for one in value)
+    return str(value)

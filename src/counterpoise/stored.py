@@ -1,0 +1,83 @@
+"""Stored JSON, read back with suspicion: the right keys, the right types, finite numbers, or a `ValueError` that says which is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 2**53  # rows that a float still counts one by one
+BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
+
+
+def parse(text: str | bytes) -> Any:
+    """JSON without NaN, infinities and keys given twice, none of which `json.dumps` writes for us."""
+    return json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
+
+
+def record(value: Any, what: str, keys: Sequence[str]) -> dict[str, Any]:
+    """A mapping with exactly these keys."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} should be an object, found {type(value).__name__}")
+    for wrong, found in (("lacks", set(keys) - set(value)), ("has an unknown entry", set(value) - set(keys))):
+        if found:
+            raise ValueError(f"{what} {wrong} {sorted(found)[0]!r:.80}")
+    return value
+
+
+def items(value: Any, what: str) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise ValueError(f"{what} should be a list, found {type(value).__name__}")
+    return value
+
+
+def text(value: Any, what: str) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} should be a text, found {value!r:.80}")
+    return value
+
+
+def count(value: Any, what: str) -> int:
+    """A whole number of rows."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise ValueError(f"{what} should be a number of rows, found {value!r:.80}")
+    return value
+
+
+def counts(value: Any, what: str) -> NDArray[np.int64]:
+    """Whole numbers of rows, in an array of any shape."""
+    found = _array(value, what)
+    if found.dtype.kind not in "iu" or (found < 0).any() or (found > MOST).any():
+        raise ValueError(f"{what} should be numbers of rows")
+    return found.astype(np.int64)
+
+
+def numbers(value: Any, what: str) -> NDArray[np.float64]:
+    """Finite numbers, in an array of any shape."""
+    found = _array(value, what)
+    if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+        raise ValueError(f"{what} should be finite numbers")
+    return found.astype(np.float64)
+
+
+def _array(value: Any, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(value)  # of whatever type it has: asked for floats, NumPy makes numbers of text
+    except ValueError as error:
+        raise ValueError(f"{what} is a list of lists of different lengths") from error
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
