@@ -33,7 +33,7 @@ class PolicyFileError(CounterpoiseError):
     """A saved policy or checkpoint that is damaged, or of another model: name another file, or move it away."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error of another library says, without its query plans and stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__

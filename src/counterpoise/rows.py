@@ -1,4 +1,4 @@
-"""This file holds the rows of a log as a lazy polars frame, for questions that sums do not answer."""
+"""The rows of a log as a lazy polars frame, for questions that sums do not answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.sources import files, sql
-from counterpoise.sources.columns import only, plan
+from counterpoise.sources.columns import check_digits, columns, only, plan
+from counterpoise.sources.frames import series_of
 from counterpoise.sources.request import Request
 
 
@@ -31,8 +32,10 @@ def asked_rows(
 ) -> pl.LazyFrame:
     """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
     frame = rows_of(log, table=table, query=query)
-    wanted = plan(request, frame.collect_schema().names())
-    chosen = frame.select(wanted.read)
+    schema = frame.collect_schema()
+    wanted = plan(request, schema.names())
+    check_digits(schema, wanted.read)
+    chosen = frame.select(columns(wanted.read))
     return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
 
 
@@ -48,7 +51,7 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
     """The rows of a small answer; damaged files are an error of the log."""
     try:
         return frame.collect(engine="streaming")
-    except pl.exceptions.PolarsError as error:
+    except files.UNREADABLE as error:
         raise LogError(f"cannot read the log: {first_line(error)}.") from error
 
 
@@ -66,8 +69,14 @@ def _open(log: Any, table: str | Sequence[str] | None, query: str | None) -> pl.
         return _fetched(log)
     except TypeError as error:
         raise OptionError(f"a log is a file, a frame or a database's table; found {type(log).__name__}.") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {first_line(error)}.") from error
 
 
 def _fetched(native: Any) -> pl.LazyFrame:
-    fetched: pl.DataFrame = nw.from_native(native).lazy().collect("polars").to_native()
-    return fetched.lazy()
+    frame = nw.from_native(native)
+    if isinstance(frame, nw.LazyFrame):
+        fetched: pl.DataFrame = frame.collect("polars").to_native()
+        return fetched.lazy()
+    chosen = (frame[name] for name in frame.columns)
+    return pl.DataFrame([series_of(one, is_number=one.dtype == nw.Decimal) for one in chosen]).lazy()
