@@ -78,5 +78,5 @@ def _fetched(native: Any) -> pl.LazyFrame:
     if isinstance(frame, nw.LazyFrame):
         fetched: pl.DataFrame = frame.collect("polars").to_native()
         return fetched.lazy()
-    chosen = (frame[name] for name in frame.columns)
-    return pl.DataFrame([series_of(one, is_number=one.dtype == nw.Decimal) for one in chosen]).lazy()
+    chosen = {name: frame[name] for name in frame.columns}  # unknown are decimals too wide for polars, which are numbers
+    return pl.LazyFrame({name: series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()})

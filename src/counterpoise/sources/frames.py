@@ -70,7 +70,7 @@ def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
         yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), request)
     else:
         numbers = {column for _, column in request.numbers.values()}
-        read = pl.DataFrame([series_of(frame[name], is_number=name in numbers) for name in wanted.read])
+        read = pl.DataFrame({name: series_of(frame[name], is_number=name in numbers) for name in wanted.read})
         yield wanted.complete(read, request)
 
 
@@ -92,8 +92,8 @@ def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
 def from_arrays(arrays: Mapping[str, Any], request: Request, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     numbers = {column for _, column in request.numbers.values()}
-    series = [from_array(name, arrays[name], is_number=name in numbers) for name in names]
-    lengths = {name: one.len() for name, one in zip(names, series, strict=True)}
+    series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
+    lengths = {name: one.len() for name, one in series.items()}
     if len(set(lengths.values())) > 1:
         raise LogError(
             "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."

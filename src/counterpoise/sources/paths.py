@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def files_of(log: Paths) -> list[Path]:
     given = [log] if isinstance(log, str | PathLike) else list(log)
     found = [path for one in given for path in _expand(Path(one))]
     for path in found:
+        if path.is_symlink() and not path.exists():
+            raise _dangling(path)
         try:
             path.open("rb").close()
         except OSError as error:
@@ -63,20 +66,42 @@ def _expand(path: Path) -> list[Path]:
         if not inside:
             raise LogError(f"the folder {shown(path)!r} has no files in it.")
         return inside
-    if path.exists():
+    if path.exists() or path.is_symlink():
         return [path]
-    if path.is_symlink():
-        raise _dangling(path)
     if any(sign in str(path) for sign in "*?["):
-        matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-        if "**" in path.parts:
-            root = Path(*path.parts[: path.parts.index("**")])
-            matches = _once(match for match in matches if not _is_hidden(match.relative_to(root)))
-        if not matches:
+        found = _below(path) if "**" in path.parts else _matches(path)
+        if not found:
             raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
-        # '**' matches a folder and what is in it, which is still there once
-        return list(dict.fromkeys(file for match in matches for file in _expand(match)))
+        return found
     raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
+
+
+def _matches(pattern: Path) -> list[Path]:
+    return [file for name in sorted(glob.glob(str(pattern))) for file in _expand(Path(name))]
+
+
+def _below(pattern: Path) -> list[Path]:
+    """What a pattern with '**' matches; Python's own search follows links that lead back until the system stops it."""
+    first = pattern.parts.index("**")
+    root, wanted = Path(*pattern.parts[:first]), pattern.parts[first:]
+    folders = [Path(name) for name in sorted(glob.glob(str(root)))] if root.parts else [root]
+    files = (
+        file
+        for folder in folders
+        if folder.is_dir()
+        for file in sorted(_inside(folder))
+        if _fits(file.relative_to(folder).parts, wanted)
+    )
+    return list(dict.fromkeys(files))
+
+
+def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a file or a folder it lies in matches a pattern, part by part."""
+    if not wanted:
+        return True
+    if wanted[0] == "**":
+        return any(_fits(parts[k:], wanted[1:]) for k in range(len(parts)))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], wanted[0]) and _fits(parts[1:], wanted[1:])
 
 
 def _inside(folder: Path) -> Iterator[Path]:
@@ -94,12 +119,8 @@ def _inside(folder: Path) -> Iterator[Path]:
                 if entry.is_dir():
                     if not _is_hidden(name / "any file"):
                         (links if entry.is_symlink() else below).append(entry)
-                elif _is_hidden(name):
-                    continue
-                elif entry.is_file():
+                elif not _is_hidden(name) and (entry.is_file() or entry.is_symlink()):
                     yield entry
-                elif entry.is_symlink():
-                    raise _dangling(entry)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -107,18 +128,6 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError as error:
         raise LogError(f"cannot read {shown(folder)!r}: {error.strerror}. Check its permissions.") from error
-
-
-def _once(matches: Iterable[Path]) -> list[Path]:
-    """Without what is found again through a link that leads back, which '**' follows some forty times."""
-    found: dict[tuple[Path, str], Path] = {}
-    for match in sorted(matches, key=lambda path: (_is_linked(path), len(path.parts), path)):
-        found.setdefault((match.parent.resolve(), match.name), match)
-    return sorted(found.values())
-
-
-def _is_linked(path: Path) -> bool:
-    return path.parent.resolve() != path.parent.absolute()
 
 
 def _dangling(link: Path) -> LogError:
