@@ -1,4 +1,4 @@
-"""This file holds the doctor: what a log looks like before anything is estimated from it, and what to mend first."""
+"""The doctor: what a log looks like before anything is estimated from it, and what to mend first."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from counterpoise.evaluate import evaluate
 from counterpoise.guess import targets_among, usual
 from counterpoise.list_logs import find_lists
 from counterpoise.rows import collect, rows_of
+from counterpoise.sources.columns import check_digits, column, columns
 from counterpoise.symptoms import (
     Finding,
     Propensities,
@@ -89,18 +90,20 @@ def examine(
     frame = rows_of(log, where=where, table=table, query=query, external_access=external_access)
     schema = frame.collect_schema()
     names = schema.names()
-    for column in (reward, propensity, action, *target, *key):
-        if column is not None and column not in names:
-            raise ColumnError(f"no column {column!r}; the log has {', '.join(map(repr, names))}.")
-    reward, propensity = reward or usual("reward", names), propensity or usual("propensity", names)
+    check_digits(schema, names)
+    for asked in (reward, propensity, action, *target, *key):
+        if asked is not None and asked not in names:
+            raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
+    reward = usual("reward", names) if reward is None else reward
+    propensity = usual("propensity", names) if propensity is None else propensity
     targets = tuple(target) or targets_among(names, (reward, propensity))
     action = action or usual("action", names)
-    counts = collect(frame.select(pl.len().alias("rows"), *(pl.col(n).null_count().alias(f"{n} ") for n in names)))
+    counts = collect(frame.select(pl.len().alias("rows"), *(column(n).null_count().alias(f"{n} ") for n in names)))
     rows = int(counts["rows"][0])
     if rows == 0:
         raise LogError("the log has no rows.")
     parts = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
-    columns = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), parts.get(n)) for n in names)
+    described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), parts.get(n)) for n in names)
     findings = [
         Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
         for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
@@ -108,13 +111,13 @@ def examine(
     ]
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
     findings += [
-        Finding("fix", column, f"{column!r} holds {schema[column]}, not numbers. Write it as numbers.")
-        for column in (reward, propensity, *targets)
-        if column is not None and column not in numbers
+        Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.")
+        for name in (reward, propensity, *targets)
+        if name is not None and name not in numbers
     ]
     seen = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
-    actions = None if action is None else int(collect(frame.head(COUNTED).select(pl.col(action).n_unique())).item())
+    actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
     sample = frame.head(COUNTED)
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
@@ -144,11 +147,11 @@ def examine(
         )
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
-    return Examination(rows, columns, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
+    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
 
 
-def _propensities(frame: pl.LazyFrame, column: str | None) -> Propensities:
-    p = pl.col(str(column)).cast(pl.Float64)
+def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
+    p = column(str(name)).cast(pl.Float64)
     good = frame.select(p=p).filter(pl.col("p").is_between(0, 1, closed="right"))
     p = pl.col("p")
     places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
@@ -190,9 +193,9 @@ def _propensities(frame: pl.LazyFrame, column: str | None) -> Propensities:
     )
 
 
-def _rewards(frame: pl.LazyFrame, column: str | None) -> Rewards:
+def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
-    good = frame.select(r=pl.col(str(column)).cast(pl.Float64)).filter(r.is_finite())
+    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(r.is_finite())
     seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
     n, low, mean, high, zero = seen.row(0)
@@ -201,9 +204,9 @@ def _rewards(frame: pl.LazyFrame, column: str | None) -> Rewards:
     return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))
 
 
-def _outside(frame: pl.LazyFrame, column: str) -> int:
+def _outside(frame: pl.LazyFrame, name: str) -> int:
     """How many values are no probability."""
-    good = pl.col(column).cast(pl.Float64).is_between(0, 1).fill_null(False)
+    good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
@@ -215,10 +218,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
     if not chosen:
         return 0, False
-    distinct = int(collect(frame.select(pl.struct(chosen).hash().n_unique())).item())
+    distinct = int(collect(frame.select(pl.struct(columns(chosen)).hash().n_unique())).item())
     if key or distinct == rows:
         return rows - distinct, distinct < rows
-    finest = collect(frame.select(pl.col(name).n_unique() for name in chosen)).row(0)
+    finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
     return rows - distinct, max(finest) > 0.9 * distinct
 
 

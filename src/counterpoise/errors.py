@@ -59,7 +59,7 @@ def _without_userinfo(word: str) -> str:
     return f"{user[: start + 1]}…{at}{host}"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error of another library says, without its query plans and stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""This file holds the search for the rows that drive a difference."""
+"""The search for the rows that drive a difference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import polars as pl
 
 from counterpoise.rows import asked_rows, collect
 from counterpoise.sources.arguments import arrange
+from counterpoise.sources.columns import column
 from counterpoise.sources.request import LOGGING
 
 ROW = "row number in the log"  # a name that no log has
@@ -60,7 +61,7 @@ def heaviest(
     request = arrange(log, reward=reward, propensity=propensity, target=target, against=against, where=where)[1]
     numbered = asked_rows(log, request, table=table, query=query, external_access=external_access, number=ROW)
     named = {name: column for name, (_, column) in request.numbers.items()}
-    rows = numbered.select(ROW, *(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items()))
+    rows = numbered.select(ROW, *(column(own).cast(pl.Float64).alias(name) for name, own in named.items()))
     r, p = pl.col("r"), pl.col("p")
     other = pl.lit(1.0) if against == LOGGING else pl.col("t1") / p
     probabilities = [pl.col(name).is_between(0, 1) for name in named if name[0] == "t"]

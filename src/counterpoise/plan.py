@@ -17,6 +17,7 @@ from counterpoise.evaluate import evaluate
 from counterpoise.results import Result
 from counterpoise.rows import asked_rows, collect
 from counterpoise.sources.arguments import arrange
+from counterpoise.sources.columns import column
 from counterpoise.sources.request import Request
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
@@ -147,7 +148,7 @@ def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]
 def _rows(frame: pl.LazyFrame, request: Request, centre: float) -> pl.LazyFrame:
     """Rewards around a centre (large ones would lose their digits), propensities and target probabilities of the good rows."""
     named = {name: column for name, (_, column) in request.numbers.items()}
-    rows = frame.select(pl.col(column).cast(pl.Float64).alias(name) for name, column in named.items())
+    rows = frame.select(column(own).cast(pl.Float64).alias(name) for name, own in named.items())
     rows = rows.filter(pl.col("p").is_between(0, 1, closed="right"), pl.col("t0").is_between(0, 1))
     return rows.filter(pl.col("r").is_finite()).with_columns(pl.col("r") - centre)
 

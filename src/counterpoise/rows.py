@@ -8,9 +8,10 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.sources import files, sql
-from counterpoise.sources.columns import only, plan
+from counterpoise.sources.columns import check_digits, columns, only, plan
+from counterpoise.sources.frames import series_of
 from counterpoise.sources.request import Request
 
 
@@ -37,8 +38,10 @@ def asked_rows(
 ) -> pl.LazyFrame:
     """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
     frame = rows_of(log, table=table, query=query, external_access=external_access)
-    wanted = plan(request, frame.collect_schema().names())
-    chosen = frame.select(wanted.read)
+    schema = frame.collect_schema()
+    wanted = plan(request, schema.names())
+    check_digits(schema, wanted.read)
+    chosen = frame.select(columns(wanted.read))
     return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
 
 
@@ -56,7 +59,7 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
     """The rows of a small answer; damaged files are an error of the log."""
     try:
         return frame.collect(engine="streaming")
-    except pl.exceptions.PolarsError as error:
+    except files.UNREADABLE as error:
         raise LogError(f"cannot read the log: {first_line(error)}.") from error
 
 
@@ -73,8 +76,16 @@ def _open(log: Any, table: str | Sequence[str] | None, query: str | None, extern
         return _fetched(log)
     except TypeError as error:
         raise OptionError(f"a log is a file, a frame or a database's table; found {type(log).__name__}.") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {first_line(error)}.") from error
 
 
 def _fetched(native: Any) -> pl.LazyFrame:
-    fetched: pl.DataFrame = nw.from_native(native).lazy().collect("polars").to_native()
-    return fetched.lazy()
+    frame = nw.from_native(native)
+    if isinstance(frame, nw.LazyFrame):
+        fetched: pl.DataFrame = frame.collect("polars").to_native()
+        return fetched.lazy()
+    chosen = {
+        name: frame[name] for name in frame.columns
+    }  # unknown are decimals too wide for polars, which are numbers
+    return pl.LazyFrame({name: series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()})

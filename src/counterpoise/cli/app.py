@@ -1,4 +1,4 @@
-"""This file holds the application: the list of commands."""
+"""The application: the list of commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.learn import learn
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
+from counterpoise.cli.running import open_streams
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.sql import sql
 from counterpoise.cli.state import state
@@ -44,6 +45,7 @@ def main(
     \b
     counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
     """
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ±, and no traceback

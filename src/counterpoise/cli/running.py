@@ -1,38 +1,42 @@
-"""This file holds how a command runs and ends: errors in one line, Ctrl-C at once, files written whole or not at all."""
+"""How a command runs and ends: errors in one line, Ctrl-C at once, files written whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from counterpoise.errors import CounterpoiseError, OptionError, masked
+from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked
 from counterpoise.whole_files import unfinished, whole_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED = 130  # as shells count it: 128 + SIGINT
+CRASHED = 70  # EX_SOFTWARE of sysexits.h: not the user's mistake but ours
+TRACEBACK = "COUNTERPOISE_TRACEBACK"
 MESSAGE = "Interrupted; nothing was left half-written."
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C."""
+    """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C, 70 on a crash of ours."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            result = command(*args, **kwargs)
+            result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be told
             return result
         except CounterpoiseError as error:
@@ -48,8 +52,44 @@ def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
         except KeyboardInterrupt:
             print(MESSAGE, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("counterpoise"):
+                raise typer.Exit(_report_crash(error)) from None
+            print(f"OptionError: this needs the package {error.name!r}: pip install it.", file=sys.stderr)
+            raise typer.Exit(2) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter, SystemExit):
+            raise
+        except BaseException as error:  # polars' panics are no ordinary exceptions
+            raise typer.Exit(_report_crash(error)) from None
 
     return run
+
+
+def _as_text(name: str, value: Any) -> Any:
+    """An argument as it was typed, in UTF-8, where the locale knows no more than ASCII; the names of files stay as Python has them."""
+    if isinstance(value, str) and name != "log" and any("\udc80" <= sign <= "\udcff" for sign in value):
+        return os.fsencode(value).decode("utf-8", "surrogateescape")
+    return [_as_text(name, one) for one in value] if isinstance(value, list) else value
+
+
+def _report_crash(error: BaseException) -> int:
+    """Say that the program is wrong and not its user, and how to see more."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error, file=sys.stderr)
+    advice = "" if os.environ.get(TRACEBACK) else f" with the traceback, which {TRACEBACK}=1 shows"
+    print(
+        f"counterpoise crashed ({type(error).__name__}: {first_line(error)}). This is a bug in counterpoise: please report "
+        f"it{advice}.",
+        file=sys.stderr,
+    )
+    return CRASHED
+
+
+def open_streams() -> None:
+    """Give the standard streams that are closed a place that takes everything, before a file of ours takes their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 – as long as the process lives
 
 
 def _forget_output() -> None:
@@ -129,9 +169,9 @@ def writing(path: Path) -> Iterator[Path]:
         with whole_file(path) as part:
             yield part
     except OSError as error:
-        raise OptionError(
-            f"cannot write {str(path)!r}: {error.strerror or error}. Name a file in a folder that you may write to."
-        ) from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "Make room, or name a file elsewhere" if is_full else "Name a file in a folder that you may write to"
+        raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}. {advice}.") from error
 
 
 @contextmanager

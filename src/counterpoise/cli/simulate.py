@@ -1,15 +1,20 @@
-"""This file holds `counterpoise simulate`."""
+"""`counterpoise simulate`: a log whose truth is known."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once, writing
 from counterpoise.errors import OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FORMATS = {".parquet": "write_parquet", ".csv": "write_csv", ".arrow": "write_ipc", ".jsonl": "write_ndjson"}
 
@@ -45,7 +50,7 @@ def simulate(
         raise OptionError(f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}.")
     log, truth = simulated_log(rows, n_actions=actions, inverse_temperature=inverse_temperature, seed=seed)
     with writing(out) as part:
-        getattr(log, FORMATS[out.suffix.lower()])(part)
+        _write(log, part)
     if json:
         print(as_text({"file": str(out), "rows": len(log), "truth": truth}))
         return
@@ -53,3 +58,18 @@ def simulate(
     print("True values, known because the log is simulated:")
     for name, value in truth.items():
         print(f"  {name:<12}{value:.6f}")
+
+
+def _write(log: pl.DataFrame, path: Path) -> None:
+    """The log in the format of the file's name; a disk that is full is told as such, whatever the engine makes of it."""
+    from polars.exceptions import PolarsError
+
+    from counterpoise.sources.paths import engine_name
+
+    try:
+        getattr(log, FORMATS[path.suffix.lower()])(engine_name(path))
+    except (PolarsError, OSError) as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error

@@ -1,4 +1,4 @@
-"""This file holds the only validation of logs: names, types, and the rules that every row must obey."""
+"""The only validation of logs: names, types, and the rules that every row must obey."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class Problem:
     def __str__(self) -> str:
         rule = self.rule
         found = "null" if self.found is None else f"{self.found}"
+        if rule.part == "target" and rule.shows == "p":  # what is shown is not what is judged
+            found = f"a propensity of {found}"
         verb = "row does" if self.count == 1 else "rows do"
         where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
         return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"

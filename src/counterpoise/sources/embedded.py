@@ -14,6 +14,7 @@ from counterpoise.log_moments import Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks, compiled
 from counterpoise.sources.assemble import assemble, labels_of, numbers_of
+from counterpoise.sources.columns import columns
 from counterpoise.sources.groups import integer_ids, with_groups
 from counterpoise.sources.query import aggregate, excess_of, is_clean, is_well_centred
 from counterpoise.sources.request import Request
@@ -113,10 +114,14 @@ def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFr
         values = batch.get_column(column).alias(f"k{k}")
         chosen.append(values.fill_nan(None) if values.dtype.is_float() else values)
     if request.groups > 1:
-        ids = integer_ids(batch.get_column(request.cluster)) if request.cluster else _row_numbers(batch, first_row)
+        ids = (
+            _row_numbers(batch, first_row)
+            if request.cluster is None
+            else integer_ids(batch.get_column(request.cluster))
+        )
         chosen.append(ids.alias("g"))
     if request.key:
-        chosen.append(batch.select(request.key).hash_rows().alias("key"))
+        chosen.append(batch.select(columns(request.key)).hash_rows().alias("key"))
     frame = pl.DataFrame(chosen)
     if request.groups > 1:
         frame = with_groups(nw.from_native(frame), request.groups).to_native()

@@ -1,20 +1,23 @@
-"""The readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
+"""Readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
 
 from __future__ import annotations
 
 import glob
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from os import PathLike
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
 
-from counterpoise.errors import LogError, OptionError, first_line
-from counterpoise.sources.addresses import looks_like_address, mistyped
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.sources.columns import column, columns
+from counterpoise.sources.paths import Paths, check_once, engine_name, shown
+from counterpoise.sources.paths import files_of as files_of
+from counterpoise.sources.paths import is_paths as is_paths
 
 FORMATS = {
     ".parquet": "parquet",
@@ -33,66 +36,12 @@ FORMATS = {
 }
 
 INFERRED = 10_000  # rows from which the types of text formats are guessed
+CHECKED = (
+    10_000  # lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
+)
 
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
-
-
-def is_paths(log: object) -> bool:
-    """Whether a log is given as the name of a file, or a list of names."""
-    if isinstance(log, str | PathLike):
-        return True
-    return isinstance(log, list | tuple) and len(log) > 0 and all(isinstance(one, str | PathLike) for one in log)
-
-
-def files_of(log: Paths) -> list[Path]:
-    """The files that a path, folder, glob or a list of them stands for, in order; every one can be opened."""
-    given = [log] if isinstance(log, str | PathLike) else list(log)
-    found = [path for one in given for path in _expand(Path(one))]
-    for path in found:
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise LogError(f"cannot read {str(path)!r}: {error.strerror}. Check its permissions.") from error
-    return found
-
-
-def _check_once(files: Sequence[Path]) -> None:
-    seen: set[Path] = set()
-    for path in files:
-        if path.resolve() in seen:
-            raise OptionError(f"the file {str(path)!r} is given twice: its rows would count twice. Name it once.")
-        seen.add(path.resolve())
-
-
-def _expand(path: Path) -> list[Path]:
-    if path.is_dir():
-        inside = sorted(one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
-        if not inside:
-            raise LogError(f"the folder {str(path)!r} has no files in it.")
-        return inside
-    if path.exists():
-        return [path]
-    if any(sign in str(path) for sign in "*?["):
-        matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
-        if "**" in path.parts:
-            root = Path(*path.parts[: path.parts.index("**")])
-            matches = [match for match in matches if not _is_hidden(match.relative_to(root))]
-        if not matches and looks_like_address(str(path)):
-            raise mistyped(str(path))
-        if not matches:
-            raise LogError(f"no file matches {str(path)!r} in {str(Path.cwd())!r}.")
-        # '**' matches a folder and what is in it, which is still there once
-        return list(dict.fromkeys(file for match in matches for file in _expand(match)))
-    if looks_like_address(str(path)):
-        raise mistyped(str(path))
-    raise LogError(f"no file {str(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
-
-
-def _is_hidden(path: Path) -> bool:
-    """What Spark and notebooks leave beside the data, such as _temporary/; a folder _key=value is data."""
-    return path.name.startswith("_") or any(
-        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts
-    )
+# what polars raises for a file that it cannot read; a panic is no ordinary exception
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRED) -> pl.LazyFrame:
@@ -102,7 +51,7 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     The types of other columns are guessed from the `inferred` first rows of each file, None for all rows.
     """
     files = files_of(log)
-    _check_once(files)
+    check_once(files)
     formats = {_format(path) for path in files}
     if len(formats) > 1:
         raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
@@ -110,10 +59,10 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     schemas = [_schema(path, inferred) for path in files]
     folders = [_folders(path) for path in files]
     typed = kind in ("parquet", "ipc")
-    columns = [dict(one) if typed else dict.fromkeys(one) for one in schemas]
-    for path, mine, found in zip(files, columns, folders, strict=True):
-        if mine != columns[0]:
-            raise LogError(_difference(files[0], columns[0], path, mine))
+    described = [dict(one) if typed else dict.fromkeys(one) for one in schemas]
+    for path, mine, found in zip(files, described, folders, strict=True):
+        if mine != described[0]:
+            raise LogError(_difference(files[0], described[0], path, mine))
         if found.keys() != folders[0].keys():
             raise LogError(_difference(files[0], folders[0], path, found))
         _check_folders(path, kind, {name: value for name, value in found.items() if name in mine})
@@ -128,7 +77,7 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
         k, *more = group
         made = [pl.lit(one[k], one.dtype).alias(name) for name, one in values.items()]
         opened = _open([files[j] for j in (k, *more)], kind, types, inferred)
-        parts.append(opened.select(list(types)).with_columns(made))
+        parts.append(opened.select(columns(types)).with_columns(made))
     return pl.concat(parts)
 
 
@@ -139,22 +88,23 @@ def _open(
     inferred: int | None = INFERRED,
     hive: Mapping[str, Any] | None = None,
 ) -> pl.LazyFrame:
+    names = [engine_name(path) for path in files]
     known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
     text: dict[str, Any] = {"schema_overrides": known, "infer_schema_length": inferred}
     match kind:
         case "parquet":
-            return pl.scan_parquet(list(files), glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
+            return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
         case "ipc":
-            return pl.scan_ipc(_escaped(files), hive_partitioning=False)
+            return pl.scan_ipc(_escaped(names), hive_partitioning=False)
         case "csv" | "tsv":
-            return pl.scan_csv(list(files), glob=False, separator="," if kind == "csv" else "\t", **text)
+            return pl.scan_csv(names, glob=False, separator="," if kind == "csv" else "\t", **text)
         case _:
-            return pl.scan_ndjson(_escaped(files), **text)
+            return pl.scan_ndjson(_escaped(names), **text)
 
 
-def _escaped(files: Sequence[Path]) -> list[str]:
+def _escaped(names: Sequence[str]) -> list[str]:
     """Names for scans that take globs and, in the oldest polars we support, nothing else."""
-    return [glob.escape(str(path)) for path in files]
+    return [glob.escape(name) for name in names]
 
 
 def _schema(path: Path, inferred: int | None) -> pl.Schema:
@@ -164,14 +114,94 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
         opened = _open([path], kind, inferred=inferred)
         schema = opened.collect_schema()
         if kind in ("csv", "tsv"):
-            # CSV calls a column without values text, and all columns of a file without rows
-            texts = opened.select(pl.col(pl.String))
-            rows = texts if inferred is None else texts.head(inferred)
-            empty = rows.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
-            schema.update({name: pl.Null() for name, found in empty.items() if found == [True]})
-        return schema
-    except (pl.exceptions.PolarsError, OSError) as error:
+            _check_header(path, kind)
+            rows = opened if inferred is None else opened.head(inferred)
+            schema.update(_empty_columns(rows) | _long_numbers(path, kind, schema, inferred))
+    except pl.exceptions.DuplicateError as error:
+        raise ColumnError(f"cannot read {shown(path)!r}: {first_line(error)}. {_RENAME}") from error
+    except UNREADABLE as error:
         raise damaged(path, error) from error
+    check_keys([path], INFERRED)
+    return schema
+
+
+def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
+    """The columns without a value, all of them where there are no rows: CSV calls them text."""
+    texts = rows.select(pl.col(pl.String))
+    empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
+    return {name: pl.Null() for name, found in empty.items() if found == [True]}
+
+
+def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
+    """The columns of whole numbers that fit into no integer, which CSV takes for integers all the same: they are text."""
+    whole = [name for name, dtype in schema.items() if dtype == pl.Int128]
+    if not whole:
+        return {}
+    texts = _open([path], kind, dict.fromkeys(whole, pl.String()), inferred).select(columns(whole))
+    rows = texts if inferred is None else texts.head(inferred)
+    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in whole)
+    found = rows.select(lost).collect(engine="streaming").row(0, named=True)
+    return {name: pl.String() for name, is_lost in found.items() if is_lost}
+
+
+def _check_header(path: Path, kind: str) -> None:
+    """No two columns of a CSV file have one name; polars would call the second one something else."""
+    first = _texts(path, separator="," if kind == "csv" else "\t").head(1).collect(engine="streaming")
+    names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
+    for name in names:
+        if names.count(name) > 1:
+            raise ColumnError(f"{shown(path)!r} has {names.count(name)} columns called {name!r}. {_RENAME}")
+
+
+def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
+    """No row of JSON lines has a key twice, of which polars would take the first.
+
+    Only lines with more keys than the file has columns are looked at closely, and the first ones, whose columns may be fewer.
+    """
+    for path in files:
+        if _format(path) != "json lines":
+            continue
+        try:
+            lines = _suspicious_lines(path, rows)
+        except UNREADABLE as error:
+            raise damaged(path, error) from error
+        for row, line in lines.rows():
+            twice = _repeated_key(line)
+            if twice is not None:
+                raise ColumnError(f"{shown(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
+
+
+def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
+    wide = len(_open([path], "json lines").collect_schema())
+    # one column: no line of JSON has a control character
+    whole: dict[str, Any] = {"separator": "\x01", "quote_char": None, "new_columns": ["line"]}
+    lines = _texts(path, **whole).with_row_index("row")
+    is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
+    return (lines if rows is None else lines.head(rows)).filter(is_odd).head(CHECKED).collect(engine="streaming")
+
+
+def _texts(path: Path, **options: Any) -> pl.LazyFrame:
+    """The lines of a text file, its first one too, as text."""
+    return pl.scan_csv(
+        engine_name(path), glob=False, has_header=False, infer_schema=False, truncate_ragged_lines=True, **options
+    )
+
+
+def _repeated_key(line: str | None) -> str | None:
+    """The key that a line's object has twice; a line that is no JSON is the reader's business."""
+    try:
+        pairs = json.loads(line or "null", object_pairs_hook=_Pairs)
+    except ValueError:
+        return None
+    keys = [name for name, _ in pairs] if isinstance(pairs, _Pairs) else []
+    return next((name for name in keys if keys.count(name) > 1), None)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, with every key that is written there."""
+
+
+_RENAME = "Every column needs a name of its own: rename one of them."
 
 
 def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]) -> dict[str, Any]:
@@ -201,13 +231,21 @@ def _folders(path: Path) -> dict[str, str | None]:
     return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for name, value in pairs}
 
 
+# what folders' values may be, the first that fits; a float would confuse ids of more digits
+_NUMBERS = (
+    (r"-?\d{1,18}", pl.Int64),
+    (r"-?\d{1,38}", pl.Int128),
+    (r"-?(\d{1,15}\.?\d*|\.\d+)([eE][+-]?\d+)?", pl.Float64),
+)
+
+
 def _values(texts: Sequence[str | None]) -> pl.Series:
     """The values of folders, of one type; dates stay text, as they are written: '2026-01-01' compares and prints alike."""
     given = [text for text in texts if text is not None]
     if given and all(text in ("true", "false") for text in given):
         return pl.Series([None if text is None else text == "true" for text in texts], dtype=pl.Boolean)
     series = pl.Series(texts, dtype=pl.String)
-    for pattern, dtype in ((r"-?\d{1,18}", pl.Int64), (r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", pl.Float64)):
+    for pattern, dtype in _NUMBERS:
         if given and all(re.fullmatch(pattern, text) for text in given):
             return series.cast(dtype)
     return series
@@ -217,23 +255,24 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
     """A folder's column that the file has too must say the same; polars writes such files, and reads the folder's."""
     for name, value in folders.items():
         try:
-            column = _open([path], kind, inferred=None).select(name)
-            expected = pl.lit(value, pl.String).cast(column.collect_schema()[name], strict=False)
-            agrees = column.select(pl.col(name).eq_missing(expected).all()).collect(engine="streaming").item()
-        except (pl.exceptions.PolarsError, OSError) as error:
+            own = _open([path], kind, inferred=None).select(column(name))
+            expected = pl.lit(value, pl.String).cast(own.collect_schema()[name], strict=False)
+            agrees = own.select(column(name).eq_missing(expected).all()).collect(engine="streaming").item()
+        except UNREADABLE as error:
             raise damaged(path, error) from error
         if not agrees:
             raise LogError(
-                f"the folder of {str(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
+                f"the folder of {shown(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
                 "Rename the folder or the column."
             )
 
 
-def damaged(path: Path, error: Exception) -> LogError:
+def damaged(path: Path, error: BaseException) -> LogError:
     """The error that a file is truncated, corrupt or of another format than its name says."""
-    return LogError(
-        f"cannot read {str(path)!r}: {first_line(error)}. The file is damaged or incomplete: write it again, or leave it out."
-    )
+    said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
+    if said.startswith("InvalidNumber"):  # of JSON, where 39 digits are too many
+        advice = "If it is a whole number too long for any integer, write it as text"
+    return LogError(f"cannot read {shown(path)!r}: {said}. {advice}.")
 
 
 def find_damaged(files: Sequence[Path]) -> LogError | None:
@@ -244,7 +283,7 @@ def find_damaged(files: Sequence[Path]) -> LogError | None:
                 chunk_size=1_000_000, engine="streaming"
             ):
                 pass
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except UNREADABLE as error:
             return damaged(path, error)
     return None
 
@@ -254,7 +293,7 @@ def _format(path: Path) -> str:
     for ending in sorted(FORMATS, key=len, reverse=True):
         if name.endswith(ending):
             return FORMATS[ending]
-    raise OptionError(f"cannot tell the format of {str(path)!r}; known endings are {', '.join(FORMATS)}.")
+    raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
 
 
 def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapping[str, Any]) -> str:
@@ -269,6 +308,4 @@ def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapp
             if mine[name] != theirs[name]
         )
     )
-    return (
-        f"the files {str(first)!r} and {str(second)!r} differ: {said}. Write them alike, or evaluate them separately."
-    )
+    return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."

@@ -1,4 +1,4 @@
-"""This file holds the readers of logs in memory: arrays, and every frame that narwhals knows, eager or lazy."""
+"""Readers of logs in memory: arrays, and every frame that narwhals knows, eager or lazy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.sources.columns import plan
+from counterpoise.sources.columns import check_digits, columns, plan
 from counterpoise.sources.policies import add_policies
 from counterpoise.sources.progress import Report
 from counterpoise.sources.request import Request
@@ -55,28 +55,36 @@ def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
         ) from error
     except nw.exceptions.DuplicateError as error:
         raise ColumnError(f"every column needs a name of its own: {error}") from error
-    wanted = plan(request, frame.collect_schema().names())
-    chosen = frame.select(list(wanted.read))
-    native = chosen.to_native()
-    if isinstance(native, pl.LazyFrame):
+    if isinstance(log, pl.LazyFrame):
+        schema = log.collect_schema()
+        wanted = plan(request, schema.names())
+        check_digits(schema, wanted.read)
         # expressions first: one that looks at several rows must see all of them, not those of a batch
-        yield from wanted.complete(native, request).collect_batches(chunk_size=BATCH, engine="streaming")
-    elif isinstance(chosen, nw.LazyFrame):
-        yield wanted.complete(chosen.collect("polars").to_native(), request)
-    elif isinstance(native, pl.DataFrame):
-        yield wanted.complete(native, request)
+        whole = wanted.complete(log.select(columns(wanted.read)), request)
+        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming")
+        return
+    wanted = plan(request, frame.collect_schema().names())
+    if isinstance(log, pl.DataFrame):
+        yield wanted.complete(log.select(columns(wanted.read)), request)
+    elif isinstance(frame, nw.LazyFrame):
+        yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), request)
     else:
         numbers = {column for _, column in request.numbers.values()}
-        read = pl.DataFrame([_series_of(chosen[name], name in numbers) for name in wanted.read])
+        read = pl.DataFrame({name: series_of(frame[name], is_number=name in numbers) for name in wanted.read})
         yield wanted.complete(read, request)
 
 
-def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
+def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
     """A column of any eager frame as a polars series."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
+    native = values.to_native()
+    if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
+        values = values.cast(nw.Float64() if is_number else nw.String())
     try:
         return values.to_polars().alias(values.name)
+    except ImportError:  # pandas' own types go through pyarrow, where that is installed
+        return from_array(values.name, np.asarray(native, dtype=object), is_number=is_number)
     except (TypeError, ValueError, NotImplementedError, pl.exceptions.PolarsError) as error:
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
 
@@ -84,8 +92,8 @@ def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
 def from_arrays(arrays: Mapping[str, Any], request: Request, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     numbers = {column for _, column in request.numbers.values()}
-    series = [from_array(name, arrays[name], is_number=name in numbers) for name in names]
-    lengths = {name: one.len() for name, one in zip(names, series, strict=True)}
+    series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
+    lengths = {name: one.len() for name, one in series.items()}
     if len(set(lengths.values())) > 1:
         raise LogError(
             "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
@@ -108,6 +116,8 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
         array[np.ma.getmaskarray(values)] = None
     if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
         array = np.array(values, dtype=object)  # text made of a list would turn its NaN and None into 'nan' and 'None'
+    if array.dtype.kind == "f" and not is_number and isinstance(values, list | tuple):
+        array = _whole(values, array)
     if is_number and array.dtype.kind in "cmM":
         what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
         raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
@@ -124,6 +134,11 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         array = array.astype(np.float64)
     return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+
+
+def _whole(values: Sequence[Any], array: Any) -> Any:
+    """Whole numbers that only a float had room for, as they are: ids would fall together."""
+    return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 
 
 # NumPy's kind and unit of time → what polars takes; spans of months and of nothing in particular are left as text
@@ -158,7 +173,13 @@ def _is_null(value: object) -> bool:
 def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
     """Python objects as their own type where they share one, else as text; arrays are lists."""
     values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    is_whole = all(value is None or type(value) is int for value in values)
     try:
-        return pl.Series(name, values)
+        if is_whole and any(value is not None and abs(value) >= 2**63 for value in values):
+            return pl.Series(name, values, dtype=pl.Int128)
+        made = pl.Series(name, values)
+        if made.dtype != pl.Object:  # polars' name for what it does not know
+            return made
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)
+        pass
+    return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -46,7 +46,8 @@ def integer_ids(values: pl.Series) -> pl.Series:
             pl.UInt16,
             pl.UInt32,
         )  # too narrow for the prime
-        return values.cast(pl.Int64) if narrow else (values % PRIME).cast(pl.Int64)
+        # by a series, as polars divides the widest integers by no plain number
+        return values.cast(pl.Int64) if narrow else (values % pl.Series([PRIME], dtype=values.dtype)).cast(pl.Int64)
     if values.dtype.is_float():
         values = values.fill_nan(None)
         whole = (values % 1 == 0) & (values.abs() < 2.0**53)

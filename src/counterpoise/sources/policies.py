@@ -1,4 +1,4 @@
-"""This file holds the running of Python policies: a record batch in, the target's probabilities of the logged actions out."""
+"""Running Python policies: a record batch in, the target's probabilities of the logged actions out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.moments import Floats
+from counterpoise.sources.columns import columns
 from counterpoise.sources.request import Request
 
 
@@ -56,8 +58,14 @@ def probabilities(policy: Any, frame: pl.DataFrame, request: Request, name: str,
 def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
     """The policy sees an Arrow record batch of its context and the logged action."""
     names = list(dict.fromkeys([*request.context, str(request.action)]))
-    batches = frame.select(names).rechunk().to_arrow().combine_chunks().to_batches()
-    return policy(batches[0])
+    try:
+        table = frame.select(columns(names)).rechunk().to_arrow()
+    except ImportError as error:
+        raise OptionError(
+            "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
+            "One with a method predict_proba does without."
+        ) from error
+    return policy(table.combine_chunks().to_batches()[0])
 
 
 def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats:
@@ -65,10 +73,11 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats
     known = getattr(policy, "context_", ())
     if known:
         check_context(known, request.context)
-    context = frame.select(request.context)
+    context = frame.select(columns(request.context))
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
     table = policy.predict_proba(context if hasattr(policy, "feature_names_in_") else context.to_numpy())
-    classes, actions = np.asarray(policy.classes_), frame.get_column(str(request.action)).to_numpy()
+    actions = frame.get_column(str(request.action)).to_numpy()
+    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
@@ -83,6 +92,18 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats
     column = order[place]
     chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
     return np.where(classes[column] == actions, chosen, 0.0)
+
+
+def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
+    """The actions of a policy that does not name them: the columns of its table, counted from 0."""
+    count = np.shape(table)[1] if np.ndim(table) == 2 else 0
+    other = actions[~np.isin(actions, np.arange(count))]
+    if count and len(other):
+        raise OptionError(
+            f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
+            f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
+        )
+    return np.arange(count)
 
 
 def check_context(known: Sequence[str], found: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""This file holds the progress bar of streamed work: rows and rate, and silence where nobody watches."""
+"""The progress bar of streamed work: rows and rate, and silence where nobody watches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Report = Callable[[int], None]
 @contextmanager
 def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
     """A function to report rows to, or None: by default only where standard error is a terminal."""
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
+    if wanted is False or (wanted is None and not (sys.stderr and sys.stderr.isatty())):
         yield None
         return
     from rich.console import Console

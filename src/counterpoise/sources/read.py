@@ -52,15 +52,16 @@ def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
             return embedded.summarise(frames.completed(scan, request, report), request)
         return scans.summarise(scan, request, report, is_long=size * len(request.targets) >= LONG)
 
+    files.check_keys(found)
     try:
         return summary(files.scan(log, numbers))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        first = error
+    except files.UNREADABLE as error:
+        first: BaseException = error
     try:
         # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
         return summary(files.scan(log, numbers, inferred=None))
     except ColumnError as wrong:
         reason = next(iter(str(first).splitlines()), type(first).__name__)
         raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except files.UNREADABLE as error:
         raise (files.find_damaged(found) or LogError(f"cannot read the files: {error}.")) from error
