@@ -108,6 +108,7 @@ def evaluate(
     """
     asked = _names(estimator)
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
+    request: Request | None = None
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
@@ -138,7 +139,7 @@ def evaluate(
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
         moments = _read(log, request, table, query, state, batch, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
-    return _result(moments, contrasts, asked, options)
+    return _result(moments, contrasts, asked, options, request)
 
 
 def compare(
@@ -179,6 +180,7 @@ def compare(
     0.125
     """
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
+    request: Request | None = None
     options = Options(level, interval or ("jackknife" if clustered else "normal"), tuned_for=tuned_for)
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
@@ -225,11 +227,17 @@ def compare(
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
     diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
-    how = options.level, options.method, options.tuned_for
+    how = options.level, options.method, options.tuned_for, request
     return Comparison(moments, estimates, diagnostics, verdicts, *how, against=other)
 
 
-def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str, ...], options: Options) -> Result:
+def _result(
+    moments: LogMoments,
+    contrasts: Sequence[Contrast],
+    asked: tuple[str, ...],
+    options: Options,
+    request: Request | None,
+) -> Result:
     first = moments.moments[contrasts[0]]
     estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
     _check_groups(moments, options)
@@ -242,7 +250,8 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
         found = answer.diagnostics(view)
         diagnostics |= {(contrast[0], place): one for place, one in found.items()}
         verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
-    return Result(moments, estimates, diagnostics, verdicts, options.level, options.method, options.tuned_for)
+    how = options.level, options.method, options.tuned_for, request
+    return Result(moments, estimates, diagnostics, verdicts, *how)
 
 
 def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:

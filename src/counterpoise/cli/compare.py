@@ -97,9 +97,9 @@ def compare(
     driving = {one.target: drivers(result, one.target) for one in ranked}
     top, best = None, _best(result, ranked)
     if rows > 0 and best is not None:
-        columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
         beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(log, **columns, baseline=beta, count=rows, where=where, table=place, query=query)
+        pair = {"target": best.target, "against": against}
+        top = heaviest(log, result.question(), **pair, baseline=beta, count=rows, table=place, query=query)
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:

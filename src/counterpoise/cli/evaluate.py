@@ -85,8 +85,7 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import asked_rows, columns_of
-    from counterpoise.sources.arguments import arrange
+    from counterpoise.rows import columns_of
     from counterpoise.sources.sql import without_password
 
     if html is not None:
@@ -124,13 +123,10 @@ def evaluate(
         _headline(out, result)
         estimates(out, result)
     if html is not None:
-        columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
-        rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
-        if state is None:
-            request = arrange(log, **columns, target=list(parts.target), where=where)[1]
-            rows = asked_rows(log, request, table=place, query=query)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        import_module("counterpoise.report").write_report(result, html, log=rows, command=command, **columns)
+        # a state holds earlier logs, too, of which this one's rows would tell only a part
+        rows: dict[str, Any] = {} if state is not None else {"log": log, "table": place, "query": query}
+        import_module("counterpoise.report").write_report(result, html, command=command, **rows)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

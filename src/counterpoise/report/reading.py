@@ -1,9 +1,10 @@
-"""This file holds how a result is read: which estimator answers, what the log itself earned, and the answer in one sentence."""
+"""How a result is read: which estimator answers, what the log itself earned, and the answer in one sentence."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,23 @@ class Reading:
         values = {target: self.result[target, self.primary].value for target in self.result.targets}
         known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
         return max(known, key=values.__getitem__) if known else self.result.targets[0]
+
+    def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The targets to show where there is room for so many: those with the highest estimates, in the order they were given.
+
+        The other policy of a comparison always has its place; what the log cannot judge comes last.
+        """
+        judged = self.result.targets
+        given = judged if among is None else tuple(among)
+        if len(given) <= limit:
+            return given
+        order = dict.fromkeys(given, -math.inf) | {target: self._order(target) for target in judged}
+        kept = set(sorted(given, key=order.__getitem__)[:limit])
+        return tuple(target for target in given if target in kept)
+
+    def _order(self, target: str) -> float:
+        value = self.result[target, self.primary].value
+        return -value if self.is_known(target) and not math.isnan(value) else math.inf
 
     def is_known(self, target: str) -> bool:
         """Whether the log says anything about a target, or a model answers without it."""

@@ -1,9 +1,9 @@
-"""This file holds the sections of the report on values and segments, its words, and how to reproduce it."""
+"""The sections of the report on values and segments, its words, and how to reproduce it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
 from counterpoise.report.axes import Axis
@@ -30,7 +30,7 @@ def head(reading: Reading) -> Safe:
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
             class_=_class(verdict.verdict),
         )
-        for target in result.targets[:TARGETS_LISTED]
+        for target in reading.foremost(TARGETS_LISTED)
         for verdict in [result.verdict(target)]
     ]
     return join([el("p", answer(reading), class_="answer"), el("ul", *listed, class_="verdicts")])
@@ -52,7 +52,9 @@ def estimates(reading: Reading) -> Safe:
     result = reading.result
     mean, _ = reading.logged
     reference = 0.0 if reading.is_difference else mean
-    rows = {target: [result[target, name] for name in reading.estimators] for target in result.targets[:TARGETS_LISTED]}
+    rows = {
+        target: [result[target, name] for name in reading.estimators] for target in reading.foremost(TARGETS_LISTED)
+    }
     lead = (
         "What each target would have earned more per row than the other policy. The dashed line is no difference."
         if reading.is_difference
@@ -68,7 +70,7 @@ def estimates(reading: Reading) -> Safe:
                 class_="lead",
             ),
             _forest(reading, rows, reading.primary, reference, "Estimates of every target", plus=reading.is_difference),
-            left_out(len(result.targets), TARGETS_LISTED, "targets"),
+            left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
         ]
     )
 
@@ -77,7 +79,7 @@ def lift(reading: Reading) -> Safe:
     """Forest plot of the lifts over the logging policy."""
     if not reading.lifts or reading.primary == "lift":
         return Safe("")
-    rows = {target: [one] for target, one in list(reading.lifts.items())[:TARGETS_LISTED]}
+    rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
     return join(
         [
             el(
@@ -168,7 +170,13 @@ def segments(reading: Reading) -> Safe:
     keys = [key for key in result.verdicts if key[1] is not None]
     if not keys:
         return Safe("")
-    keys.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
+    every = len({segment for _, segment in keys})
+    # every segment of as many targets as there is room for: a few segments of all targets would tell nobody anything
+    targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
+    shown = sorted(
+        ((target, segment) for target, segment in keys if target in targets),
+        key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n,
+    )[:SEGMENTS_LISTED]
     names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
     heads = [(name_of(name, 40), False) for name in names] + [
         ("Rows", True),
@@ -185,8 +193,8 @@ def segments(reading: Reading) -> Safe:
             for title, right in heads
         ),
     )
-    body = [_segment_row(reading, target, segment) for target, segment in keys[:SEGMENTS_LISTED]]
-    words = sorted({result.verdicts[key].verdict for key in keys})
+    body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
+    words = sorted({result.verdicts[key].verdict for key in shown})
     controls = el(
         "div",
         el("label", "Filter", el("input", type="search", placeholder="words to find")),
@@ -206,17 +214,26 @@ def segments(reading: Reading) -> Safe:
     )
     table = el(
         "table",
-        el("caption", f"{len(keys):,} rows, largest first"),
+        el("caption", f"{len(shown):,} rows, largest first"),
         el("thead", header),
         el("tbody", *body),
         class_="segments sortable",
         id="segment-table",
     )
     region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Segments")
-    return join([lead, controls, region, left_out(len(keys), SEGMENTS_LISTED, "segments, the largest")])
+    count = len(result.targets)
+    return join(
+        [
+            lead,
+            controls,
+            region,
+            left_out(count, len(targets), "targets", "highest estimates"),
+            left_out(every, SEGMENTS_LISTED, "segments", "most rows"),
+        ]
+    )
 
 
-def _segment_row(reading: Reading, target: str, segment: Segment) -> Safe:
+def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
     result = reading.result
     one = result.estimates[target, reading.primary, segment]
     verdict = result.verdicts[target, segment].verdict if reading.primary != "dm" else "model only"
@@ -233,7 +250,7 @@ def _segment_row(reading: Reading, target: str, segment: Segment) -> Safe:
     label = " / ".join("(missing)" if value is None else str(value) for value in segment or ())
     return el(
         "tr",
-        el("td", name_of(target)) if len(result.targets) > 1 else "",
+        el("td", name_of(target)) if with_target else "",
         el("th", name_of(label), scope="row"),
         el("td", f"{one.n:,}", class_="number", data_value=one.n),
         *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
@@ -254,6 +271,12 @@ def words(reading: Reading) -> Safe:
     )
 
 
+def _listed(names: Sequence[str], limit: int = 50) -> Safe:
+    """Names in a row, and how many more there are."""
+    shown = [join([", " if k else "", name_of(name)]) for k, name in enumerate(names[:limit])]
+    return join([*shown, f" and {len(names) - limit:,} more" if len(names) > limit else ""])
+
+
 def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
     result, log = reading.result, reading.result.moments
@@ -261,7 +284,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         ("Version", f"counterpoise {version}"),
         (term("n"), f"{result.n:,}"),
         (term("dropped"), f"{result.dropped_rows:,}"),
-        ("Targets", join([join([", " if k else "", name_of(target)]) for k, target in enumerate(log.targets[:50])])),
+        ("Targets", _listed(log.targets)),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
