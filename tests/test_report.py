@@ -272,7 +272,7 @@ def test_refusals_say_what_to_do(tmp_path):
         write_report(result, tmp_path)
     with pytest.raises(cp.OptionError, match="does not exist"):
         write_report(result, tmp_path / "no" / "report.html")
-    with pytest.raises(cp.ColumnError, match="no column 'clicks' for reward; .* Did you mean 'click'"):
+    with pytest.raises(cp.ColumnError, match=r"no column 'clicks' for reward; .* Did you mean 'click'"):
         write_report(result, tmp_path / "report.html", log=log, reward="clicks")
     with pytest.raises(cp.OptionError, match="a result of evaluate"):
         write_report("result", tmp_path / "report.html")

@@ -138,7 +138,9 @@ def test_plots_rest_on_the_rows_of_the_estimates_in_spark(java, tmp_path):
 
 def test_a_comparison_has_plots_of_both_policies():
     log = awkward()
-    result = cp.compare(log, **ASKED, target={"<new>": "pi_new"}, against="pi_old", where="action = 1", drop_bad_rows=True)
+    result = cp.compare(
+        log, **ASKED, target={"<new>": "pi_new"}, against="pi_old", where="action = 1", drop_bad_rows=True
+    )
     page = render(result, log=log)
     assert "Weights of <bdi>&lt;new&gt;</bdi>" in page
     assert "Weights of <bdi>pi_old</bdi>" in page
@@ -192,15 +194,15 @@ def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     ranked = sorted(targets, key=lambda name: -result[name, "beta_ips"].value)
     assert ranked[0] == read(result).best() == "pi_299"
     page = render(result, log=log)
-    drawn = re.findall(r"<h3>Weights of <bdi>(\w+)</bdi>", page)
-    assert set(drawn) == set(ranked[:8])
+    assert re.findall(r"<h3>Weights of <bdi>(\w+)</bdi>", page) == ranked[:8]
     assert "Histogram of the weights of pi_299" in page
     assert "Estimate of pi_299 by rows read" in page
     for caption in ("Estimates of every target", "Checks of the weights"):
         table = re.search(f"<caption>{caption}</caption>.*?</table>", page, flags=re.S)[0]
         assert "<bdi>pi_299</bdi>" in table
-        assert set(re.findall(r"<bdi>(pi_\d+)</bdi>", table)) == set(ranked[:200])
+        assert list(dict.fromkeys(re.findall(r"<bdi>(pi_\d+)</bdi>", table))) == ranked[:200]
     assert "Of 300 targets, only the 200 with the highest estimates are shown here" in page
+    assert "The verdicts on 192 more targets: 192 ok" in page
     assert "and 250 more" in page
 
 
@@ -235,8 +237,8 @@ def test_a_report_is_written_for_every_question_of_the_command_line(tmp_path):
 
 def test_conditions_of_a_database_are_its_own(tmp_path):
     """A condition that polars does not know: the plots ask the database that answered before."""
-    frame = awkward()
     with duckdb.connect(tmp_path / "log.duckdb") as connection:
+        connection.register("frame", awkward())
         connection.execute("CREATE TABLE logs AS SELECT * FROM frame")
     condition = "list_contains(['DE', 'FR'], country)"
     options = ["--table", "logs", "--target", "pi_new", "--where", condition, "--drop-bad-rows"]

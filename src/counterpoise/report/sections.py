@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
@@ -11,8 +12,16 @@ from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.numbers import level_of, number, signed
 from counterpoise.report.plots import strip, strip_axis
-from counterpoise.report.reading import TARGETS_LISTED, Reading, answer, fingerprint
+from counterpoise.report.reading import (
+    TARGETS_DRAWN,
+    TARGETS_LISTED,
+    TARGETS_WITH_ALL_ESTIMATORS,
+    Reading,
+    answer,
+    fingerprint,
+)
 from counterpoise.results import Segment
+from counterpoise.sources.request import Request
 
 SEGMENTS_LISTED = 1000
 
@@ -20,6 +29,7 @@ SEGMENTS_LISTED = 1000
 def head(reading: Reading) -> Safe:
     """The sentence, and the verdict on every target."""
     result = reading.result
+    verdicts = {target: result.verdict(target) for target in reading.foremost(TARGETS_LISTED)}
     listed = [
         el(
             "li",
@@ -30,10 +40,17 @@ def head(reading: Reading) -> Safe:
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
             class_=_class(verdict.verdict),
         )
-        for target in reading.foremost(TARGETS_LISTED)
-        for verdict in [result.verdict(target)]
+        for target, verdict in verdicts.items()
     ]
-    return join([el("p", answer(reading), class_="answer"), el("ul", *listed, class_="verdicts")])
+    first, rest = listed[:TARGETS_DRAWN], list(verdicts.values())[TARGETS_DRAWN:]
+    shown = [el("p", answer(reading), class_="answer"), el("ul", *first, class_="verdicts")]
+    if rest:
+        counts = Counter[str](verdict.verdict for verdict in rest)
+        said = ", ".join(f"{counts[name]:,} {name}" for name in SIGNS if counts[name])
+        folded = el("summary", f"The verdicts on {len(rest):,} more targets: {said}")
+        shown.append(el("details", folded, el("ul", *listed[TARGETS_DRAWN:], class_="verdicts"), class_="entry"))
+    shown.append(left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"))
+    return join(shown)
 
 
 SIGNS = {"ok": "✓", "caution": "▲", "not identified": "✕", "model only": "◇"}
@@ -52,11 +69,11 @@ def estimates(reading: Reading) -> Safe:
     result = reading.result
     mean, _ = reading.logged
     reference = 0.0 if reading.is_difference else mean
-    rows = {
-        target: [result[target, name] for name in reading.estimators] for target in reading.foremost(TARGETS_LISTED)
-    }
+    is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
+    names = (reading.primary,) if is_long else reading.estimators
+    rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        "What each target would have earned more per row than the other policy. The dashed line is no difference."
+        "How much more each target would have earned per row than the policy it is compared with. The dashed line is no difference."
         if reading.is_difference
         else f"What each target would have earned per row. The dashed line is what was logged: {number(mean, reading.logged[1])}."
     )
@@ -65,7 +82,10 @@ def estimates(reading: Reading) -> Safe:
             el(
                 "p",
                 lead,
-                " Strong: the estimator that the answer uses. An arrow: the interval goes on.",
+                f" With so many targets, only {reading.primary} is shown; the result itself has every estimator."
+                if is_long
+                else " Bold marks the estimator behind the answer.",
+                " An arrow means that the interval continues off the plot.",
                 " Each interval is for its target alone." if len(result.targets) > 1 else "",
                 class_="lead",
             ),
@@ -271,6 +291,14 @@ def words(reading: Reading) -> Safe:
     )
 
 
+def _asked(request: Request | None) -> list[tuple[object, object]]:
+    """Which columns and rows were asked for, where the result still knows."""
+    if request is None:
+        return []
+    parts = {"Reward": request.reward, "Propensity": request.propensity, "Condition": request.where}
+    return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
+
+
 def _listed(names: Sequence[str], limit: int = 50) -> Safe:
     """Names in a row, and how many more there are."""
     shown = [join([", " if k else "", name_of(name)]) for k, name in enumerate(names[:limit])]
@@ -285,6 +313,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         (term("n"), f"{result.n:,}"),
         (term("dropped"), f"{result.dropped_rows:,}"),
         ("Targets", _listed(log.targets)),
+        *_asked(result.request),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),

@@ -52,7 +52,9 @@ def batches(log: Any, request: Request, table: Table = None, query: str | None =
         asked = [*(column for _, column in request.columns), *request.target_actions]
         fetched = {column: names.get(column, column) for column in asked}
         if pushdown.CLUSTER in names and asked.count(str(request.cluster)) == 1:
-            fetched[str(request.cluster)] = names[pushdown.CLUSTER]  # already a number: Arrow does not take every id, such as a UUID
+            fetched[str(request.cluster)] = names[
+                pushdown.CLUSTER
+            ]  # already a number: Arrow does not take every id, such as a UUID
         native = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
         for batch in reader:
