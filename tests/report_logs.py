@@ -31,6 +31,17 @@ def ordinary(rows=4000):
     return result, log
 
 
+def crowded(targets=12, segments=40, rows=2000):
+    """More targets than are drawn, under names that look like HTML and are not their columns'; the last one is the best."""
+    log, _, _ = simulate(rows)
+    log["who"] = np.arange(rows) % segments
+    share = np.linspace(0.2, 0.9, targets)
+    log |= {f"pi_{k}": share[k] * log["new"] + (1 - share[k]) * log["propensity"] for k in range(targets)}
+    named = {f"<b>{k}</b>": f"pi_{k}" for k in range(targets)}
+    result = cp.evaluate(log, reward="click", propensity="propensity", target=named, segment="who", where="who < 30")
+    return result, log
+
+
 def hostile(rows=2600):
     """Every name and every segment is hostile."""
     source, _, _ = simulate(rows)

@@ -123,7 +123,7 @@ def test_many_long_segments_stay_below_five_megabytes():
     log["who"] = np.array([f"{k % 1500}" + '"' * 300 for k in range(rows)], dtype=object)
     page = render(cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who"), log=log)
     assert len(page.encode()) < 5_000_000
-    assert "Of 1,500, the first 1,000" in page
+    assert "Of 1,500 segments, only the 1,000 with the most rows are shown here" in page
 
 
 def test_the_first_sentence_is_the_answer():
@@ -212,8 +212,9 @@ def test_every_number_has_its_words():
 def test_convergence_ends_at_the_estimate_in_every_kind_of_frame():
     result, log = ordinary()
     arrays = {name: column for name, column in log.items() if name != "country"}
+    asked = cp.evaluate(arrays, reward="click", propensity="propensity", target=["new", "bold"]).question()
     for frame in (arrays, pl.DataFrame(arrays), pl.LazyFrame(arrays), pl.DataFrame(arrays).to_pandas()):
-        found = profile(frame, result.targets, reward="click", propensity="propensity", rows=result.n, level=0.95)
+        found = profile(frame, asked, result.targets, rows=result.n, level=0.95)
         for target in result.targets:
             last = found[target].steps[-1]
             assert last.n == result.n
@@ -225,12 +226,10 @@ def test_bad_rows_are_passed_over_and_said():
     result, log = ordinary(400)
     worse = {name: np.append(log[name], [np.nan, 0.5]) for name in ("click", "new", "bold")}
     worse["propensity"] = np.append(log["propensity"], [0.5, 0.0])
-    found = profile(worse, result.targets, reward="click", propensity="propensity", rows=402, level=0.95)
+    found = profile(worse, result.question(), result.targets, rows=402, level=0.95)
     assert found["new"].steps[-1].n == 400
     half = {name: column[:200] for name, column in log.items()}
-    assert "has 200 usable rows, the estimates rest on 400" in render(
-        result, log=half, reward="click", propensity="propensity"
-    )
+    assert "has 200 usable rows, the estimates rest on 400" in render(result, log=half)
 
 
 def test_the_fingerprint_knows_the_rows_and_not_their_order():
@@ -273,8 +272,8 @@ def test_refusals_say_what_to_do(tmp_path):
         write_report(result, tmp_path)
     with pytest.raises(cp.OptionError, match="does not exist"):
         write_report(result, tmp_path / "no" / "report.html")
-    with pytest.raises(cp.ColumnError, match="Pass reward= and propensity="):
-        write_report(result, tmp_path / "report.html", log=log)
+    with pytest.raises(cp.ColumnError, match=r"no column 'clicks' for reward; .* Did you mean 'click'"):
+        write_report(result, tmp_path / "report.html", log=log, reward="clicks")
     with pytest.raises(cp.OptionError, match="a result of evaluate"):
         write_report("result", tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ import time
 
 import browser as chromium
 import pytest
-from report_logs import hostile, ordinary
+from report_logs import crowded, hostile, ordinary
 
 from counterpoise.report import write_report
 
@@ -28,12 +28,14 @@ def reports(tmp_path_factory):
     result, log = hostile()
     reward, propensity = list(log)[:2]
     bad = write_report(result, folder / "bad.html", log=log, reward=reward, propensity=propensity, title=reward)
-    return {"alone": alone, "whole": whole, "hostile": bad}
+    result, log = crowded()
+    many = write_report(result, folder / "many.html", log=log)
+    return {"alone": alone, "whole": whole, "hostile": bad, "many": many}
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", ["alone", "whole", "hostile"])
+@pytest.mark.parametrize("name", ["alone", "whole", "hostile", "many"])
 def test_opens_without_error_request_or_barrier(browser, reports, name, width, dark):
     browser.open(reports[name], width=width, dark=dark)
     assert browser.errors() == []
@@ -65,6 +67,22 @@ def test_every_plot_is_drawn(browser, reports):
     assert all(size > 8 for size in dots)
     unnamed = browser.run("return document.querySelectorAll('.chart:not([role=img][aria-label])').length")
     assert unnamed == 0
+
+
+def test_the_best_of_many_targets_is_drawn_and_the_others_verdicts_unfold(browser, reports):
+    browser.open(reports["many"])
+    titles = browser.run("return Array.from(document.querySelectorAll('h3')).map(h => h.textContent)")
+    assert titles == [f"Weights of <b>{k}</b>" for k in range(11, 3, -1)]
+    drawn = browser.run("return Array.from(document.querySelectorAll('svg.area .curve, svg.area .bar')).length")
+    assert drawn > 8 * 3
+    assert browser.run("return document.querySelectorAll('bdi *').length") == 0  # a name stays a name
+    shown = "return Array.from(document.querySelectorAll('.verdicts > li')).filter(e => e.checkVisibility()).length"
+    assert browser.run(shown) == 8
+    browser.click("header details summary")
+    assert browser.run(shown) == 12
+    assert len(column(browser, 1)) == 12 * 30
+    words = browser.run("return document.querySelector('#reproduce').textContent")
+    assert "who < 30" in words
 
 
 def column(browser, k):

@@ -52,8 +52,6 @@ def report(path: str) -> None:
         result,
         path,
         log=shop,
-        reward="click",
-        propensity="propensity",
         command=f"python -m counterpoise.demo {path}",
         title=f"A simulated shop, whose new policy truly earns {truth:.4f} clicks per banner",
     )

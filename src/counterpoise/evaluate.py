@@ -122,6 +122,7 @@ def evaluate(
     if _asks_again(log, state, reward, propensity, target, target_action):
         log, state = _stored(state), None
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
+    request: Request | None = None
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, max_weight, tuned_for)
     if isinstance(log, LogMoments):
         columns = (reward, propensity, target, segment, cluster, key, model_reward, model_value, control, groups)
@@ -151,7 +152,7 @@ def evaluate(
         answer.choose(asked, request.moment_columns, request.groups, options.method)  # before the log is read
         moments = _read(log, request, table, query, external_access, state, batch, replace, version, progress)
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
-    return _result(moments, contrasts, asked, options)
+    return _result(moments, contrasts, asked, options, request)
 
 
 def compare(
@@ -198,6 +199,7 @@ def compare(
     if _asks_again(log, state, reward, propensity, target, target_action):
         log, state = _stored(state), None
     clustered = cluster is not None or (isinstance(log, LogMoments) and log.cluster is not None)
+    request: Request | None = None
     options = Options(level, interval or ("jackknife" if clustered else "normal"), reward_bounds, tuned_for=tuned_for)
     if options.method == "bernstein":
         raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
@@ -243,11 +245,17 @@ def compare(
             rival = judged[other][segment_] if other in judged else Verdict("ok", ())
             verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
     diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
-    how = options.level, options.method, options.tuned_for, options.reward_bounds
+    how = options.level, options.method, options.tuned_for, options.reward_bounds, request
     return Comparison(moments, estimates, diagnostics, verdicts, *how, against=other)
 
 
-def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str, ...], options: Options) -> Result:
+def _result(
+    moments: LogMoments,
+    contrasts: Sequence[Contrast],
+    asked: tuple[str, ...],
+    options: Options,
+    request: Request | None,
+) -> Result:
     first = moments.moments[contrasts[0]]
     estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
     _check_groups(moments, options)
@@ -260,7 +268,7 @@ def _result(moments: LogMoments, contrasts: Sequence[Contrast], asked: tuple[str
         found = answer.diagnostics(view)
         diagnostics |= {(contrast[0], place): one for place, one in found.items()}
         verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
-    how = options.level, options.method, options.tuned_for, options.reward_bounds
+    how = options.level, options.method, options.tuned_for, options.reward_bounds, request
     return Result(moments, estimates, diagnostics, verdicts, *how)
 
 

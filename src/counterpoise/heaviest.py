@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from counterpoise.rows import asked_rows, collect
-from counterpoise.sources.arguments import arrange
-from counterpoise.sources.columns import column
-from counterpoise.sources.request import LOGGING
+from counterpoise.rows import over_good_rows
+from counterpoise.sources.request import LOGGING, Request
 
 ROW = "row number in the log"  # a name that no log has
+MOST = 100_000  # rows among which the largest one in a hundred are told
 
 
 @dataclass(frozen=True)
@@ -39,40 +39,44 @@ class Heaviest:
 
 def heaviest(
     log: Any,
+    request: Request,
     *,
-    reward: str,
-    propensity: str,
     target: str,
     against: str = LOGGING,
     baseline: float,
     count: int = 10,
-    where: str | None = None,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
     query: str | None = None,
     external_access: bool = False,
 ) -> Heaviest:
-    """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest; bad rows are left out.
+    """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest, among those that the request's estimates rest on.
 
+    >>> from counterpoise import compare
     >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})
-    >>> found = heaviest(log, reward="r", propensity="p", target="new", baseline=0.0, count=1)
+    >>> asked = compare(log, reward="r", propensity="p", target="new").request
+    >>> found = heaviest(log, asked, target="new", baseline=0.0, count=1)
     >>> found.rows[0].row, round(found.rows[0].part, 6)
     (2, 21.0)
     """
-    request = arrange(log, reward=reward, propensity=propensity, target=target, against=against, where=where)[1]
-    numbered = asked_rows(log, request, table=table, query=query, external_access=external_access, number=ROW)
-    named = {name: column for name, (_, column) in request.numbers.items()}
-    rows = numbered.select(ROW, *(column(own).cast(pl.Float64).alias(name) for name, own in named.items()))
-    r, p = pl.col("r"), pl.col("p")
-    other = pl.lit(1.0) if against == LOGGING else pl.col("t1") / p
-    probabilities = [pl.col(name).is_between(0, 1) for name in named if name[0] == "t"]
-    good = rows.filter(p.is_between(0, 1, closed="right"), r.is_finite(), *probabilities)
-    parts = good.select(ROW, "r", "p", w=pl.col("t0") / p, v=other).with_columns(
-        part=(pl.col("w") - pl.col("v")) * (r - baseline)
-    )
-    n, total = collect(parts.select(pl.len(), pl.col("part").abs().sum().alias("total"))).row(0)
+    weight = {name: pl.col(f"t{k}") / pl.col("p") for k, name in enumerate(request.targets)} | {LOGGING: pl.lit(1.0)}
+    w, v = weight[target], weight[against]
+    part = (w - v) * (pl.col("r") - baseline)
+    columns = [pl.col(ROW), pl.col("r"), pl.col("p"), w.alias("w"), v.alias("v"), part.alias("part")]
     size = pl.col("part").abs()
-    first = min(max(1, n // 100), 100_000)
-    top = collect(parts.sort(size, descending=True).head(max(first, count)))
-    carried = float(top.head(first).select(size.sum()).item())
-    found = tuple(Row(int(k), reward, p0, w, v, part / n) for k, reward, p0, w, v, part in top.head(count).iter_rows())
-    return Heaviest(n, found, first, carried / total if total > 0 else 0.0)
+    order = [size, pl.col(ROW)]  # of rows with equal parts the first
+
+    def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
+        n, total, top = 0, 0.0, pl.DataFrame()
+        for batch in batches:
+            parts = batch.select(columns)
+            n, total = n + parts.height, total + float(parts.select(size.sum()).item())
+            top = pl.concat([top, parts] if top.width else [parts]).top_k(
+                max(MOST, count), by=order, reverse=[False, True]
+            )
+        top = top.sort(order, descending=[True, False])
+        first = min(max(1, n // 100), MOST)
+        carried = float(top.head(first).select(size.sum()).item())
+        rows = (Row(int(k), r, p, w, v, part / n) for k, r, p, w, v, part in top.head(count).iter_rows())
+        return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0)
+
+    return over_good_rows(log, request, largest, table=table, query=query, external_access=external_access, number=ROW)

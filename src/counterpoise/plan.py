@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from statistics import NormalDist
 from typing import Any
@@ -15,10 +16,7 @@ from counterpoise.diagnostics import Verdict
 from counterpoise.errors import OptionError
 from counterpoise.evaluate import evaluate
 from counterpoise.results import Result
-from counterpoise.rows import asked_rows, collect
-from counterpoise.sources.arguments import arrange
-from counterpoise.sources.columns import column
-from counterpoise.sources.request import Request
+from counterpoise.rows import over_good_rows
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
 
@@ -112,10 +110,10 @@ def plan(
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
-        request = arrange(log, reward=reward, propensity=propensity, target=target, where=where)[1]
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked["estimator"]), target)
-        rows = _rows(asked_rows(log, request, **place), request, float(value.baseline))  # type: ignore[arg-type]
-        explored = tuple(_explore(rows, actions, alike, question))
+        means = partial(_means, actions=actions, centre=float(value.baseline))  # type: ignore[arg-type]
+        seen = over_good_rows(log, result.question(), means, **place)
+        explored = tuple(_explore(seen, actions, alike, question))
     needs = question.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
 
@@ -145,25 +143,27 @@ def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]
     return value, lift
 
 
-def _rows(frame: pl.LazyFrame, request: Request, centre: float) -> pl.LazyFrame:
-    """Rewards around a centre (large ones would lose their digits), propensities and target probabilities of the good rows."""
-    named = {name: column for name, (_, column) in request.numbers.items()}
-    rows = frame.select(column(own).cast(pl.Float64).alias(name) for name, own in named.items())
-    rows = rows.filter(pl.col("p").is_between(0, 1, closed="right"), pl.col("t0").is_between(0, 1))
-    return rows.filter(pl.col("r").is_finite()).with_columns(pl.col("r") - centre)
+def _means(batches: Iterator[pl.DataFrame], actions: int, centre: float) -> dict[str, float]:
+    """One pass over the rows for all shares; weights are those of the formulas, to the powers 0, 1, 2 of the reward.
 
-
-def _explore(rows: pl.LazyFrame, actions: int, alike: tuple[float, float], question: Question) -> Iterator[Exploration]:
-    """One pass over the rows for all shares; weights are those of the formulas, to the powers 0, 1, 2 of the reward."""
-    r, p, t = pl.col("r"), pl.col("p"), pl.col("t0")
+    Rewards are taken around a centre: large ones would lose their digits.
+    """
+    r, p, t = pl.col("r") - centre, pl.col("p"), pl.col("t0")
     sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p, "squares": 1 / (p * p)}
     for k, share in enumerate(SHARES):
         mixed = (1 - share) * p + share / actions
         for power in range(3):
             sums[f"value {k} {power}"] = t * t / (p * mixed) * r**power
             sums[f"lift {k} {power}"] = (t - p) ** 2 / (p * mixed) * r**power
-    means = [column.mean().alias(name) for name, column in sums.items()]
-    seen = collect(rows.select(pl.len().alias("n"), *means)).row(0, named=True)
+    wanted = [pl.len().cast(pl.Float64).alias("n"), *(column.sum().alias(name) for name, column in sums.items())]
+    total = pl.concat([batch.select(wanted) for batch in batches]).sum().row(0, named=True)
+    return {name: total[name] / total["n"] for name in sums} | {"n": total["n"]}
+
+
+def _explore(
+    seen: Mapping[str, float], actions: int, alike: tuple[float, float], question: Question
+) -> Iterator[Exploration]:
+    """What the variances would be with every share."""
     _check_actions(actions, seen["ones"], math.sqrt(max(seen["squares"] - seen["ones"] ** 2, 0.0) / seen["n"]))
     v = seen["target"]
     gap = v - seen["logging"]

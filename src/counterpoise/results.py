@@ -12,6 +12,7 @@ from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.estimators.estimate import Interval
 from counterpoise.log_moments import Label, LogMoments, as_label
+from counterpoise.sources.request import Request
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,6 +38,7 @@ class Result:
     method: str
     tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
     reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
+    request: Request | None = None  # what was asked of the log; stored moments have forgotten it
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -56,6 +58,18 @@ class Result:
                 raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
+
+    def question(self) -> Request:
+        """What was asked of the log, for those who look at its rows once more."""
+        if self.request is None:
+            raise OptionError(
+                "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
+            )
+        return self.request
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a policy in the request may be a lambda or hold a connection, which do not travel; the numbers do
+        return {**self.__dict__, "request": None}
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -1,18 +1,23 @@
-"""The rows of a log as a lazy polars frame, for questions that sums do not answer."""
+"""The rows of a log, for questions that sums do not answer: all of them, or the good ones as the estimates see them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
-from counterpoise.sources import files, sql
-from counterpoise.sources.columns import check_digits, columns, only, plan
+from counterpoise.sources import checks, files, frames, sql
+from counterpoise.sources.columns import only
+from counterpoise.sources.embedded import prepare
 from counterpoise.sources.frames import series_of
+from counterpoise.sources.read import scanned
 from counterpoise.sources.request import Request
+
+T = TypeVar("T")
 
 
 def rows_of(
@@ -27,22 +32,48 @@ def rows_of(
     return only(_open(log, table, query, external_access), where)
 
 
-def asked_rows(
+def over_good_rows(
     log: Any,
     request: Request,
+    work: Callable[[Iterator[pl.DataFrame]], T],
     *,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
     external_access: bool = False,
     number: str | None = None,
-) -> pl.LazyFrame:
-    """The rows that a request is about, its expressions computed; `number` names a column for their number in the log."""
-    frame = rows_of(log, table=table, query=query, external_access=external_access)
-    schema = frame.collect_schema()
-    wanted = plan(request, schema.names())
-    check_digits(schema, wanted.read)
-    chosen = frame.select(columns(wanted.read))
-    return wanted.complete(chosen if number is None else chosen.with_row_index(number), request)
+) -> T:
+    """What `work` makes of the rows that a request's estimates rest on: read, completed and checked as for the estimates themselves.
+
+    The batches have the names of `Request.numbers`: r, p, and t0, t1, … in the order of the targets, be they columns, expressions,
+    policies or chosen actions. Rows come in the log's order where it has one; `number` names a column for their number in it.
+    """
+    groups = request.groups if request.cluster is not None else 1
+    lean = replace(request, segment=(), key=(), groups=groups)  # what decides about no row is not read
+    if sql.is_database(log):
+        rows = sql.batches(log, lean, table, query, external_access=external_access)
+        return work(_good(frames.with_policies(rows, lean), lean, number))
+    sql.check_no_database(table, query, external_access)
+    if type(log).__module__.startswith("pyspark.sql"):
+        from counterpoise.sources import spark
+
+        return work(_good(frames.with_policies(spark.batches(log, lean), lean), lean, number))
+    if files.is_paths(log):
+        return scanned(log, lean, lambda scan: work(_good(frames.completed(scan, lean, number=number), lean, number)))
+    return work(_good(frames.completed(log, lean, number=number), lean, number))
+
+
+def _good(batches: Iterable[pl.DataFrame], request: Request, number: str | None) -> Iterator[pl.DataFrame]:
+    """The good rows of every batch, under the request's own names, as float64."""
+    first_row = 0
+    for batch in batches:
+        frame = prepare(batch, request, first_row)
+        if number is not None:
+            known = batch.get_column(number) if number in batch.columns else None  # rows of a database have none
+            row = pl.int_range(first_row, first_row + batch.height) if known is None else known
+            frame = frame.with_columns(row.alias(number))
+        first_row += batch.height
+        good = nw.from_native(frame, eager_only=True).filter(checks.valid(request)).to_native()
+        yield good.select(*([] if number is None else [number]), pl.col(*request.numbers).cast(pl.Float64))
 
 
 def columns_of(

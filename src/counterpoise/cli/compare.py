@@ -101,14 +101,14 @@ def compare(
     driving = {one.target: drivers(result, one.target) for one in ranked}
     top, best = None, _best(result, ranked)
     if rows > 0 and best is not None:
-        columns = {"reward": parts.reward, "propensity": parts.propensity, "target": best.target, "against": against}
         beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
         top = heaviest(
             log,
-            **columns,
+            result.question(),
+            target=best.target,
+            against=against,
             baseline=beta,
             count=rows,
-            where=where,
             table=place,
             query=query,
             external_access=external_access,

@@ -88,9 +88,8 @@ def evaluate(
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
     from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import asked_rows, columns_of
+    from counterpoise.rows import columns_of
     from counterpoise.sources.addresses import without_password
-    from counterpoise.sources.arguments import arrange
 
     if html is not None:
         _check_report(html)
@@ -129,13 +128,11 @@ def evaluate(
         headline(out, result)
         estimates(out, result)
     if html is not None:
-        columns: dict[str, Any] = {"reward": parts.reward, "propensity": parts.propensity}
-        rows = None  # a state holds earlier logs, too, of which this one's rows would tell only a part
-        if state is None:
-            request = arrange(log, **columns, target=list(parts.target), where=where)[1]
-            rows = asked_rows(log, request, table=place, query=query, external_access=external_access)
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        import_module("counterpoise.report").write_report(result, html, log=rows, command=command, **columns)
+        # a state holds earlier logs, too, of which this one's rows would tell only a part
+        rows: dict[str, Any] = {"log": log, "table": place, "query": query, "external_access": external_access}
+        rows = rows if state is None else {}
+        import_module("counterpoise.report").write_report(result, html, command=command, **rows)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

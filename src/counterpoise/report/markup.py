@@ -62,10 +62,13 @@ def name_of(value: object, limit: int = 120) -> Safe:
     return el("bdi", whole[: limit - 1] + "…", title=whole[:500])
 
 
-def left_out(count: int, limit: int, what: str) -> Safe:
-    """The note that more is in the result than is shown; nothing where all is."""
-    if count <= limit:
+def left_out(count: int, shown: int, what: str, which: str) -> Safe:
+    """The note that more is in the result than is shown; nothing where all is.
+
+    >>> left_out(20, 8, "targets", "highest estimates")
+    '<p class="note">Of 20 targets, only the 8 with the highest estimates are shown here; the result itself has them all.</p>'
+    """
+    if count <= shown:
         return Safe("")
-    return el(
-        "p", f"Of {count:,}, the first {limit:,} {what} are shown here; the result itself has them all.", class_="note"
-    )
+    said = f"Of {count:,} {what}, only the {shown:,} with the {which} are shown here; the result itself has them all."
+    return el("p", said, class_="note")

@@ -1,14 +1,17 @@
-"""This file holds `write_report`: the sections put together into one HTML file, written whole or not at all."""
+"""`write_report`: the sections put together into one HTML file, written whole or not at all."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from counterpoise.errors import OptionError
 from counterpoise.report import sections, weights
@@ -16,6 +19,8 @@ from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
 from counterpoise.report.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.results import Result
+from counterpoise.sources.arguments import arrange
+from counterpoise.sources.request import Request
 from counterpoise.whole_files import whole_file
 
 
@@ -23,11 +28,14 @@ def write_report(
     result: Result,
     path: str | os.PathLike[str],
     *,
-    log: object = None,
+    log: Any = None,
     command: str | None = None,
     title: str | None = None,
-    reward: str = "reward",
-    propensity: str = "propensity",
+    reward: str | None = None,
+    propensity: str | None = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    external_access: bool = False,
 ) -> Path:
     """Write a result as one HTML file that opens anywhere, without a network, and give back its path.
 
@@ -38,13 +46,16 @@ def write_report(
     path
         Where to write. The file appears when it is complete; a failure leaves what was there before.
     log
-        The log once more, as a mapping of arrays or a frame: adds the histogram of the weights and the estimate by rows read.
+        The log once more, whatever `evaluate` takes: adds the histogram of the weights and the estimate by rows read. The result knows
+        which of its columns, rows and policies it asked for.
     command
         How the result was made, to be shown to those who want to make it again.
     title
         The heading.
     reward, propensity
-        The log's columns; the targets' are those of the result.
+        The log's columns, where they have other names than when it was evaluated, or the result was made from stored moments.
+    table, query
+        Which table of a database, or which query, is the log.
 
     Examples
     --------
@@ -54,18 +65,23 @@ def write_report(
     ...     write_report(result, folder + "/report.html").name
     'report.html'
     """
-    page = render(result, log=log, command=command, title=title, reward=reward, propensity=propensity)
+    where: dict[str, Any] = {"reward": reward, "propensity": propensity, "table": table, "query": query}
+    where["external_access"] = external_access
+    page = render(result, log=log, command=command, title=title, **where)
     return _write(Path(path), page)
 
 
 def render(
     result: Result,
     *,
-    log: object = None,
+    log: Any = None,
     command: str | None = None,
     title: str | None = None,
-    reward: str = "reward",
-    propensity: str = "propensity",
+    reward: str | None = None,
+    propensity: str | None = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    external_access: bool = False,
 ) -> str:
     """The report as text; the arguments are those of `write_report`."""
     from counterpoise import __version__
@@ -75,8 +91,10 @@ def render(
     reading = read(result)
     profiles = {}
     if log is not None:
-        drawn = result.moments.targets[:TARGETS_DRAWN]
-        profiles = profile(log, drawn, reward=reward, propensity=propensity, rows=result.n, level=result.level)
+        request = _request(result, reward, propensity)
+        drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
+        place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access}
+        profiles = profile(log, request, drawn, rows=result.n, level=result.level, **place)
     shown = [
         ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         ("lift", "Lift over what ran", sections.lift(reading)),
@@ -87,6 +105,15 @@ def render(
         ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
     ]
     return _assemble(reading, [part for part in shown if part[2]], title or "Off-policy evaluation", __version__)
+
+
+def _request(result: Result, reward: str | None, propensity: str | None) -> Request:
+    """The result's own question, about the log's columns as they are called now; stored moments know their targets' names only."""
+    if result.request is None:
+        targets = list(result.moments.targets)
+        return arrange({}, reward=reward or "reward", propensity=propensity or "propensity", target=targets)[1]
+    known = result.request
+    return replace(known, reward=reward or known.reward, propensity=propensity or known.propensity)
 
 
 def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, version: str) -> str:

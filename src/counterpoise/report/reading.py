@@ -1,11 +1,14 @@
-"""This file holds how a result is read: which estimator answers, what the log itself earned, and the answer in one sentence."""
+"""How a result is read: which estimator answers, what the log itself earned, and the answer in one sentence."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
@@ -22,6 +25,7 @@ PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "cons
 
 TARGETS_DRAWN = 8
 TARGETS_LISTED = 200
+TARGETS_WITH_ALL_ESTIMATORS = 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,22 @@ class Reading:
         known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
         return max(known, key=values.__getitem__) if known else self.result.targets[0]
 
+    def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The targets to show where there is room for so many: a few as they were given, of many the best first.
+
+        The other policy of a comparison always has its place; what the log cannot judge comes last.
+        """
+        judged = self.result.targets
+        given = judged if among is None else tuple(among)
+        if len(given) <= min(limit, TARGETS_DRAWN):
+            return given
+        order = dict.fromkeys(given, -math.inf) | {target: self._order(target) for target in judged}
+        return tuple(sorted(given, key=order.__getitem__)[:limit])
+
+    def _order(self, target: str) -> float:
+        value = self.result[target, self.primary].value
+        return -value if self.is_known(target) and not math.isnan(value) else math.inf
+
     def is_known(self, target: str) -> bool:
         """Whether the log says anything about a target, or a model answers without it."""
         return self.primary == "dm" or self.result.verdict(target).verdict != "not identified"
@@ -85,7 +105,9 @@ def _lifts(result: Result) -> dict[str, Estimate]:
     try:
         how: dict[str, Any] = {"interval": result.method, "tuned_for": result.tuned_for}
         how |= {"reward_bounds": result.reward_bounds}
-        found = evaluate(result.moments, estimator="lift", level=together, **how)
+        # of the whole log alone: there may be thousands of segments
+        whole = replace(result.moments, segment_columns=())
+        found = evaluate(whole, estimator="lift", level=together, **how)
     except CounterpoiseError:
         return {}
     return {target: found[target, "lift"] for target in result.targets}
@@ -185,22 +207,25 @@ def fingerprint(result: Result) -> str:
     log = result.moments
     parts = [str(log.n), str(log.dropped), "|".join(log.segment_columns), str(log.cluster)]
     for target in log.targets:
-        parts += [target, *_digits(log[target])]
+        parts += [target, *_digits(Moments.stack([log[target]]))[0]]
     order = sorted(range(len(log.segments)), key=lambda k: repr(log.segments[k])) if log.segment_columns else []
     for target in log.targets:
         rows = log.moments[target, ""].merge(axis=1)
+        digits = _digits(rows)
         for k in order:
-            parts += [repr(log.segments[k]), str(rows[k].n), *_digits(rows[k])]
+            parts += [repr(log.segments[k]), str(rows.n[k]), *digits[k]]
     code = "\x1f".join(parts).encode("utf-8", "replace")
     return hashlib.sha256(code.replace(b"-0.000000", b"0.000000")).hexdigest()[:16]
 
 
-def _digits(rows: Moments) -> list[str]:
-    if rows.n == 0:
-        return []
-    reward = float(rows.centre + rows.average("s"))
-    spread = math.sqrt(float(rows.covariance("s", "s")))
-    product, noise = float(rows.average("us")), math.sqrt(float(rows.covariance("us", "us")))
-    numbers = (1.0 + float(rows.average("u")), float(rows.covariance("u", "u")), reward, spread, product, noise)
-    size = max(1.0, *(abs(x) for x in numbers))
-    return [*(f"{x / size:.6f}" for x in numbers), f"{size:.6g}"]
+def _digits(rows: Moments) -> list[list[str]]:
+    """Six digits of the sums of every member of a stack; none where it has no rows."""
+    with np.errstate(invalid="ignore"):
+        spread, noise = (np.sqrt(rows.covariance(name, name)) for name in ("s", "us"))
+    sums = (1.0 + rows.average("u"), rows.covariance("u", "u"), rows.centre + rows.average("s"), spread)
+    numbers = np.stack([*sums, rows.average("us"), noise], axis=-1)
+    size = np.maximum(np.abs(numbers).max(axis=-1), 1.0)
+    return [
+        [*(f"{x:.6f}" for x in row), f"{largest:.6g}"] if n else []
+        for n, row, largest in zip(rows.n, numbers / size[:, None], size, strict=True)
+    ]

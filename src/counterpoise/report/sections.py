@@ -1,9 +1,10 @@
-"""This file holds the sections of the report on values and segments, its words, and how to reproduce it."""
+"""The sections of the report on values and segments, its words, and how to reproduce it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
 from counterpoise.report.axes import Axis
@@ -11,8 +12,16 @@ from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.numbers import level_of, number, signed
 from counterpoise.report.plots import strip, strip_axis
-from counterpoise.report.reading import TARGETS_LISTED, Reading, answer, fingerprint
+from counterpoise.report.reading import (
+    TARGETS_DRAWN,
+    TARGETS_LISTED,
+    TARGETS_WITH_ALL_ESTIMATORS,
+    Reading,
+    answer,
+    fingerprint,
+)
 from counterpoise.results import Result, Segment
+from counterpoise.sources.request import Request
 
 SEGMENTS_LISTED = 1000
 
@@ -20,6 +29,7 @@ SEGMENTS_LISTED = 1000
 def head(reading: Reading) -> Safe:
     """The sentence, and the verdict on every target."""
     result = reading.result
+    verdicts = {target: result.verdict(target) for target in reading.foremost(TARGETS_LISTED)}
     listed = [
         el(
             "li",
@@ -30,10 +40,17 @@ def head(reading: Reading) -> Safe:
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
             class_=_class(verdict.verdict),
         )
-        for target in result.targets[:TARGETS_LISTED]
-        for verdict in [result.verdict(target)]
+        for target, verdict in verdicts.items()
     ]
-    return join([el("p", answer(reading), class_="answer"), el("ul", *listed, class_="verdicts")])
+    first, rest = listed[:TARGETS_DRAWN], list(verdicts.values())[TARGETS_DRAWN:]
+    shown = [el("p", answer(reading), class_="answer"), el("ul", *first, class_="verdicts")]
+    if rest:
+        counts = Counter[str](verdict.verdict for verdict in rest)
+        said = ", ".join(f"{counts[name]:,} {name}" for name in SIGNS if counts[name])
+        folded = el("summary", f"The verdicts on {len(rest):,} more targets: {said}")
+        shown.append(el("details", folded, el("ul", *listed[TARGETS_DRAWN:], class_="verdicts"), class_="entry"))
+    shown.append(left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"))
+    return join(shown)
 
 
 SIGNS = {"ok": "✓", "caution": "▲", "not identified": "✕", "model only": "◇"}
@@ -52,9 +69,11 @@ def estimates(reading: Reading) -> Safe:
     result = reading.result
     mean, _ = reading.logged
     reference = 0.0 if reading.is_difference else mean
-    rows = {target: [result[target, name] for name in reading.estimators] for target in result.targets[:TARGETS_LISTED]}
+    is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
+    names = (reading.primary,) if is_long else reading.estimators
+    rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        "What each target would have earned more per row than the other policy. The dashed line is no difference."
+        "How much more each target would have earned per row than the policy it is compared with. The dashed line is no difference."
         if reading.is_difference
         else f"What each target would have earned per row. The dashed line is what was logged: {number(mean, reading.logged[1])}."
     )
@@ -63,12 +82,15 @@ def estimates(reading: Reading) -> Safe:
             el(
                 "p",
                 lead,
-                " Strong: the estimator that the answer uses. An arrow: the interval goes on.",
+                f" With so many targets, only {reading.primary} is shown; the result itself has every estimator."
+                if is_long
+                else " Bold marks the estimator behind the answer.",
+                " An arrow means that the interval continues off the plot.",
                 " Each interval is for its target alone." if len(result.targets) > 1 else "",
                 class_="lead",
             ),
             _forest(reading, rows, reading.primary, reference, "Estimates of every target", plus=reading.is_difference),
-            left_out(len(result.targets), TARGETS_LISTED, "targets"),
+            left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
         ]
     )
 
@@ -77,7 +99,7 @@ def lift(reading: Reading) -> Safe:
     """Forest plot of the lifts over the logging policy."""
     if not reading.lifts or reading.primary == "lift":
         return Safe("")
-    rows = {target: [one] for target, one in list(reading.lifts.items())[:TARGETS_LISTED]}
+    rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
     return join(
         [
             el(
@@ -168,7 +190,13 @@ def segments(reading: Reading) -> Safe:
     keys = [key for key in result.verdicts if key[1] is not None]
     if not keys:
         return Safe("")
-    keys.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
+    every = len({segment for _, segment in keys})
+    # every segment of as many targets as there is room for: a few segments of all targets would tell nobody anything
+    targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
+    shown = sorted(
+        ((target, segment) for target, segment in keys if target in targets),
+        key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n,
+    )[:SEGMENTS_LISTED]
     names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
     heads = [(name_of(name, 40), False) for name in names] + [
         ("Rows", True),
@@ -185,8 +213,8 @@ def segments(reading: Reading) -> Safe:
             for title, right in heads
         ),
     )
-    body = [_segment_row(reading, target, segment) for target, segment in keys[:SEGMENTS_LISTED]]
-    words = sorted({result.verdicts[key].verdict for key in keys})
+    body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
+    words = sorted({result.verdicts[key].verdict for key in shown})
     controls = el(
         "div",
         el("label", "Filter", el("input", type="search", placeholder="words to find")),
@@ -206,17 +234,26 @@ def segments(reading: Reading) -> Safe:
     )
     table = el(
         "table",
-        el("caption", f"{len(keys):,} rows, largest first"),
+        el("caption", f"{len(shown):,} rows, largest first"),
         el("thead", header),
         el("tbody", *body),
         class_="segments sortable",
         id="segment-table",
     )
     region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Segments")
-    return join([lead, controls, region, left_out(len(keys), SEGMENTS_LISTED, "segments, the largest")])
+    count = len(result.targets)
+    return join(
+        [
+            lead,
+            controls,
+            region,
+            left_out(count, len(targets), "targets", "highest estimates"),
+            left_out(every, SEGMENTS_LISTED, "segments", "most rows"),
+        ]
+    )
 
 
-def _segment_row(reading: Reading, target: str, segment: Segment) -> Safe:
+def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
     result = reading.result
     one = result.estimates[target, reading.primary, segment]
     verdict = result.verdicts[target, segment].verdict if reading.primary != "dm" else "model only"
@@ -233,7 +270,7 @@ def _segment_row(reading: Reading, target: str, segment: Segment) -> Safe:
     label = " / ".join("(missing)" if value is None else str(value) for value in segment or ())
     return el(
         "tr",
-        el("td", name_of(target)) if len(result.targets) > 1 else "",
+        el("td", name_of(target)) if with_target else "",
         el("th", name_of(label), scope="row"),
         el("td", f"{one.n:,}", class_="number", data_value=one.n),
         *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
@@ -262,6 +299,20 @@ def _effective_clusters(result: Result) -> list[tuple[object, object]]:
     return [(term("effective_clusters"), f"about {round(found.effective_clusters):,}")]
 
 
+def _asked(request: Request | None) -> list[tuple[object, object]]:
+    """Which columns and rows were asked for, where the result still knows."""
+    if request is None:
+        return []
+    parts = {"Reward": request.reward, "Propensity": request.propensity, "Condition": request.where}
+    return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
+
+
+def _listed(names: Sequence[str], limit: int = 50) -> Safe:
+    """Names in a row, and how many more there are."""
+    shown = [join([", " if k else "", name_of(name)]) for k, name in enumerate(names[:limit])]
+    return join([*shown, f" and {len(names) - limit:,} more" if len(names) > limit else ""])
+
+
 def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
     result, log = reading.result, reading.result.moments
@@ -269,7 +320,8 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         ("Version", f"counterpoise {version}"),
         (term("n"), f"{result.n:,}"),
         (term("dropped"), f"{result.dropped_rows:,}"),
-        ("Targets", join([join([", " if k else "", name_of(target)]) for k, target in enumerate(log.targets[:50])])),
+        ("Targets", _listed(log.targets)),
+        *_asked(result.request),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
         *_effective_clusters(result),

@@ -1,9 +1,9 @@
-"""This file holds the sections of the report on the weights: their diagnostics, their tail, and the estimate as rows come in."""
+"""The sections of the report on the weights: their diagnostics, their tail, and the estimate as rows come in."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,19 +22,20 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     """Diagnostics of the weights, their tail, and how much of all weight the largest carry."""
     result = reading.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
-    parts = [_diagnostics(reading, targets[:TARGETS_LISTED]), left_out(len(targets), TARGETS_LISTED, "targets")]
-    for target in targets[:TARGETS_DRAWN]:
+    parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
+    parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
+    for target in reading.foremost(TARGETS_DRAWN, targets):
         tail = sum(result.moments.tails.get((target, ""), ()), EMPTY)
         figures = [*_weight_figures(target, tail, result.diagnostics(target).n, result.diagnostics(target).mean_weight)]
         if target in profiles:
-            figures.append(_histogram(target, profiles[target], tail.zeros))
+            figures.append(_histogram(target, profiles[target]))
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
-    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets' plots"))
+    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets' plots", "highest estimates"))
     return join(parts)
 
 
-def _diagnostics(reading: Reading, targets: list[str]) -> Safe:
+def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     result = reading.result
     keys = [
         ("n", "Rows"),
@@ -121,9 +122,9 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
     return [first, second]
 
 
-def _histogram(target: str, found: Profile, zeros: int) -> Safe:
+def _histogram(target: str, found: Profile) -> Safe:
     filled = np.flatnonzero(found.counts)
-    total = found.counts.sum() + zeros
+    zeros, total = found.zeros, found.counts.sum() + found.zeros
     if not len(filled):
         return Safe("")
     first, last = int(filled[0]), int(filled[-1]) + 1

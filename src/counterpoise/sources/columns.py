@@ -33,10 +33,11 @@ class Plan:
 
     read: tuple[str, ...]
     expressions: tuple[str, ...]
+    number: str | None = None  # name of a column for the row's number in the log
 
     def complete(self, frame: Frame, request: Request) -> Frame:
         """The rows that the condition lets through, with a column for every expression and deterministic target."""
-        frame = only(frame, request.where)
+        frame = only(frame if self.number is None else frame.with_row_index(self.number), request.where)
         if self.expressions:
             # The names are ours, so that no name of the user's needs quoting.
             names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
@@ -116,7 +117,7 @@ def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> Non
             )
 
 
-def plan(request: Request, names: Sequence[object]) -> Plan:
+def plan(request: Request, names: Sequence[object], number: str | None = None) -> Plan:
     """What to read and what to compute: a text that names a column is that column, any other is an SQL expression."""
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
@@ -133,7 +134,7 @@ def plan(request: Request, names: Sequence[object]) -> Plan:
     clash = [name for name in (*request.target_actions, *request.policies) if name in read]
     if clash:
         raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
-    return Plan(tuple(read), tuple(expressions))
+    return Plan(tuple(read), tuple(expressions), number)
 
 
 def _roots(part: str, text: str, request: Request, available: Sequence[str]) -> list[str]:

@@ -68,7 +68,7 @@ def _batch(
     batch: pl.DataFrame, request: Request, first_row: int
 ) -> tuple[LogMoments, list[checks.Problem], pl.DataFrame]:
     """Moments of the good rows of one batch, the problems of the bad ones, and the good rows themselves."""
-    frame = _prepare(batch, request, first_row)
+    frame = prepare(batch, request, first_row)
     centre = centre_of(frame.get_column("r").head(1000))
     if compiled.suits(frame, request):
         scanned = compiled.scan(frame, request, centre)
@@ -102,7 +102,7 @@ def _own_centre(keys: list[str]) -> pl.Expr:
     return (mean.over(keys) if keys else mean).alias("c")
 
 
-def _prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
+def prepare(batch: pl.DataFrame, request: Request, first_row: int) -> pl.DataFrame:
     """The columns under internal names: numbers as float64 (or float32, widened when used), segments, groups."""
     schema = nw.from_native(batch).schema
     chosen = []

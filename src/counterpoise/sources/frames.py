@@ -18,9 +18,11 @@ from counterpoise.sources.request import Request
 BATCH = 1_000_000
 
 
-def completed(log: object, request: Request, report: Report | None = None) -> Iterator[pl.DataFrame]:
+def completed(
+    log: object, request: Request, report: Report | None = None, number: str | None = None
+) -> Iterator[pl.DataFrame]:
     """The batches with a column for everything the request names: expressions, chosen actions, policies."""
-    return with_policies(batches(log, request), request, report)
+    return with_policies(batches(log, request, number), request, report)
 
 
 def with_policies(
@@ -40,10 +42,13 @@ def with_policies(
             yield frame
 
 
-def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
-    """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy."""
+def batches(log: object, request: Request, number: str | None = None) -> Iterator[pl.DataFrame]:
+    """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy.
+
+    Rows come in the log's order; `number` names a column for their number in it.
+    """
     if isinstance(log, Mapping):
-        wanted = plan(request, list(log))
+        wanted = plan(request, list(log), number)
         yield wanted.complete(from_arrays(log, request, wanted.read), request)
         return
     try:
@@ -57,13 +62,13 @@ def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
         raise ColumnError(f"every column needs a name of its own: {error}") from error
     if isinstance(log, pl.LazyFrame):
         schema = log.collect_schema()
-        wanted = plan(request, schema.names())
+        wanted = plan(request, schema.names(), number)
         check_digits(schema, wanted.read)
         # expressions first: one that looks at several rows must see all of them, not those of a batch
         whole = wanted.complete(log.select(columns(wanted.read)), request)
-        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming")
+        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
-    wanted = plan(request, frame.collect_schema().names())
+    wanted = plan(request, frame.collect_schema().names(), number)
     if isinstance(log, pl.DataFrame):
         yield wanted.complete(log.select(columns(wanted.read)), request)
     elif isinstance(frame, nw.LazyFrame):

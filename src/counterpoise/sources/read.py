@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -11,6 +12,8 @@ from counterpoise.log_moments import LogMoments
 from counterpoise.sources import embedded, files, frames, scans, sql
 from counterpoise.sources.progress import Report, progress_bar
 from counterpoise.sources.request import Request
+
+T = TypeVar("T")
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
@@ -43,23 +46,28 @@ def read(
 
 
 def _files(log: Any, request: Request, report: Report | None) -> LogMoments:
-    numbers = [column for _, column in request.numbers.values()]
-    found = files.files_of(log)
-    size = sum(path.stat().st_size for path in found)
+    size = sum(path.stat().st_size for path in files.files_of(log))
 
     def summary(scan: pl.LazyFrame) -> LogMoments:
         if request.policies:
             return embedded.summarise(frames.completed(scan, request, report), request)
         return scans.summarise(scan, request, report, is_long=size * len(request.targets) >= LONG)
 
+    return scanned(log, request, summary)
+
+
+def scanned(log: Any, request: Request, work: Callable[[pl.LazyFrame], T]) -> T:
+    """What `work` makes of a scan of the files; it is called again where a text file's rows are not what the first ones promise."""
+    numbers = [column for _, column in request.numbers.values()]
+    found = files.files_of(log)
     files.check_keys(found)
     try:
-        return summary(files.scan(log, numbers))
+        return work(files.scan(log, numbers))
     except files.UNREADABLE as error:
         first: BaseException = error
     try:
         # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
-        return summary(files.scan(log, numbers, inferred=None))
+        return work(files.scan(log, numbers, inferred=None))
     except ColumnError as wrong:
         reason = next(iter(str(first).splitlines()), type(first).__name__)
         raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first

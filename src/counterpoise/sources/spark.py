@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +25,31 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 
 def read(log: Any, request: Request) -> LogMoments:
     """Moments of a Spark DataFrame, classic or Connect; no row ever leaves the executors, only sums and the largest weights."""
-    try:
-        native, names = _select(log, request)
-        frame, names = with_actions(nw.from_native(native), request, names)
+    with _errors():
+        frame, names = _complete(log, request)
         if request.policies:
             return _with_policies(frame.to_native(), request, names)
         return pushdown.summarise(frame, request, names, _collect)
+
+
+def batches(log: Any, request: Request) -> Iterator[pl.DataFrame]:
+    """The needed columns, fetched: for questions about rows, which sums do not answer."""
+    with _errors():
+        frame, names = _complete(log, request)
+        columns = dict.fromkeys([*(column for _, column in request.columns), *request.target_actions])
+        rows = _collect(frame.select(*(nw.col(names[column]) for column in columns)))
+    yield rows.rename({names[column]: column for column in columns})
+
+
+def _complete(log: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    native, names = _select(log, request)
+    return with_actions(nw.from_native(native), request, names)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
     except CounterpoiseError:
         raise
     except Exception as error:

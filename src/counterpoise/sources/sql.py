@@ -64,12 +64,16 @@ def batches(
     """The needed columns in batches, for policies that only run here."""
     with connected(log, external_access=external_access) as place:
         frame, names = complete(relation(place, table, query), request)
-        columns = dict.fromkeys([*(column for _, column in request.columns), *request.target_actions])
-        native = frame.select(*(nw.col(names.get(column, column)) for column in columns)).to_native()
+        asked = [*(column for _, column in request.columns), *request.target_actions]
+        fetched = {column: names.get(column, column) for column in asked}
+        if pushdown.CLUSTER in names and asked.count(str(request.cluster)) == 1:
+            # already a number: Arrow does not take every id, such as a UUID
+            fetched[str(request.cluster)] = names[pushdown.CLUSTER]
+        native = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
         for batch in reader:
-            back = {name: column for column, name in names.items() if name in batch.schema.names}
-            yield pl.DataFrame(pl.from_arrow(batch)).rename(back)
+            rows = pl.DataFrame(pl.from_arrow(batch))
+            yield rows.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
 def relation(log: Any, table: Table, query: str | None) -> Any:
