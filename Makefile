@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup demo report test lint types tests docs statistics benchmark reproduce-check benchmark-reproduce \
+.PHONY: help setup demo report test lint types tests test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
 	benchmark-learning clean
 .DEFAULT_GOAL := help
 
@@ -13,6 +13,8 @@ help:
 	@echo "make demo        set up, simulate a log with a known truth, evaluate a policy on it"
 	@echo "make report      the same as a page to look at: report.html"
 	@echo "make test        set up, then lint, types, layers, pages, doctests and tests"
+	@echo "make test-oldest  the core tests on the oldest versions that pyproject.toml allows, in .venv-oldest"
+	@echo "make test-newest  the core tests on the newest Python found (3.14 or 3.13), in .venv-newest"
 	@echo "make docs        the documentation's pages, in site/"
 	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
@@ -54,6 +56,26 @@ types: $(READY)
 tests: $(READY)
 	$(BIN)/pytest -n 2 --dist loadfile
 
+# the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
+PIP_CORE = bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --constraint
+PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn
+
+.venv-oldest/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear .venv-oldest
+	.venv-oldest/$(PIP_CORE) constraints-oldest.txt
+	@touch $@
+
+test-oldest: .venv-oldest/.ready
+	COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
+
+.venv-newest/.ready: pyproject.toml constraints.txt
+	newest=$$(.ci/newest-python) && $$newest -m venv --clear .venv-newest
+	.venv-newest/$(PIP_CORE) constraints.txt
+	@touch $@
+
+test-newest: .venv-newest/.ready
+	COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE)
+
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -76,4 +98,4 @@ benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py
 
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache

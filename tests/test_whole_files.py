@@ -17,7 +17,9 @@ def report(path: Path) -> None:
 
 
 def policy(path: Path) -> None:
-    learn = pytest.importorskip("counterpoise.learn")
+    pytest.importorskip("torch")
+    from counterpoise import learn
+
     learn.save_policy(learn.LinearSoftmax(2, 3), path)
 
 

@@ -34,6 +34,7 @@ def run_tasks(
     if not total:
         return
     console = Console(stderr=True)
+    console.quiet = not console.is_terminal  # a disabled bar still ended in an empty line before rich 14.3
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

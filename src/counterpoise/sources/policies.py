@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -75,7 +77,7 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats
         check_context(known, request.context)
     context = frame.select(columns(request.context))
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    table = policy.predict_proba(context if hasattr(policy, "feature_names_in_") else context.to_numpy())
+    table = policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
     actions = frame.get_column(str(request.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
@@ -120,3 +122,15 @@ def check_context(known: Sequence[str], found: Sequence[str]) -> None:
 
 def _name(request: Request, made: str) -> str:
     return next(name for name, column in request.target_columns.items() if column == made)
+
+
+def _named(context: pl.DataFrame) -> Any:
+    """A frame whose names scikit-learn can read: before 1.9 that is one of pandas, as polars has left the protocol it asks for."""
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
+        return context
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
+        return context
+    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

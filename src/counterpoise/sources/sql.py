@@ -70,8 +70,7 @@ def batches(
             # already a number: Arrow does not take every id, such as a UUID
             fetched[str(request.cluster)] = names[pushdown.CLUSTER]
         native = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
-        reader = native.to_arrow_reader(BATCH) if _is(native, "duckdb") else native.to_pyarrow_batches(chunk_size=BATCH)
-        for batch in reader:
+        for batch in _record_batches(native):
             rows = pl.DataFrame(pl.from_arrow(batch))
             yield rows.select(pl.col(name).alias(column) for column, name in fetched.items())
 
@@ -94,7 +93,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
     path = [table] if isinstance(table, str) else list(table)
     try:
         if _is(log, "duckdb"):
-            return log.table(".".join('"' + name.replace('"', '""') + '"' for name in path))
+            return _duckdb_table(log, path)
         return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
     except Exception as error:
         if type(error).__name__ not in ("CatalogException", "TableNotFound"):  # DuckDB's and ibis'
@@ -291,3 +290,17 @@ def _is(log: object, library: str) -> bool:
 
 def _is_table(log: object) -> bool:
     return type(log).__name__ in ("DuckDBPyRelation", "Table")
+
+
+def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
+    name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
+    # before DuckDB 2, `table` cannot read a quoted quote; and no Python variable, which `sql` would find, has one in its name
+    return connection.sql(f"SELECT * FROM {name}") if '"' in "".join(path) else connection.table(name)
+
+
+def _record_batches(native: Any) -> Any:
+    if not _is(native, "duckdb"):
+        return native.to_pyarrow_batches(chunk_size=BATCH)
+    if hasattr(type(native), "to_arrow_reader"):
+        return native.to_arrow_reader(BATCH)
+    return native.fetch_arrow_reader(BATCH)  # its name before DuckDB 1.5
