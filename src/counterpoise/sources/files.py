@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 
 FORMATS = {
     ".parquet": "parquet",
@@ -105,6 +105,12 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     schemas = [_schema(path, inferred) for path in files]
     folders = [_folders(path) for path in files]
     typed = kind in ("parquet", "ipc")
+    for name, dtype in schemas[0].items():
+        if name in numbers and isinstance(dtype, pl.Decimal) and (dtype.precision or 0) > 38:
+            raise ColumnError(
+                f"column {name!r} holds decimals of up to {dtype.precision} digits, and files are read with 38 at most. Write it as "
+                "a float, or read the files with pyarrow and pass the table."
+            )
     columns = [dict(one) if typed else dict.fromkeys(one) for one in schemas]
     for path, mine, found in zip(files, columns, folders, strict=True):
         if mine != columns[0]:

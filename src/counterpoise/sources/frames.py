@@ -67,15 +67,21 @@ def batches(log: object, request: Request) -> Iterator[pl.DataFrame]:
         yield wanted.complete(native, request)
     else:
         numbers = {column for _, column in request.numbers.values()}
-        read = pl.DataFrame([_series_of(chosen[name], name in numbers) for name in wanted.read])
-        yield wanted.complete(read, request)
+        labels = {column for _, column in request.others} - numbers
+        read = [_series_of(chosen[name], name in numbers, name in labels) for name in wanted.read]
+        yield wanted.complete(pl.DataFrame(read), request)
 
 
-def _series_of(values: nw.Series[Any], is_number: bool) -> pl.Series:
+def _series_of(values: nw.Series[Any], is_number: bool, is_label: bool) -> pl.Series:
     """A column of any eager frame as a polars series."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
     try:
+        native = values.to_native()
+        if str(getattr(native, "type", getattr(native, "dtype", ""))).startswith("decimal256"):
+            # polars panics at so many digits; an id or a label needs them all, a number does not
+            digits = values.to_arrow().cast("string" if is_label else "float64")
+            return pl.Series(values.name, pl.from_arrow(digits))
         return values.to_polars().alias(values.name)
     except (TypeError, ValueError, NotImplementedError, pl.exceptions.PolarsError) as error:
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
