@@ -90,12 +90,29 @@ def errors(frame):
         "wrong column": {"reward": "rewards", "propensity": "propensity", "target": "new"},
         "wrong expression": planted.BASE | {"target": "new + nothing"},
         "policy": planted.POLICY | {"target": too_large},
+        "two of a name": planted.BASE | {"target": "new"},
     }.items():
         try:
-            cp.evaluate(frame, **question)
+            cp.evaluate(frame.select("*", frame.old.alias("new")) if name == "two of a name" else frame, **question)
         except cp.CounterpoiseError as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
+
+
+def times(spark, frame):
+    """The segments of a point in time, by columns and by a policy, in a session that is elsewhere."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    timed = frame.selectExpr("*", "timestamp_seconds(1792976400 + device * 50400) as time")
+    question = planted.BASE | {"segment": "time"}
+    by_column = cp.evaluate(timed, **question, target="new")
+    by_policy = cp.evaluate(timed, **question, target={"half": half}, context=["x0"], action="action")
+    return [by_column.moments.segments, by_policy.moments.segments]
+
+
+def half(batch):
+    import numpy as np
+
+    return np.full(batch.num_rows, 0.5)
 
 
 def too_large(batch):
@@ -131,6 +148,8 @@ def main(master, path, out):
     )
     question = planted.BASE | {"segment": "country", "cluster": "name", "context": ["name"], "action": "action"}
     found["halves"] = planted.numbers("halves", cp.evaluate(halves, **question, target={"named": by_name}))
+    if master == "local[2]":
+        found["times"] = times(spark, frame)
     if master.startswith("local-cluster"):
         folder, killed = Path(out).parent / "running", []
         folder.mkdir()

@@ -1,6 +1,10 @@
 """Databases, lazy frames and policies on logs that trap the unwary: the same numbers as a frame in memory, or an error."""
 
 import math
+import os
+import subprocess
+import sys
+from decimal import Decimal
 
 import numpy as np
 import planted
@@ -148,3 +152,136 @@ def test_no_target_disappears_behind_another_of_its_name(log):
     for part in ("key", "segment"):
         with pytest.raises(cp.OptionError, match=f"{part} names a column twice"):
             cp.evaluate(log, **QUESTION, **{part: ["user", "user"]})
+
+
+def test_a_query_may_not_give_two_columns_one_name(log, tmp_path):
+    doubled = "select *, 0.5 * new as {} from log"
+    with duckdb.connect(tmp_path / "log.duckdb") as connection:
+        connection.execute("create table log as select * from log")
+        for name in ("new", "New"):
+            with pytest.raises(cp.ColumnError, match=rf"name of its own.*'{name}'"):
+                cp.evaluate(connection, query=doubled.format(name), **QUESTION)
+    joined = "select * from log as a join log as b on a.id = b.id"
+    with pytest.raises(cp.ColumnError, match="name of its own"):
+        cp.evaluate(str(tmp_path / "log.duckdb"), query=joined, **QUESTION)
+    with pytest.raises(cp.ColumnError, match="name of its own"):
+        cp.evaluate(duckdb.sql(doubled.format("new")), **QUESTION)
+
+
+def test_large_clusters_are_the_same_clusters_in_sqlite(log):
+    """SQLite's MOD computes in float64, in which whole numbers beyond 2⁵³ are no longer exact."""
+    ibis = pytest.importorskip("ibis")
+    log = log.with_columns(user=2**62 + 1_000_003 * pl.col("user"), negative=-(2**60) - 7 * pl.col("user"))
+    lite = ibis.sqlite.connect()
+    lite.create_table("log", log.to_arrow())
+    for cluster in ("user", "negative", "negative - 1"):
+        found = cp.evaluate(lite.table("log"), **QUESTION, cluster=cluster, groups=50)
+        expected = cp.evaluate(log, **QUESTION, cluster=cluster, groups=50)
+        key = ("new", "")
+        np.testing.assert_array_equal(found.moments.moments[key].n, expected.moments.moments[key].n)
+        same(found, expected)
+    lite.disconnect()
+
+
+def test_clusters_in_sqlite_may_be_missing(log):
+    ibis = pytest.importorskip("ibis")
+    log = log.with_columns(user=pl.when(pl.int_range(pl.len()) > 20).then(2**60 + pl.col("user")))
+    lite = ibis.sqlite.connect()
+    lite.create_table("log", log.head(0).to_arrow())  # ibis would write whole numbers with nulls as floats
+    lite.con.executemany(f"insert into log values ({', '.join('?' * log.width)})", log.rows())
+    question = QUESTION | {"cluster": "user", "drop_bad_rows": True}
+    same(cp.evaluate(lite.table("log"), **question), cp.evaluate(log, **question))
+    lite.disconnect()
+
+
+TIMES = """
+import sys
+import duckdb, ibis, polars as pl
+import counterpoise as cp
+
+log = pl.read_parquet(sys.argv[1])
+question = {"reward": "reward", "propensity": "propensity", "target": "new"}
+berlin = log.with_columns(pl.col("time").dt.convert_time_zone("Europe/Berlin"))
+with duckdb.connect(sys.argv[2]) as connection:
+    connection.execute("create table if not exists log as select * from berlin")
+sources = [(log, {}), (berlin, {}), (berlin.to_arrow(), {}), (sys.argv[1], {}), (berlin.lazy(), {}),
+           (duckdb.sql("select * from log"), {}), (sys.argv[2], {"table": "log"})]
+if len(sys.argv) > 3:
+    connection = ibis.connect(sys.argv[3])
+    connection.create_table("timed", berlin.to_arrow(), overwrite=True)
+    sources.append((sys.argv[3], {"table": "timed"}))
+for source, where in sources:
+    print(cp.evaluate(source, **question, segment="time", **where).moments.segments)
+for source, where in [(log, {}), *sources[6:]]:  # days as the connections that we open count them
+    print(cp.evaluate(source, **question, segment="CAST(time AS DATE)", **where).moments.segments)
+if len(sys.argv) > 3:
+    connection.drop_table("timed")
+"""
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_path, zone):
+    hour = pl.int_range(pl.len()) % 2 * 14 + 1
+    log = log.with_columns(time=pl.datetime(2026, 10, 25, hour, time_zone="UTC"))
+    log.write_parquet(tmp_path / "log.parquet")
+    server = os.environ.get("COUNTERPOISE_POSTGRES")
+    command = [sys.executable, "-W", "ignore", "-c", TIMES, tmp_path / "log.parquet", tmp_path / "log.duckdb"]
+    command += [server] if server else []
+    done = subprocess.run(command, env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    *times, day, file_day = done.stdout.splitlines()[: None if not server else -1]
+    assert set(times) == {str((("2026-10-25 01:00:00+00:00",), ("2026-10-25 15:00:00+00:00",)))}
+    assert day == file_day == str((("2026-10-25",),))
+    assert done.stdout.splitlines()[-1] == day
+
+
+def test_tables_in_ibis_memory_are_logs(log):
+    ibis = pytest.importorskip("ibis")
+    question = QUESTION | {"segment": "country", "where": "device = 1"}
+    expected = cp.evaluate(log, **question)
+    for data in (log, log.to_arrow(), log.to_pandas()):
+        same(cp.evaluate(ibis.memtable(data), **question), expected)
+    same(cp.evaluate(ibis.memtable(log).filter(ibis._.device == 1), **question), expected)
+    policy = planted.a_policy(log)
+    same(
+        cp.evaluate(ibis.memtable(log), **planted.POLICY, target={"clf": policy}),
+        cp.evaluate(log, **planted.POLICY, target={"clf": policy}),
+    )
+
+
+DIGITS = 60  # more than the 38 that decimals of 128 bits have
+
+
+def test_decimals_of_256_bits_are_numbers_in_arrow(log, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    log = log.with_columns(user=pl.col("user").cast(pl.String))
+    table = log.to_arrow()
+    for name, digits in (("reward", 20), ("propensity", 20), ("new", 20), ("user", 0)):
+        values = pa.array([Decimal(str(value)) for value in log[name]], pa.decimal256(DIGITS, digits))
+        table = table.set_column(table.column_names.index(name), name, values)
+    for question in (QUESTION, QUESTION | {"cluster": "user", "target": "0.5 * new", "where": "new < 0.5"}):
+        same(cp.evaluate(table, **question), cp.evaluate(log, **question))
+    pandas = pytest.importorskip("pandas")
+    same(cp.evaluate(table.to_pandas(types_mapper=pandas.ArrowDtype), **QUESTION), cp.evaluate(log, **QUESTION))
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(cp.ColumnError, match=r"decimals of up to 60 digits.*Write it as a float"):
+        cp.evaluate(tmp_path / "log.parquet", **QUESTION)
+
+
+def test_decimals_of_many_digits_are_numbers_in_postgresql(postgres, log):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.connect(postgres)
+    connection.create_table("digits", log.to_arrow(), overwrite=True)
+    wide = f'select *, new::numeric({DIGITS}, 20) as "n w", "user"::numeric({DIGITS}, 0) as id2 from digits'
+    try:
+        question = QUESTION | {"cluster": "id2", "segment": "device"}
+        expected = cp.evaluate(log.with_columns(id2=pl.col("user").cast(pl.String)), **question)
+        found = cp.evaluate(postgres, query=wide, **question | {"target": {"new": "n w"}})
+        same(found, expected)
+        half = QUESTION | {"target": {"new": '0.5 * "n w"'}}
+        same(cp.evaluate(postgres, query=wide, **half), cp.evaluate(log, **QUESTION | {"target": {"new": "0.5 * new"}}))
+    finally:
+        connection.drop_table("digits")
+        connection.disconnect()

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -247,9 +248,18 @@ def as_label(segment: Hashable) -> Label:
 
 
 def plain(value: Any) -> Any:
-    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, infinities) as text."""
+    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, infinities) as text.
+
+    A moment in time is written in UTC: databases give it in whatever zone the session or the process is set to.
+
+    >>> from datetime import datetime
+    >>> plain(datetime.fromisoformat("2026-11-14 01:30:00+02:00"))
+    '2026-11-13 23:30:00+00:00'
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 

@@ -56,6 +56,19 @@ def check_columns(request: Request, names: Sequence[object]) -> None:
             raise missing(part, column, available)
 
 
+def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
+    """No two columns share a name, or engines would silently take the first; some do not tell A from a."""
+    seen: dict[str, str] = {}
+    for name in names:
+        key = name.casefold() if any_case else name
+        if key in seen:
+            both = repr(name) if seen[key] == name else f"{seen[key]!r} and {name!r}"
+            raise ColumnError(
+                f"every column needs a name of its own, but the log has two called {both}. Rename or drop one of them."
+            )
+        seen[key] = name
+
+
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
     """The error that a column is not there; the nearest names are suggested."""
     near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
@@ -124,12 +137,16 @@ def find_problems(frame: nw.DataFrame[Any], request: Request, first_row: int) ->
     return problems
 
 
+def key_of(rule: Rule) -> tuple[str, str, str]:
+    """What makes two rules the same, wherever their columns stand."""
+    return rule.part, rule.column, rule.expected
+
+
 def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
     """Problems of several batches, those of one rule together."""
     merged: dict[tuple[str, str, str], Problem] = {}
     for problem in problems:
-        rule = problem.rule
-        key = (rule.part, rule.column, rule.expected)
+        key = key_of(problem.rule)
         known = merged.get(key)
         first = problem if known is None or (problem.row or 0) < (known.row or 0) else known
         count = problem.count + (known.count if known else 0)

@@ -1,9 +1,9 @@
-"""This file holds the pushdown: the aggregate query runs where the log lives, and only its small answer travels."""
+"""The pushdown: the aggregate query runs where the log lives, and only its small answer travels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.log_moments import Label, LogMoments, as_label
+from counterpoise.log_moments import Contrast, Label, LogMoments, as_label
 from counterpoise.moments import Floats
 from counterpoise.sources import checks
 from counterpoise.sources.assemble import assemble, labels_of, numbers_of
@@ -29,35 +29,86 @@ CLUSTER = (
 
 Frame = nw.LazyFrame[Any]
 Collect = Callable[[Frame], pl.DataFrame]
-Fence = Callable[[Frame], Frame]
 
 
-def summarise(
-    frame: Frame, request: Request, names: Mapping[str, str], collect: Collect, fence: Fence = lambda frame: frame
-) -> LogMoments:
+@dataclass(frozen=True)
+class Database:
+    """Where a log lives, and how it is asked.
+
+    `select` gives the rows with every column that a request names, some under other names, and which is which. A `fence` keeps the
+    database from writing one step's expressions into the next.
+    """
+
+    select: Callable[[Request], tuple[Frame, Mapping[str, str]]]
+    collect: Collect
+    fence: Callable[[Frame, Request], Frame] = lambda rows, request: rows
+
+    def rows(self, request: Request) -> Frame:
+        """The columns under internal names."""
+        frame, names = self.select(request)
+        return self.fence(prepare(frame, request, names), request)
+
+    def good(self, request: Request, part: Request, also: Sequence[str]) -> Frame:
+        """The rows of a part of the request, with every number blank where one of its targets, or of those in `also`, is bad."""
+        wider = only(request, (*part.targets, *(target for target in also if target not in part.targets)))
+        marked = self.fence(self.rows(wider).with_columns(good=checks.valid(wider)), wider)
+        return self.fence(_blank(marked, part), wider)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a few of the targets add up to: the sums of the good rows, and the number of all rows."""
+
+    request: Request
+    good: Frame
+    answer: pl.DataFrame
+    total: int
+
+    @property
+    def n(self) -> int:
+        return int(numbers_of(self.answer)["n"].sum())
+
+
+def summarise(log: Database, request: Request) -> LogMoments:
     """Moments of a log in a database: one aggregate per ten targets, then the largest weights of each target.
 
-    `frame` has every column the request names, some under the other `names`. Its bad rows are blanked before any arithmetic,
-    because databases stop at a division by zero where embedded engines carry on, so that one statement both counts the bad rows
-    and adds up the good ones. A `fence` keeps the database from writing one step's expressions into the next.
+    Bad rows are blanked before any arithmetic, because databases stop at a division by zero where embedded engines carry on, so that
+    one statement both counts the bad rows and adds up the good ones. Of many targets each statement knows the rules of its own, or
+    their cost would grow with the square of their number; where that finds bad rows, they are asked again with a few rules more.
     """
-    rows = fence(prepare(frame, request, names))
-    good = fence(guard(rows, request))
-    centre = centre_of(collect(good.select("r").head(1000)).to_series().cast(pl.Float64))
-    parts = [_part(good, part, names, centre, collect) for part, names in split(request)]
-    total, n = parts[0][1], int(parts[0][0].n) if parts[0][0] else 0
+    few = len(request.targets) <= PER_STATEMENT
+    also = request.targets if few else ()
+    if not few:
+        log.rows(request)  # so that a missing column is known before the first statement runs
+    centre, parts = None, []
+    for part in split(request):
+        good = log.good(request, part, also)
+        if centre is None:
+            centre = centre_of(log.collect(good.select("r").head(1000)).to_series().cast(pl.Float64))
+        parts.append(_ask(log, part, good, centre))
+    assert centre is not None  # a request has targets
+    total = _one({part.total for part in parts})
     if total == 0:
         raise LogError("the log has no rows.")
-    if len({(found.n if found else 0, rows) for found, rows in parts}) > 1:
+    if all(part.n == total for part in parts):
+        also = ()
+    elif not request.drop_bad_rows:
+        checks.refuse(_problems(log, request, parts), total)
+    elif not few:
+        also = _culprits(log, request, parts)
+        parts = [_ask(log, part.request, log.good(request, part.request, also), centre) for part in parts]
+    n = _one({part.n for part in parts})
+    if n == 0:
+        raise checks.all_bad(_problems(log, request, parts), total)
+    found = together([_moments(log, request, part, also, centre) for part in parts], request)
+    return replace(found, dropped=total - n, duplicates=duplicates_of(parts[0].good, request, n, log.collect))
+
+
+def _one(counts: set[int]) -> int:
+    """The count that all statements agree on."""
+    if len(counts) > 1:
         raise LogError("the log changed while it was read: run it again, or read a copy that does not change.")
-    if n < total:
-        problems = find_problems(rows, request, collect)
-        if not request.drop_bad_rows:
-            checks.refuse(problems, total)
-        if n == 0:
-            raise checks.all_bad(problems, total)
-    found = together([part for part, _ in parts if part is not None], request)
-    return replace(found, dropped=total - n, duplicates=duplicates_of(good, request, n, collect))
+    return counts.pop()
 
 
 def together(parts: Sequence[LogMoments], request: Request) -> LogMoments:
@@ -109,12 +160,15 @@ def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
 
 def guard(rows: Frame, request: Request) -> Frame:
     """The rows with every number of a bad one blank."""
-    good = rows.with_columns(good=checks.valid(request))
-    return good.with_columns(*(nw.when(nw.col("good")).then(nw.col(name)).alias(name) for name in request.numbers))
+    return _blank(rows.with_columns(good=checks.valid(request)), request)
 
 
-def split(request: Request) -> Iterator[tuple[Request, dict[str, str]]]:
-    """The request in pieces of a few targets, each with the names of its columns in the whole one's frame.
+def _blank(marked: Frame, request: Request) -> Frame:
+    return marked.with_columns(*(nw.when(nw.col("good")).then(nw.col(name)).alias(name) for name in request.numbers))
+
+
+def split(request: Request) -> Iterator[Request]:
+    """The request in pieces of a few targets.
 
     Segments and comparisons make a statement longer, and Spark plans for minutes where it is too long.
     """
@@ -124,49 +178,51 @@ def split(request: Request) -> Iterator[tuple[Request, dict[str, str]]]:
     against = {other for _, other in request.contrasts if other in request.targets}
     for k in range(0, len(values), size):
         chunk = values[k : k + size]
-        targets = tuple(chunk) + tuple(other for other in against if other not in chunk)
-        places = [request.targets.index(target) for target in targets]
-        names = {f"t{j}": f"t{place}" for j, place in enumerate(places)}
-        if request.model_value:
-            names |= {f"v{j}": f"v{place}" for j, place in enumerate(places)}
         contrasts = tuple(contrast for contrast in request.contrasts if contrast[0] in chunk)
-        model = {target: request.model_value[target] for target in targets} if request.model_value else {}
-        yield replace(request, targets=targets, contrasts=contrasts, model_value=model), names
+        yield only(request, (*chunk, *(other for other in against if other not in chunk)), contrasts)
 
 
-def _part(
-    good: Frame, request: Request, names: dict[str, str], centre: float, collect: Collect
-) -> tuple[LogMoments | None, int]:
-    """Moments of some of the targets, and how many rows there are, bad ones included."""
+def only(request: Request, targets: Sequence[str], contrasts: Sequence[Contrast] = ()) -> Request:
+    """The same question about some of the targets."""
+    columns = {request.target_columns.get(target, target) for target in targets}
+    return replace(
+        request,
+        targets=tuple(targets),
+        contrasts=tuple(contrasts),
+        model_value={target: request.model_value[target] for target in targets} if request.model_value else {},
+        target_actions={made: taken for made, taken in request.target_actions.items() if made in columns},
+    )
+
+
+def _ask(log: Database, request: Request, good: Frame, centre: float | None) -> _Part:
+    """The sums of some of the targets."""
     keys = [f"k{j}" for j in range(len(request.segment))]
-    kept = ["r", "p", *(["q"] if request.model_value else []), *(f"x{k}" for k in range(len(request.control)))]
-    kept += [*keys, *(["g"] if request.groups > 1 else [])]
-    frame = good.select(*kept, *(nw.col(old).alias(new) for new, old in names.items()))
-    answer, total = _aggregate(frame, request, centre, collect)
-    if answer.height == 0:
-        return None, total
-    if not is_well_centred(numbers_of(answer), labels_of(answer, request)):
-        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
-        if keys:
-            answer, _ = _aggregate(frame.with_columns(c=nw.col("r").mean().over(*keys)), request, None, collect)
-        else:
-            sums = numbers_of(answer)
-            centre += float(sums["s"].sum() / sums["n"].sum())
-            answer, _ = _aggregate(frame, request, centre, collect)
-    largest = {target: _largest(frame, target, keys, collect) for target in excess_of(request)}
-    return assemble(numbers_of(answer), labels_of(answer, request), largest, request, centre), total
-
-
-def _aggregate(frame: Frame, request: Request, centre: float | None, collect: Collect) -> tuple[pl.DataFrame, int]:
-    """The sums of the good rows, where there are any, and the number of all rows."""
-    answer = collect(aggregate(frame, request, centre))
+    if centre is None:
+        good = good.with_columns(c=nw.col("r").mean().over(*keys))
+    answer = log.collect(aggregate(good, request, centre))
     total = int(numbers_of(answer)["n"].sum())
-    return answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0), total
+    return _Part(request, good, answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0), total)
 
 
-def _largest(frame: Frame, target: str, keys: list[str], collect: Collect) -> dict[Label, Floats]:
-    """The largest weights of every segment, in descending order."""
-    weights = frame.select(*keys, w=nw.col(target) / nw.col("p")).filter(~nw.col("w").is_null())
+def _moments(log: Database, request: Request, part: _Part, also: Sequence[str], centre: float) -> LogMoments:
+    """Moments of some of the targets, around a centre that suits their rewards."""
+    asked, sums = part.request, numbers_of(part.answer)
+    if not is_well_centred(sums, labels_of(part.answer, asked)):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        centre += float(sums["s"].sum() / sums["n"].sum())
+        part = _ask(log, asked, part.good, None if asked.segment else centre)
+    largest = {}
+    for name in excess_of(asked):
+        # a statement about this target alone, which leaves the rules of the others out
+        alone = only(request, [asked.targets[int(name[1:])]])
+        largest[name] = _largest(log.good(request, alone, also), len(asked.segment), log.collect)
+    return assemble(numbers_of(part.answer), labels_of(part.answer, asked), largest, asked, centre)
+
+
+def _largest(good: Frame, segments: int, collect: Collect) -> dict[Label, Floats]:
+    """The largest weights of the first target in every segment, in descending order."""
+    keys = [f"k{j}" for j in range(segments)]
+    weights = good.select(*keys, w=nw.col("t0") / nw.col("p")).filter(~nw.col("w").is_null())
     if not keys:
         top = collect(weights.sort("w", descending=True).head(KEPT))
         return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
@@ -195,6 +251,40 @@ def find_problems(rows: Frame, request: Request, collect: Collect) -> list[check
         for k, rule in enumerate(rules)
         if answer[f"rule{k}_count"]
     ]
+
+
+def _problems(log: Database, request: Request, parts: Sequence[_Part]) -> list[checks.Problem]:
+    """What is wrong with the bad rows, in the order of the rules; a part that found none is not asked."""
+    known: dict[tuple[str, str, str], checks.Problem] = {}
+    for part in parts:
+        if part.n < part.total:
+            asked = only(part.request, part.request.targets)
+            known |= {checks.key_of(one.rule): one for one in find_problems(log.rows(asked), asked, log.collect)}
+    return [known[key] for key in map(checks.key_of, checks.rules(request)) if key in known]
+
+
+def _culprits(log: Database, request: Request, parts: Sequence[_Part]) -> tuple[str, ...]:
+    """Targets such that every bad row breaks a rule of one of them, or one that all targets share.
+
+    Rows are often bad for many targets at once, and then the first of these will do.
+    """
+    found: tuple[str, ...] = ()
+    for part in parts:
+        if part.n < part.total:
+            asked = only(request, (*found, *(target for target in part.request.targets if target not in found)))
+            first = nw.lit(-1)
+            for k, target in reversed(list(enumerate(asked.targets))):
+                first = nw.when(_holds(asked, target)).then(first).otherwise(nw.lit(k))
+            places = log.collect(log.rows(asked).select(first=first).unique()).to_series().to_list()
+            found = tuple(target for k, target in enumerate(asked.targets) if target in found or k in places)
+    return found
+
+
+def _holds(request: Request, target: str) -> nw.Expr:
+    """Whether a row is good for one of the targets."""
+    own = (("target", target), ("model_value", request.model_value.get(target)))
+    rules = [rule.holds for rule in checks.rules(request) if (rule.part, rule.column) in own]
+    return nw.all_horizontal(*rules, ignore_nulls=False)
 
 
 def duplicates_of(good: Frame, request: Request, n: int, collect: Collect) -> int | None:

@@ -64,7 +64,7 @@ def _compiled(scan: pl.LazyFrame, request: Request, report: Report | None) -> Lo
     """The compiled loop on the engine's pieces: one pass, or one per ten targets of many columns; None as soon as a row is bad."""
     wide = len(plan(request, scan.collect_schema().names()).read) > WIDE
     found: list[LogMoments] = []
-    for part in [part for part, _ in pushdown.split(request)] if wide else [request]:
+    for part in pushdown.split(request) if wide else [request]:
         frame = _prepare(scan, part)
         centre = _centre(frame)
         running = compiled.Running(part, centre, None if found else report)

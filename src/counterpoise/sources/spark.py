@@ -26,10 +26,10 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 def read(log: Any, request: Request) -> LogMoments:
     """Moments of a Spark DataFrame, classic or Connect; no row ever leaves the executors, only sums and the largest weights."""
     with _errors():
-        frame, names = _complete(log, request)
         if request.policies:
+            frame, names = _complete(log, request)
             return _with_policies(frame.to_native(), request, names)
-        return pushdown.summarise(frame, request, names, _collect)
+        return pushdown.summarise(pushdown.Database(lambda part: _complete(log, part), _collect), request)
 
 
 def batches(log: Any, request: Request) -> Iterator[pl.DataFrame]:
@@ -66,6 +66,7 @@ def _select(log: Any, request: Request) -> tuple[Any, dict[str, str]]:
     """The needed columns under names that need no quoting, and which is which."""
     functions = _functions(log)
     available = list(log.columns)
+    checks.check_distinct(available)
     names: dict[str, str] = {}
     chosen, asked = [], []
     for part, column in request.columns:
@@ -180,9 +181,9 @@ def _in_pieces(batches: Iterator[Any]) -> Iterator[pl.DataFrame]:
 
 def _as_text(partial: Partial, request: Request) -> str:
     assert partial.total is not None
-    expected = [(rule.part, rule.column, rule.expected) for rule in checks.rules(request)]
+    expected = [checks.key_of(rule) for rule in checks.rules(request)]
     problems = [
-        (expected.index((problem.rule.part, problem.rule.column, problem.rule.expected)), problem.count, problem.found)
+        (expected.index(checks.key_of(problem.rule)), problem.count, problem.found)
         for problem in checks.merge_problems(partial.problems)
     ]
     moments = json.loads(partial.total.to_json()) if partial.total.n else None  # without rows there are no segments

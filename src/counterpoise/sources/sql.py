@@ -17,7 +17,8 @@ from counterpoise.errors import ColumnError, CounterpoiseError, LogError, Option
 from counterpoise.log_moments import LogMoments
 from counterpoise.sources import judge, postgres, pushdown
 from counterpoise.sources.addresses import secrets_of, without
-from counterpoise.sources.checks import missing
+from counterpoise.sources.checks import check_distinct, missing
+from counterpoise.sources.groups import PRIME
 from counterpoise.sources.query import indicator
 from counterpoise.sources.request import Request
 
@@ -30,6 +31,8 @@ CHECKSUMS = {
     "duckdb": "CAST('0x' || substr(md5(CAST({} AS VARCHAR)), 1, 6) AS BIGINT)",
     "postgres": "CAST(CAST('x' || substr(md5(CAST({} AS TEXT)), 1, 6) AS BIT(24)) AS BIGINT)",
 }
+# a whole number by its remainder, where ibis asks for MOD and the database computes that in float64
+REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
 
 Table = str | Sequence[str] | None
 
@@ -54,8 +57,8 @@ def read(
 ) -> LogMoments:
     """Moments of a log in a database, computed there."""
     with connected(log, external_access=external_access) as place:
-        frame, names = complete(relation(place, table, query), request)
-        return pushdown.summarise(frame, request, names, _collect, _fence_of(frame, request))
+        native = relation(place, table, query)
+        return pushdown.summarise(pushdown.Database(lambda part: complete(native, part), _collect, _fence), request)
 
 
 def batches(
@@ -109,7 +112,10 @@ def _native(table: Any) -> Any:
     if not _is(table, "ibis"):
         return table
     backend = table.get_backend()
-    return backend.con.sql(backend.compile(table)) if backend.name == "duckdb" else table
+    if backend.name != "duckdb":
+        return table
+    backend._run_pre_execute_hooks(table)  # as ibis does: a memtable is no table of DuckDB's until then
+    return backend.con.sql(backend.compile(table))
 
 
 @contextmanager
@@ -160,7 +166,9 @@ def _connect(place: str, external_access: bool) -> Any:
             raise LogError(f"no file {file!r}. Check the path.")
         import duckdb
 
-        return duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+        opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+        opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
+        return opened
     kind, _, rest = place.partition("://")
     if kind in CLOUD:
         raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
@@ -187,7 +195,8 @@ def _duckdb_file(place: str) -> str | None:
 def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
-    native, names = _with_columns(native, request, available)
+    check_distinct(available, any_case=_is(native, "duckdb"))
+    native, names = _with_columns(_with_fewer_digits(native, request), request, available)
     frame = nw.from_native(native)
     frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
     return with_actions(frame, request, names)
@@ -202,14 +211,28 @@ def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tu
             native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, request.where)
     except Exception as error:
         raise cannot_compute([*texts, request.where], error, available) from error
-    checksum = CHECKSUMS.get(_engine(native))
-    if request.cluster is not None and checksum is not None:
+    if request.cluster is not None:
         column = names.get(request.cluster, request.cluster)
-        if nw.from_native(native).collect_schema()[column] in (nw.String, nw.Unknown):  # unknown: such as a UUID
+        dtype = nw.from_native(native).collect_schema()[column]
+        is_text = dtype in (nw.String, nw.Unknown)  # unknown: such as a UUID
+        number = (CHECKSUMS if is_text else REMAINDERS).get(_engine(native))
+        if number is not None and (is_text or dtype.is_integer()):
             quoted = '"' + column.replace('"', '""') + '"'
-            native = _computed("counterpoise_clusters", native, {pushdown.CLUSTER: checksum.format(quoted)})
+            native = _computed("counterpoise_clusters", native, {pushdown.CLUSTER: number.format(quoted)})
+            if not is_text:  # ibis guesses the type from the first rows, which may be null
+                native = native.mutate(**{pushdown.CLUSTER: native[pushdown.CLUSTER].cast("int64")})
             names |= {pushdown.CLUSTER: pushdown.CLUSTER}
     return native, names
+
+
+def _with_fewer_digits(native: Any, request: Request) -> Any:
+    """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
+    if not _is(native, "ibis"):
+        return native
+    labels = {column for _, column in request.others} - {column for _, column in request.numbers.values()}
+    wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
+    cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
+    return native.mutate(**cast) if cast else native
 
 
 def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
@@ -237,15 +260,14 @@ def _dialect(log: Any) -> Any:
     return getattr(backend, "dialect", None)
 
 
-def _fence_of(frame: nw.LazyFrame[Any], request: Request) -> pushdown.Fence:
+def _fence(rows: nw.LazyFrame[Any], request: Request) -> nw.LazyFrame[Any]:
     """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
 
     It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
     the subquery has a limit. The price is that it then works with one process, so that short questions go without.
     """
-    if _engine(frame.to_native()) == "postgres" and (len(request.numbers) > 4 or request.groups > 1):
-        return lambda rows: rows.head(2**62)
-    return lambda rows: rows
+    is_long = len(request.numbers) > 4 or request.groups > 1
+    return rows.head(2**62) if is_long and _engine(rows.to_native()) == "postgres" else rows
 
 
 def with_actions(
@@ -253,12 +275,13 @@ def with_actions(
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
     action = nw.col(names.get(str(request.action), str(request.action)))
-    for k, (made, column) in enumerate(request.target_actions.items()):
+    made = {name: f"counterpoise choice {k}" for k, name in enumerate(request.target_actions)}
+    chosen = []
+    for name, column in request.target_actions.items():
         same = nw.col(names.get(column, column)) == action
-        name = f"counterpoise choice {k}"
-        frame = frame.with_columns(nw.when(~same.is_null()).then(indicator(same)).alias(name))
-        names = names | {made: name}
-    return frame, names
+        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[name]))
+    # one step for all: a step for each would be as many subqueries, one inside the other
+    return frame.with_columns(*chosen) if chosen else frame, names | made
 
 
 def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
