@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import counterpoise as cp
-from counterpoise.sources import compiled
+from counterpoise.engines import compiled
 
 REPEATS = 9
 

@@ -3,7 +3,7 @@
 import sys
 
 import spark_answers
-from test_report_rows import QUESTIONS, check_rows
+from report.test_rows import QUESTIONS, check_rows
 
 if __name__ == "__main__":
     session = spark_answers.start("local[2]")

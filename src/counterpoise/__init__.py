@@ -8,11 +8,11 @@ True
 
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, Interval
-from counterpoise.evaluate import compare, evaluate
-from counterpoise.log_moments import LogMoments
+from counterpoise.evaluation.evaluate import compare, evaluate
+from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.sql import from_sums, sql
 from counterpoise.moments import Moments
-from counterpoise.results import Comparison, Result
-from counterpoise.statement import from_sums, sql
+from counterpoise.moments.log_moments import LogMoments
 
 __version__ = "0.1.0"
 

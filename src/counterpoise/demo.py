@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from counterpoise.evaluate import compare, evaluate
+from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.moments import Floats
 
 ROWS = 20_000

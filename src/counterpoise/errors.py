@@ -1,13 +1,69 @@
-"""Every exception: one class per kind of fix."""
+"""Every exception, one class per kind of fix, and the parts that each front end puts into its own words."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_UNSAID: Any = object()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument that an error speaks of, alone or with a value: Python writes ``where='x > 1'``, a shell ``--where 'x > 1'``.
+
+    >>> str(Argument("drop_bad_rows", True)), str(Argument("where"))
+    ('drop_bad_rows=True', 'where=')
+    """
+
+    name: str
+    value: Any = _UNSAID
+
+    @property
+    def has_value(self) -> bool:
+        """Whether a value is part of what is said."""
+        return self.value is not _UNSAID
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}" if self.has_value else f"{self.name}="
+
+
+Text = str | Sequence[str | Argument]  # what is said, with the arguments it speaks of kept apart from the words
+Writer = Callable[[Argument], str]
 
 
 class CounterpoiseError(Exception):
-    """Anything counterpoise refuses to do; catch this to catch them all."""
+    """Anything counterpoise refuses to do; catch this to catch them all.
 
-    def __init__(self, message: object = "") -> None:
-        super().__init__(masked(str(message)))
+    The message is made of parts: `what` is wrong, `where`, what was `found`, what to `do` about it, and a `suggestion`. `str(error)` is the
+    message for Python; a front end with another way to write arguments passes its own to `render`.
+
+    Examples
+    --------
+    >>> error = LogError("3 rows have no reward.", do=["Drop them with ", Argument("drop_bad_rows", True), "."])
+    >>> print(error)
+    3 rows have no reward. Drop them with drop_bad_rows=True.
+    >>> error.render(lambda argument: f"--{argument.name.replace('_', '-')}")
+    '3 rows have no reward. Drop them with --drop-bad-rows.'
+    """
+
+    def __init__(self, what: Text, *, where: Text = "", found: Text = "", do: Text = "", suggestion: Text = "") -> None:
+        self.what, self.where, self.found, self.do, self.suggestion = what, where, found, do, suggestion
+        super().__init__(self.render())
+
+    @property
+    def parts(self) -> tuple[Text, ...]:
+        """What, where, found, suggestion and do, in the order in which they are read."""
+        return self.what, self.where, self.found, self.suggestion, self.do
+
+    def render(self, argument: Writer = str) -> str:
+        """The whole message, with every argument written by `argument`, and no password in it."""
+        return masked(" ".join(said for part in self.parts if (said := _written(part, argument))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.what, self.where, self.found, self.do, self.suggestion)
 
 
 class ColumnError(CounterpoiseError):
@@ -63,3 +119,14 @@ def first_line(error: BaseException) -> str:
     """What an error of another library says, without its query plans and stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _written(text: Text, argument: Writer) -> str:
+    parts = [text] if isinstance(text, str) else text
+    return "".join(argument(part) if isinstance(part, Argument) else part for part in parts)
+
+
+def _again(kind: type[CounterpoiseError], *parts: Text) -> CounterpoiseError:
+    """An error that went from one process to another."""
+    what, where, found, do, suggestion = parts
+    return kind(what, where=where, found=found, do=do, suggestion=suggestion)

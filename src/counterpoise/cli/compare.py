@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from counterpoise.heaviest import Heaviest
-    from counterpoise.multiple import Driver, Ranked
-    from counterpoise.results import Comparison
+    from counterpoise.evaluation.heaviest import Heaviest
+    from counterpoise.evaluation.ranking import Driver, Ranked
+    from counterpoise.evaluation.result import Comparison
 
 SHOWN = 10  # segments of each target; --json has all
 
@@ -65,12 +65,12 @@ def compare(
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console
-    from counterpoise.documents import as_text, comparison
-    from counterpoise.heaviest import heaviest
-    from counterpoise.multiple import drivers, rank
-    from counterpoise.rows import columns_of
-    from counterpoise.sources.checks import missing
-    from counterpoise.sources.request import LOGGING
+    from counterpoise.evaluation.documents import as_text, comparison
+    from counterpoise.evaluation.heaviest import heaviest
+    from counterpoise.evaluation.ranking import drivers, rank
+    from counterpoise.log.request import LOGGING
+    from counterpoise.log.rules import missing
+    from counterpoise.readers.rows import columns_of
 
     place = options.table_path(table)
     names = columns_of(log, table=place, query=query, external_access=external_access)
@@ -187,7 +187,7 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
     from counterpoise.cli.printing import add, number, say, show, table
-    from counterpoise.results import segment_text
+    from counterpoise.evaluation.result import segment_text
 
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")

@@ -12,7 +12,7 @@ from counterpoise.cli.running import as_options, ends_at_once
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.doctor import Examination
+    from counterpoise.evaluation.doctor import Examination
 
 COLOURS = {"fix": "red", "look": "yellow", "note": ""}
 
@@ -41,8 +41,8 @@ def doctor(
       counterpoise doctor log.parquet --target pi_new --key request_id --json
     """
     from counterpoise.cli.printing import console
-    from counterpoise.doctor import examine
-    from counterpoise.documents import as_text
+    from counterpoise.evaluation.doctor import examine
+    from counterpoise.evaluation.documents import as_text
 
     found = examine(
         log,

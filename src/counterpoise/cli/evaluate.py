@@ -17,7 +17,7 @@ from counterpoise.errors import OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.results import Result
+    from counterpoise.evaluation.result import Result
 
 
 @ends_at_once
@@ -87,9 +87,9 @@ def evaluate(
 
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
-    from counterpoise.documents import as_text, evaluation
-    from counterpoise.rows import columns_of
-    from counterpoise.sources.addresses import without_password
+    from counterpoise.evaluation.documents import as_text, evaluation
+    from counterpoise.log.addresses import without_password
+    from counterpoise.readers.rows import columns_of
 
     if html is not None:
         _check_report(html)

@@ -49,7 +49,7 @@ def learn(
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch: pip install 'counterpoise[learn]'.")
     _check_free(out, force)
-    from counterpoise.documents import as_text
+    from counterpoise.evaluation.documents import as_text
     from counterpoise.learn import PolicyLearner
 
     chosen: Any = objective

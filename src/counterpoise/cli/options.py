@@ -11,8 +11,8 @@ import typer
 from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
-    from counterpoise.guess import Parts
-    from counterpoise.results import Result
+    from counterpoise.evaluation.result import Result
+    from counterpoise.log.guess import Parts
 
 Log = Annotated[
     str,
@@ -106,7 +106,7 @@ def guess_parts(
 ) -> Parts:
     """The columns to use; what was guessed is printed, to standard error where standard output is for machines."""
     from counterpoise.cli.printing import console, say
-    from counterpoise.guess import guess
+    from counterpoise.log.guess import guess
 
     parts = guess(columns, reward=reward, propensity=propensity, target=target or ())
     if parts.guessed:

@@ -14,7 +14,7 @@ from counterpoise.errors import OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.plan import Needs, Plan
+    from counterpoise.evaluation.plan import Needs, Plan
 
 
 @ends_at_once
@@ -47,9 +47,9 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
     from counterpoise.cli.printing import console
-    from counterpoise.documents import as_text
-    from counterpoise.plan import plan as make
-    from counterpoise.rows import columns_of
+    from counterpoise.evaluation.documents import as_text
+    from counterpoise.evaluation.plan import plan as make
+    from counterpoise.readers.rows import columns_of
 
     place = options.table_path(table)
     names = columns_of(log, table=place, query=query, external_access=external_access)

@@ -18,7 +18,7 @@ from counterpoise.cli.running import as_options
 if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
     from counterpoise.estimators import Interval
-    from counterpoise.results import Result, Segment
+    from counterpoise.evaluation.result import Result, Segment
 
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
@@ -116,7 +116,7 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
 
 def estimates(out: Console, result: Result) -> None:
     """All estimates of a result, a bar each where there is room, and the verdicts."""
-    from counterpoise.results import WHOLE, segment_text
+    from counterpoise.evaluation.result import WHOLE, segment_text
 
     has_segments = bool(result.moments.segment_columns)
     with_bars = out.is_terminal and out.width >= WIDE
@@ -157,7 +157,7 @@ def verdicts(out: Console, result: Result) -> None:
 
 def place_of(target: str, segment: Segment) -> str:
     """A target, or a target in a segment."""
-    from counterpoise.results import segment_text
+    from counterpoise.evaluation.result import segment_text
 
     return target if segment is None else f"{target} in {segment_text(segment)}"
 

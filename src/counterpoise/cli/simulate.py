@@ -39,8 +39,8 @@ def simulate(
       counterpoise simulate log.parquet
       counterpoise simulate log.csv --rows 100000 --actions 50 --seed 7
     """
-    from counterpoise.documents import as_text
     from counterpoise.environments.simulated import simulated_log
+    from counterpoise.evaluation.documents import as_text
 
     if out.suffix.lower() not in FORMATS:
         raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")
@@ -64,7 +64,7 @@ def _write(log: pl.DataFrame, path: Path) -> None:
     """The log in the format of the file's name; a disk that is full is told as such, whatever the engine makes of it."""
     from polars.exceptions import PolarsError
 
-    from counterpoise.sources.paths import engine_name
+    from counterpoise.readers.paths import engine_name
 
     try:
         getattr(log, FORMATS[path.suffix.lower()])(engine_name(path))

@@ -14,7 +14,7 @@ from counterpoise.cli.running import without_traceback
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.state import State
+    from counterpoise.moments.state import State
 
 state = typer.Typer(help="Look into the file of --state.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -54,9 +54,9 @@ def show(
     import counterpoise as cp
     from counterpoise.cli.compare import show_comparison
     from counterpoise.cli.printing import console, estimates
-    from counterpoise.documents import as_text, comparison, evaluation
-    from counterpoise.multiple import drivers, rank
-    from counterpoise.state import existing
+    from counterpoise.evaluation.documents import as_text, comparison, evaluation
+    from counterpoise.evaluation.ranking import drivers, rank
+    from counterpoise.moments.state import existing
 
     known = existing(file)
     how: dict[str, Any] = {"level": level, "interval": interval, "tuned_for": tuned_for}

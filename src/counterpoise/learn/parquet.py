@@ -20,9 +20,9 @@ class ParquetFiles:
     def __init__(self, path: str | PathLike[str]) -> None:
         import polars as pl
 
-        from counterpoise.sources.addresses import looks_like_address, without_password
-        from counterpoise.sources.files import files_of
-        from counterpoise.sources.sql import is_database
+        from counterpoise.log.addresses import looks_like_address, without_password
+        from counterpoise.readers.databases import is_database
+        from counterpoise.readers.files import files_of
 
         if is_database(path) or (looks_like_address(str(path)) and not Path(path).exists()):
             raise OptionError(

@@ -138,7 +138,7 @@ class Policy(nn.Module):
         """A frame has the columns that the policy was learned from, in their order."""
         names = getattr(context, "columns", ())
         if self.context_ and len(names) and all(isinstance(name, str) for name in names):
-            from counterpoise.sources.policies import check_context  # who has no polars has no frame either
+            from counterpoise.readers.policies import check_context  # who has no polars has no frame either
 
             check_context(self.context_, names)
 

@@ -14,13 +14,13 @@ from string import Template
 from typing import Any
 
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.result import Result
+from counterpoise.log.arguments import arrange
+from counterpoise.log.request import Request
 from counterpoise.report import sections, weights
 from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
 from counterpoise.report.reading import TARGETS_DRAWN, Reading, read
-from counterpoise.results import Result
-from counterpoise.sources.arguments import arrange
-from counterpoise.sources.request import Request
 from counterpoise.whole_files import whole_file
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from counterpoise.estimators import Estimate, beta_ips
 from counterpoise.estimators.estimate import normal
+from counterpoise.log.request import Request
 from counterpoise.moments import Floats, Moments
-from counterpoise.sources.request import Request
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,7 +49,7 @@ def profile(
     >>> [step.n for step in found.steps], int(found.counts.sum())
     ([1, 2, 3, 4], 4)
     """
-    from counterpoise.rows import over_good_rows  # not before a log is given: polars takes its time
+    from counterpoise.readers.rows import over_good_rows  # not before a log is given: polars takes its time
 
     chosen = {target: f"t{request.targets.index(target)}" for target in targets}
 

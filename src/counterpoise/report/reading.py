@@ -13,12 +13,12 @@ import numpy as np
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
 from counterpoise.estimators.estimate import Interval
-from counterpoise.evaluate import evaluate
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.ranking import Ranked, rank
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.moments import Moments
-from counterpoise.multiple import Ranked, rank
 from counterpoise.report.markup import Safe, join, name_of
 from counterpoise.report.numbers import level_of, number, percent, signed
-from counterpoise.results import Comparison, Result
 
 # the estimator that answers, if it is there: the README's advice
 PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips", "dm", "lift")

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.result import Result, Segment
+from counterpoise.log.request import Request
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -20,8 +22,6 @@ from counterpoise.report.reading import (
     answer,
     fingerprint,
 )
-from counterpoise.results import Result, Segment
-from counterpoise.sources.request import Request
 
 SEGMENTS_LISTED = 1000
 

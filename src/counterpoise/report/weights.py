@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from counterpoise.estimators import Estimate
+from counterpoise.moments.tails import EMPTY, Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -15,7 +16,6 @@ from counterpoise.report.numbers import level_of, number, percent
 from counterpoise.report.plots import Band, Bars, Line, Mark, chart, thinned
 from counterpoise.report.profile import EDGES, Profile
 from counterpoise.report.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
-from counterpoise.tails import EMPTY, Tail
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:

@@ -1,0 +1,5 @@
+"""What a log looks like, and whether an estimate may be believed."""
+
+from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Diagnostics, Verdict, diagnose, judge, p_value
+
+__all__ = ["WRONG_PROPENSITIES", "Diagnostics", "Verdict", "diagnose", "judge", "p_value"]

@@ -1,0 +1,120 @@
+"""Notices a log of lists: rows that are the slots of a ranking and not decisions of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import polars as pl
+
+from counterpoise.readers.rows import collect
+
+_POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
+_LIST = re.compile(
+    r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
+)
+LONGEST = 1000  # slots; whatever counts further is no position
+PAIRS = 24  # of columns that are looked at, those with telling names first
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The column of positions, and the one that says which rows are of one list, if there is one."""
+
+    position: str
+    list: str | None
+    lists: int = 0
+
+
+def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> Lists | None:
+    """Lists whose rows have positions; columns that are `taken` play another part.
+
+    Names such as position and request_id help. Where only one of the two has such a name, lists must count their positions without a gap
+    from the first; where neither has, they must also all be of one length.
+
+    >>> log = pl.DataFrame({"query": [7, 7, 8, 8], "slot": [1, 2, 2, 1], "p": [0.5] * 4})
+    >>> find_lists(log.lazy(), log.schema, ["p"])
+    Lists(position='slot', list='query', lists=2)
+    """
+    free = [name for name in schema.names() if name not in taken]
+    positions = _positions(frame, schema, free)
+    ids = _ids(frame, schema, free)
+    pairs = [(x, y) for x, y in product(positions, ids) if x != y]
+    # shorter positions first: the lists themselves may be numbered from 0, too
+    pairs.sort(key=lambda pair: (-_is_position(pair[0]) - _is_list(pair[1]), len(positions[pair[0]])))
+    for position, of in pairs[:PAIRS]:
+        lists = _lists(frame, position, of, positions[position].start)
+        if lists:
+            return Lists(position, of, lists)
+    named = [name for name in positions if _is_position(name)]
+    return Lists(named[0], None) if named else None
+
+
+def _is_position(name: str) -> bool:
+    return _POSITION.fullmatch(_plain(name)) is not None
+
+
+def _is_list(name: str) -> bool:
+    return _LIST.fullmatch(_plain(name)) is not None
+
+
+def _plain(name: str) -> str:
+    """`requestId` as request_id."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[str, range]:
+    """Columns that count from 0 or 1 without a gap, and how far."""
+    numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and _is_position(name))]
+    if not numbers:
+        return {}
+    wanted: list[pl.Expr] = []
+    for k, name in enumerate(numbers):
+        x = pl.col(name)
+        wanted += [x.min().alias(f"low {k}"), x.max().alias(f"high {k}"), x.drop_nulls().n_unique().alias(f"count {k}")]
+    seen = collect(frame.select(wanted)).row(0, named=True)
+    found = {}
+    for k, name in enumerate(numbers):
+        low, high, count = seen[f"low {k}"], seen[f"high {k}"], seen[f"count {k}"]
+        if low in (0, 1) and low < high <= LONGEST and count == high - low + 1:
+            found[name] = range(int(low), int(high) + 1)
+    return found
+
+
+def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
+    """Columns whose values repeat, but name no more than a list's rows each."""
+    names = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
+    if not names:
+        return []
+    counts = [pl.col(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(names)]
+    seen = collect(frame.select(pl.len().alias("rows"), *counts)).row(0, named=True)
+    return [name for k, name in enumerate(names) if seen["rows"] / LONGEST <= seen[f"count {k}"] < seen["rows"] / 1.2]
+
+
+def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
+    """How many lists of two or more rows there are, and 0 where the two columns are nothing of the kind."""
+    x, n = pl.col("x"), pl.col("n")
+    groups = frame.select(x=pl.col(position), of=pl.col(of)).drop_nulls().group_by("of")
+    each = groups.agg(n=pl.len(), distinct=x.n_unique(), low=x.min(), high=x.max())
+    is_distinct = pl.col("distinct") == n
+    is_whole = is_distinct & (pl.col("low") == first) & (pl.col("high") - pl.col("low") + 1 == n)
+    rows, sizes = n.sum(), n.value_counts(sort=True).first().struct.field("count")
+    seen: dict[str, Any] = collect(
+        each.select(
+            lists=(n > 1).sum(),
+            several=n.filter(n > 1).sum() / rows,
+            distinct=n.filter(is_distinct).sum() / rows,
+            whole=n.filter(is_whole).sum() / rows,
+            alike=sizes / pl.len(),
+        )
+    ).row(0, named=True)
+    if not seen["lists"] or seen["several"] < 0.5:
+        return 0
+    clues = _is_position(position) + _is_list(of)
+    is_list = (
+        seen["distinct"] >= 0.95 if clues == 2 else seen["whole"] >= (0.9 if clues else 0.95) and (clues or seen["alike"] >= 0.95)
+    )  # fmt: skip
+    return int(seen["lists"]) if is_list else 0

@@ -1,0 +1,1 @@
+"""Weighted rows in, moments out, wherever the log lives."""

@@ -1,0 +1,85 @@
+"""This file holds the compiled loop itself; importing it needs numba, and only `compiled` does.
+
+The functions stand at the top of a module of their own because numba finds what it kept on disk only for such functions: inside
+another function they would be compiled anew, for five seconds, by every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numba
+import numpy as np
+
+from counterpoise.log.rules import LARGEST
+from counterpoise.moments.tails import KEPT
+
+BLOCK = 2048  # rows whose weights stay in the first-level cache
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled on first use, and kept on disk for the next process where there is a place for it.
+
+    Sums may be reordered into vector lanes, but comparisons must still see a NaN. Everything that would branch is a count,
+    which vectorises; the few blocks whose count is not 0 are looked at row by row.
+    """
+    compiled = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")(function)
+    with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
+        compiled.enable_caching()
+    return compiled
+
+
+@_compiled
+def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any) -> None:
+    s1 = u1 = us1 = ss = sus = uu = uus = usus = 0.0
+    for k in range(len(p)):
+        u, s = (np.float64(t[k]) - np.float64(minus[k])) / np.float64(p[k]), np.float64(r[k]) - c
+        us = u * s
+        weights[k] = u
+        s1, u1, us1 = s1 + s, u1 + u, us1 + us
+        ss, sus, uu, uus, usus = ss + s * s, sus + s * us, uu + u * u, uus + u * us, usus + us * us
+    for k, x in enumerate((s1, u1, us1, ss, sus, uu, uus, usus)):
+        total[k] += x
+
+
+@_compiled
+def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: float) -> Any:
+    good = zeros = outside = above = 0
+    for k in range(len(p)):
+        q, x, y = np.float64(p[k]), np.float64(t[k]), np.float64(r[k])
+        good += 1 if (q > 0) & (q <= 1) & (x >= 0) & (x <= 1) & (x <= q * LARGEST) & (abs(y) <= LARGEST) else 0
+        zeros += 1 if x == 0 else 0
+        outside += 1 if (y < low) | (y > high) else 0
+        above += 1 if u[k] > threshold else 0
+    return good, zeros, outside, above
+
+
+@_compiled
+def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
+    """The nine sums of some rows, how many are bad, the extremes of the rewards, and every u above a threshold.
+
+    Of the latter at most four times as many as are kept of a whole log, always the largest.
+    """
+    total, good_rows = np.zeros(9), 0
+    low, high = np.inf, -np.inf
+    weights, kept = np.empty(BLOCK), np.empty(4 * KEPT)
+    held = 0
+    for i in range(0, len(p), BLOCK):
+        j = min(i + BLOCK, len(p))
+        u = weights[: j - i]
+        _add(p[i:j], t[i:j], minus[i:j], r[i:j], c, u, total)
+        good, zeros, outside, above = _count(p[i:j], t[i:j], r[i:j], u, threshold, low, high)
+        good_rows, total[8] = good_rows + good, total[8] + zeros
+        if outside:
+            low, high = min(low, r[i:j].min()), max(high, r[i:j].max())
+        if above:
+            for x in u:
+                if x > threshold:
+                    if held == len(kept):
+                        kept[:KEPT] = np.sort(kept)[-KEPT:]
+                        held, threshold = KEPT, kept[0]
+                    kept[held] = x
+                    held += 1
+    return total, len(p) - good_rows, low, high, kept[:held].copy()

@@ -1,0 +1,1 @@
+"""The verbs: evaluate, compare, rank, plan, doctor, and the result they give."""

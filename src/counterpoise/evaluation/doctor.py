@@ -1,0 +1,242 @@
+"""The doctor: what a log looks like before anything is estimated from it, and what to mend first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.diagnostics.findings import (
+    Finding,
+    Propensities,
+    Rewards,
+    Severity,
+    about_lists,
+    about_propensities,
+    about_rewards,
+    about_target,
+)
+from counterpoise.diagnostics.list_logs import find_lists
+from counterpoise.errors import ColumnError, LogError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.log.expressions import check_digits, column, columns
+from counterpoise.log.guess import targets_among, usual
+from counterpoise.readers.rows import collect, rows_of
+
+COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, and the part that its name suggests."""
+
+    name: str
+    kind: str
+    missing: int
+    part: str | None
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The weights of one target, and whether its value can be told."""
+
+    target: str
+    diagnostics: Diagnostics
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that the doctor saw; the first finding is what to mend first."""
+
+    rows: int
+    columns: tuple[Column, ...]
+    propensity: Propensities | None
+    reward: Rewards | None
+    duplicates: int
+    actions: int | None
+    overlap: tuple[Overlap, ...]
+    findings: tuple[Finding, ...]
+
+
+def examine(
+    log: Any,
+    *,
+    reward: str | None = None,
+    propensity: str | None = None,
+    target: Sequence[str] = (),
+    action: str | None = None,
+    key: Sequence[str] = (),
+    where: str | None = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
+    external_access: bool = False,
+) -> Examination:
+    """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
+
+    Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
+
+    Examples
+    --------
+    >>> log = pl.DataFrame({"click": [1, 0, 1, 0], "p": [0.5, 0.5, 0.0, 0.5], "pi_new": [0.9, 0.1, 0.9, 0.1]})
+    >>> print(examine(log).findings[0].message.partition(":")[0])
+    1 of 4 values of 'p' does not lie in (0, 1]
+    """
+    frame = rows_of(log, where=where, table=table, query=query, external_access=external_access)
+    schema = frame.collect_schema()
+    names = schema.names()
+    check_digits(schema, names)
+    for asked in (reward, propensity, action, *target, *key):
+        if asked is not None and asked not in names:
+            raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
+    reward = usual("reward", names) if reward is None else reward
+    propensity = usual("propensity", names) if propensity is None else propensity
+    targets = tuple(target) or targets_among(names, (reward, propensity))
+    action = action or usual("action", names)
+    counts = collect(frame.select(pl.len().alias("rows"), *(column(n).null_count().alias(f"{n} ") for n in names)))
+    rows = int(counts["rows"][0])
+    if rows == 0:
+        raise LogError("the log has no rows.")
+    parts = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
+    described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), parts.get(n)) for n in names)
+    findings = [
+        Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
+        for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
+        if not known
+    ]
+    numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
+    findings += [
+        Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.")
+        for name in (reward, propensity, *targets)
+        if name is not None and name not in numbers
+    ]
+    seen = _propensities(frame, propensity) if propensity in numbers else None
+    rewards = _rewards(frame, reward) if reward in numbers else None
+    actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
+    sample = frame.head(COUNTED)
+    duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
+    usable = [name for name in targets if {reward, propensity, name} <= numbers]
+    overlap = _overlap(frame, reward, propensity, usable)
+    findings += [
+        *(finding for one in overlap for finding in _doubts(one)),
+        *about_propensities(propensity, seen, rows, actions),
+        *about_rewards(reward, rewards, rows),
+        *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
+    ]
+    lists = find_lists(sample, schema, (reward, propensity, action, *targets))
+    if lists is not None:
+        findings.append(about_lists(lists.position, lists.list, lists.lists))
+    blind = [name for name in usable if name not in {one.target for one in overlap}]
+    if blind:
+        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(blind)}. Mend the rows first."
+        findings.append(Finding("fix", "rows", what))
+    if is_odd:
+        of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
+        what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
+        findings.append(
+            Finding(
+                "fix" if key else "look",
+                "rows",
+                f"{duplicates:,} of {of} rows repeat {what}. Log each decision once.",
+            )
+        )
+    order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
+    findings.sort(key=lambda one: order[one.severity])
+    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
+
+
+def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
+    p = column(str(name)).cast(pl.Float64)
+    good = frame.select(p=p).filter(pl.col("p").is_between(0, 1, closed="right"))
+    p = pl.col("p")
+    places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
+    whole = good.select(
+        n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
+    )
+    seen = collect(whole).row(0, named=True)
+    n, nan = int(seen["n"]), math.nan
+    impossible = int(collect(frame.select(pl.len())).item()) - n
+    if n == 0:
+        return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan, nan, nan)
+    sample = good.head(COUNTED)
+    counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
+    median, distinct, commonest = counted.row(0)
+    often = float(collect(sample.select((p == commonest).mean())).item())
+    decimals = next((d for d in range(5) if seen[f"d{d}"] < 1e-9), None)
+    error = (seen["spread"] or 0.0) / math.sqrt(n)
+    counted_rows = min(n, COUNTED)
+    repeated = 1 - distinct / counted_rows
+    unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
+    came_up = (1 - unseen) / p
+    expected, spread, chance = collect(
+        good.select(mean=came_up.mean(), spread=came_up.std(), chance=(came_up * unseen).mean())
+    ).row(0)
+    return Propensities(
+        impossible,
+        seen["lowest"],
+        median,
+        seen["highest"],
+        distinct,
+        repeated,
+        commonest,
+        often,
+        decimals,
+        seen["inverse"],
+        error,
+        expected,
+        math.sqrt((spread or 0.0) ** 2 / n + chance),
+    )
+
+
+def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
+    r = pl.col("r")
+    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(r.is_finite())
+    seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
+    distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
+    n, low, mean, high, zero = seen.row(0)
+    missing = int(collect(frame.select(pl.len())).item()) - n
+    low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
+    return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))
+
+
+def _outside(frame: pl.LazyFrame, name: str) -> int:
+    """How many values are no probability."""
+    good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
+    return int(collect(frame.select((~good).sum())).item())
+
+
+def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:
+    """Rows that repeat another's key, or another's every column; and whether that is odd.
+
+    Rows of a few coarse columns repeat by chance. It is odd where some column tells almost all rows apart but for the repeated ones.
+    """
+    chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
+    if not chosen:
+        return 0, False
+    distinct = int(collect(frame.select(pl.struct(columns(chosen)).hash().n_unique())).item())
+    if key or distinct == rows:
+        return rows - distinct, distinct < rows
+    finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
+    return rows - distinct, max(finest) > 0.9 * distinct
+
+
+def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
+    """The overlap of every target that has a good row."""
+    found = []
+    for target in targets:
+        with suppress(LogError):  # every row is bad, which the other findings explain
+            result = evaluate(
+                frame, reward=reward, propensity=propensity, target=target, estimator="beta_ips", drop_bad_rows=True
+            )
+            found.append(Overlap(target, result.diagnostics(), result.verdict()))
+    return found
+
+
+def _doubts(one: Overlap) -> list[Finding]:
+    severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
+    return [Finding(severity, one.target, f"{one.target}: {reason}") for reason in one.verdict.reasons]

@@ -1,0 +1,126 @@
+"""This file holds answers as JSON documents: plain values, and null where there is no finite number."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from importlib.resources import files
+from typing import Any
+
+from counterpoise.evaluation.ranking import Driver, Ranked
+from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
+
+DIAGNOSTICS = (
+    "effective_sample_size",
+    "mean_weight",
+    "mean_weight_p",
+    "max_weight",
+    "pareto_k",
+    "zero_weight_share",
+    "effective_rewards",
+    "effective_clusters",
+)
+
+
+def evaluation(result: Result) -> dict[str, Any]:
+    """What `counterpoise evaluate --json` prints; `schema` describes it.
+
+    >>> from counterpoise import evaluate
+    >>> found = evaluation(evaluate(reward=[1.0, 0.0], propensity=[0.5, 0.5], target=[0.0, 0.0]))
+    >>> found["estimates"][0]["value"], found["verdicts"][0]["verdict"]
+    (None, 'not identified')
+    """
+    estimates = [
+        {
+            "target": target,
+            "segment": _segment(segment),
+            "estimator": estimator,
+            "value": estimate.value,
+            "stderr": estimate.stderr,
+            "lower": estimate.interval.lower,
+            "upper": estimate.interval.upper,
+            "level": estimate.interval.level,
+            "baseline": estimate.baseline,
+        }
+        for (target, estimator, segment), estimate in result.estimates.items()
+    ]
+    diagnostics = [
+        {"target": target, "segment": _segment(segment)} | {name: getattr(found, name) for name in DIAGNOSTICS}
+        for (target, segment), found in result.all_diagnostics.items()
+    ]
+    document = {
+        "n": result.n,
+        "estimates": estimates,
+        "diagnostics": diagnostics,
+        "verdicts": _verdicts(result),
+        "dropped_rows": result.dropped_rows,
+    }
+    return finite(document)  # type: ignore[no-any-return]
+
+
+def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str, Sequence[Driver]]) -> dict[str, Any]:
+    """What `counterpoise compare --json` prints; `parts` are the drivers of each target."""
+    document = {
+        "n": result.n,
+        "against": result.against,
+        "level": result.level,
+        "differences": [
+            {
+                "target": one.target,
+                "difference": one.value,
+                "stderr": one.stderr,
+                "lower": result.estimates[one.target, "beta_ips", None].interval.lower,
+                "upper": result.estimates[one.target, "beta_ips", None].interval.upper,
+                "corrected_lower": one.interval.lower,
+                "corrected_upper": one.interval.upper,
+                "corrected_p": one.p,
+                "decision": one.decision,
+                "segments": [asdict(part) | {"segment": _segment(part.segment)} for part in parts.get(one.target, ())],
+            }
+            for one in ranked
+        ],
+        "verdicts": _verdicts(result),
+        "dropped_rows": result.dropped_rows,
+    }
+    return finite(document)  # type: ignore[no-any-return]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of `evaluation`."""
+    text = files("counterpoise").joinpath("schema", "evaluate.schema.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def as_text(document: Any) -> str:
+    """A document as JSON text."""
+    return json.dumps(finite(document), indent=2, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """Plain values all the way down; nan and infinities become null, which is all that JSON has for them.
+
+    >>> finite({"a": (1.0, float("inf"))})
+    {'a': [1.0, None]}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return finite(asdict(value))
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def _segment(segment: Segment) -> str | None:
+    return None if segment is None else segment_text(segment)
+
+
+def _verdicts(result: Result) -> list[dict[str, Any]]:
+    return [
+        {"target": target, "segment": _segment(segment), "verdict": found.verdict, "reasons": found.reasons}
+        for (target, segment), found in result.verdicts.items()
+    ]

@@ -1,0 +1,154 @@
+"""This file holds what a comparison of many policies needs: a ranking that allows for looking at all, and what drives a difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+
+from counterpoise.estimators import DIFFERENCES, difference
+from counterpoise.estimators.estimate import Interval
+from counterpoise.evaluation.answer import Options, View, interval_at
+from counterpoise.evaluation.result import Comparison, Segment
+from counterpoise.intervals import Method
+
+SMALLEST = 1e-15  # p-values below it are given as it
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One candidate: its difference, an interval that holds together with all the others, and Holm's p-value."""
+
+    target: str
+    value: float
+    stderr: float
+    interval: Interval
+    p: float
+    decision: Literal["better", "worse", "undecided"]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How much of the whole difference comes from one segment: all of them add up to it."""
+
+    segment: Segment
+    rows: int
+    share_of_rows: float
+    contribution: float
+    stderr: float
+
+
+def rank(comparison: Comparison) -> list[Ranked]:
+    r"""The candidates of a comparison, the best first, corrected for their number m.
+
+    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
+    of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common. The intervals all hold at once
+    with at least the level: each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with
+    every decision, but they do not hold together: the best candidate of many would be cut too close.) So a decision can be made a
+    little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
+
+    Examples
+    --------
+    >>> from counterpoise import compare
+    >>> log = {"r": [1.0, 0.0] * 50, "p": [0.5] * 100, "a": [0.9, 0.1] * 50, "b": [0.4, 0.6] * 50}
+    >>> for one in rank(compare(log, reward="r", propensity="p", target=["a", "b"])):
+    ...     print(one.target, round(one.value, 2), one.decision)
+    a 0.4 better
+    b -0.1 worse
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    names = comparison.targets
+    found = [(comparison.estimates[name, "beta_ips", None], _at_level(comparison, name)) for name in names]
+    known = [comparison.verdicts[name, None].verdict != "not identified" for name in names]
+    together = 1 - (1 - comparison.level) / len(found)
+    p_values = holm([_p_value(interval) if known[k] else 1.0 for k, (_, interval) in enumerate(found)])
+    ranked = []
+    for name, (one, interval), p in zip(names, found, p_values, strict=True):
+        sure = p <= 1 - comparison.level
+        decision: Literal["better", "worse", "undecided"] = (
+            "undecided" if not sure else "better" if one.value > 0 else "worse"
+        )
+        ranked.append(Ranked(name, one.value, one.stderr, interval(together), p, decision))
+    return sorted(ranked, key=lambda one: -math.inf if math.isnan(one.value) else one.value, reverse=True)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
+    adjusted, highest = [1.0] * len(p_values), 0.0
+    for step, k in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - step) * p_values[k]))
+        adjusted[k] = highest
+    return adjusted
+
+
+def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
+    r"""Where a difference comes from, the largest part first.
+
+    .. math:: \hat\Delta = \sum_s \frac{n_s}{n} \cdot \frac{1}{n_s} \sum_{i \in s} u_i (r_i - \beta)
+
+    with the one β of the whole log, so that the parts add up to the whole.
+
+    Examples
+    --------
+    >>> from counterpoise import compare
+    >>> log = {"r": [1, 0, 1, 0], "p": [0.5] * 4, "new": [0.9, 0.1, 0.5, 0.5], "country": ["DE", "DE", "FR", "FR"]}
+    >>> for one in drivers(compare(log, reward="r", propensity="p", target="new", segment="country")):
+    ...     print(one.segment, round(one.contribution, 3))
+    ('DE',) 0.2
+    ('FR',) 0.0
+    """
+    name = comparison.targets[0] if target is None else target
+    log, whole = comparison.moments, comparison.estimates[name, "beta_ips", None]
+    if not log.segment_columns:
+        return []
+    groups = log.moments[name, comparison.against]
+    total = groups.merge(axis=0).n  # rows by group
+    found = []
+    for k, segment in enumerate(log.segments):
+        beta = float(whole.baseline)  # type: ignore[arg-type]
+        part = difference(groups.merge(axis=1)[k], baseline=beta)
+        share, mean = part.n / whole.n, part.value if part.n else 0.0
+        if log.cluster is None:
+            # over all rows, those of other segments being 0: σ²ₛ within, and whether a row falls into the segment at all
+            error = math.sqrt(max(share * (part.n * part.stderr**2 + mean**2) - (share * mean) ** 2, 0.0) / whole.n)
+        else:
+            by_group = difference(groups[k], baseline=beta)
+            earned = np.where(np.asarray(by_group.n) > 0, np.asarray(by_group.n) * np.nan_to_num(by_group.value), 0.0)
+            count = int((total > 0).sum())
+            around = np.square(earned - share * mean * total).sum()
+            error = math.sqrt(around * count / (count - 1)) / whole.n if count > 1 else math.inf
+        found.append(Driver(segment, part.n, share, share * mean, error))
+    return sorted(found, key=lambda one: -abs(one.contribution))
+
+
+def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
+    """The interval of a difference as a function of its level, made as the comparison's own."""
+    method = cast(Method, comparison.method)
+    if not comparison.estimates[target, "beta_ips", None].identified:
+        return lambda level: Interval(-math.inf, math.inf, level, method)
+    options = Options(comparison.level, method, comparison.reward_bounds, tuned_for=comparison.tuned_for)
+    return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES["beta_ips"], options)
+
+
+def _p_value(interval: Callable[[float], Interval]) -> float:
+    """The smallest 1 − level at which the interval leaves 0, by bisection of its logarithm."""
+    low, high = math.log(SMALLEST), math.log(1 - 1e-9)
+    if 0.0 in interval(1 - math.exp(high)):
+        return 1.0
+    if 0.0 not in interval(1 - SMALLEST):
+        return SMALLEST
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if 0.0 not in interval(1 - math.exp(middle)) else (middle, high)
+    return math.exp(high)

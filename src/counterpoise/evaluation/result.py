@@ -1,0 +1,201 @@
+"""This file holds what `evaluate` and `compare` return: estimates, diagnostics, verdicts, and a table of them all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.errors import OptionError
+from counterpoise.estimators import Estimate
+from counterpoise.estimators.estimate import Interval
+from counterpoise.log.request import Request
+from counterpoise.moments.log_moments import Label, LogMoments, as_label
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Segment = Label | None  # None is the whole log
+WHOLE = "(all)"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The answer of `evaluate`.
+
+    ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, ``result["pi_new", "beta_ips", "DE"]`` the one of a
+    segment (a tuple of values where there are several columns; ``(None,)`` for missing values). `table()` holds them all,
+    `verdict(target)` says whether to believe them, `moments` is what to store.
+    """
+
+    moments: LogMoments
+    estimates: Mapping[tuple[str, str, Segment], Estimate]
+    all_diagnostics: Mapping[tuple[str, Segment], Diagnostics]
+    verdicts: Mapping[tuple[str, Segment], Verdict]
+    level: float
+    method: str
+    tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
+    reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
+    request: Request | None = None  # what was asked of the log; stored moments have forgotten it
+
+    def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
+        if not (isinstance(key, tuple) and len(key) in (2, 3)):
+            raise OptionError('ask for result["target", "estimator"], or result["target", "estimator", "segment"].')
+        target, estimator, segment = key if len(key) == 3 else (*key, None)
+        try:
+            found = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
+        except TypeError as error:
+            raise OptionError(f"a target, estimator and segment are names, found {key!r}.") from error
+        if found is not None:
+            return found
+        for what, asked, known in (
+            ("target", target, {k[0] for k in self.estimates}),
+            ("estimator", estimator, {k[1] for k in self.estimates}),
+        ):
+            if asked not in known:
+                raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
+        segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
+        raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
+
+    def question(self) -> Request:
+        """What was asked of the log, for those who look at its rows once more."""
+        if self.request is None:
+            raise OptionError(
+                "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
+            )
+        return self.request
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a policy in the request may be a lambda or hold a connection, which do not travel; the numbers do
+        return {**self.__dict__, "request": None}
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets, in the order they were given."""
+        return tuple(dict.fromkeys(target for target, _, _ in self.estimates))
+
+    @property
+    def n(self) -> int:
+        """Rows used."""
+        return self.moments.n
+
+    @property
+    def dropped_rows(self) -> int:
+        """Bad rows left out."""
+        return self.moments.dropped
+
+    def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
+        """Overlap and weights of a target (the first, unless named), over the whole log or in a segment."""
+        return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
+
+    def verdict(self, target: str | None = None, segment: Hashable = None) -> Verdict:
+        """Whether the estimates of a target may be believed, and why."""
+        return cast(Verdict, self._of(self.verdicts, target, segment))
+
+    def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
+        name = self.targets[0] if target is None else target
+        found = table.get((name, None if segment is None else as_label(segment)))
+        if found is None:
+            raise OptionError(f"no target {name!r} with segment {segment!r} in this result.")
+        return found
+
+    def table(self) -> pl.DataFrame:
+        """Everything as a tidy polars frame, one row per target, segment and estimator."""
+        from counterpoise.evaluation.table import Table
+
+        return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
+
+    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
+        estimate = self.estimates[target, estimator, segment]
+        interval, baseline = estimate.interval, estimate.baseline
+        return {
+            "target": target,
+            **(
+                {"segment": WHOLE if segment is None else segment_text(segment)} if self.moments.segment_columns else {}
+            ),
+            "estimator": estimator,
+            "value": estimate.value if estimate.identified else None,
+            "stderr": estimate.stderr,
+            "lower": interval.lower,
+            "upper": interval.upper,
+            "verdict": self.verdicts[target, segment].verdict if estimator != "dm" else "model only",
+            "n": estimate.n,
+            "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
+        }
+
+    def __str__(self) -> str:
+        from counterpoise.evaluation.table import Table
+
+        head = f"{self.n:,} rows, {self.level:.4g} level, {self.method} intervals"
+        if self.dropped_rows:
+            head += f", {self.dropped_rows:,} bad rows dropped"
+        said = []
+        for (target, segment), verdict in self.verdicts.items():
+            where = target if segment is None else f"{target} in {segment_text(segment)}"
+            if segment is None or verdict.verdict != "ok":
+                said.append(f"{where}: {verdict}")
+        shown = Table(self.table().drop("n", "baseline"))  # what fits into 80 columns
+        return "\n".join([head, str(shown), *said])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        said = "".join(
+            f"<li><b>{escape(target if segment is None else f'{target} in {segment_text(segment)}')}</b>: {escape(str(verdict))}</li>"
+            for (target, segment), verdict in self.verdicts.items()
+        )
+        return f"{self.table()._repr_html_()}<ul>{said}</ul>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
+    """The answer of `compare`: the difference of two policies, as `value`, `stderr`, `interval` and `baseline`.
+
+    It reads like a `Result`: the estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
+    """
+
+    against: str = ""
+
+    @property
+    def difference(self) -> Estimate:
+        """The paired difference with its own optimal baseline, over the whole log."""
+        return self.estimates[self.targets[0], "beta_ips", None]
+
+    @property
+    def value(self) -> float:
+        """How much more the target earns per row."""
+        return self.difference.value
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of `value`."""
+        return self.difference.stderr
+
+    @property
+    def interval(self) -> Interval:
+        """Confidence interval of `value`."""
+        return self.difference.interval
+
+    @property
+    def baseline(self) -> Any:
+        """The optimal baseline of the difference."""
+        return self.difference.baseline
+
+    def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
+        row = super()._row(target, estimator, segment)
+        return {"target": row.pop("target"), "against": self.against, **row}
+
+
+def segment_text(label: Segment) -> str:
+    """A segment as people read it: its values, separated by slashes."""
+    return " / ".join("(missing)" if value is None else str(value) for value in label or ())
+
+
+def _choice(asked: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(asked, sorted(known), n=1)
+    listed = f"it has {', '.join(sorted(known))}." if known else "it has none."
+    return listed + (f" Did you mean {near[0]!r}?" if near else "")

@@ -1,0 +1,120 @@
+"""What rewards that never vary leave open: how far a value or a difference may lie from what its rows show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from counterpoise.estimators.estimate import Interval
+from counterpoise.intervals.intervals import Method, anytime, anytime_score, normal, wilson
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.effective import at_an_end, effective_sample_size
+
+UNKNOWN = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Unvaried:
+    """The rewards that one policy's weights see, all equal: their reward, its bounds, and the rows they are worth."""
+
+    reward: float
+    bounds: tuple[float, float]
+    n: float
+
+    def reach(self, level: float, method: Method) -> tuple[float, float]:
+        """How far below and above that reward the policy's value may lie."""
+        low, high = self.bounds
+        width = high - low
+        if not math.isfinite(width):
+            return math.inf, math.inf
+        share = (self.reward - low) / width
+        score = anytime_score if method == "anytime" else wilson
+        lower, upper = score(share, self.n, level)
+        return (share - lower) * width, (upper - share) * width
+
+
+@dataclass(frozen=True)
+class Unseen:
+    r"""What the rows cannot show of a value, or of the difference of two, added to an interval from what they show.
+
+    Rewards are r₀ in every row with a weight. Where the bounds of rewards are known, the value lies within a score interval (`wilson`)
+    at the effective sample; where they are not, nothing is known of it. For a difference both values are open, one up, one down.
+
+    Where neither policy sees a reward but r₀, the difference also is :math:`E[u (r - r_0)]` with :math:`E[u] = 0`, u being the
+    difference of the weights. Its positive part has mass :math:`\tau = E[u^+]` and an effective sample of at least :math:`n \tau^2/E[u^2]`
+    rows, in which no other reward came up. So it is at most
+
+    .. math:: \tau \cdot \frac{z^2}{n \tau^2 / E[u^2] + z^2} \cdot (b - a) \le \frac z2 \sqrt{\frac{E[u^2]}{n}} \, (b - a),
+
+    the largest of all τ, which is not among the sums. That is the smaller bound where the policies are nearly alike, and 0 for two that
+    never differ, whatever rewards are.
+    """
+
+    first: Unvaried | None = None
+    second: Unvaried | None = None
+    spread: float = math.inf  # √(E[u²]/n) of a difference
+    rows: int = 0
+
+    def widen(self, interval: Interval, method: Method, *, tuned_for: float) -> Interval:
+        """The interval with what is unseen added at both ends; bernstein has it already."""
+        if method == "bernstein" or (self.first is None and self.second is None):
+            return interval
+        level = interval.level
+        down, up = self.first.reach(level, method) if self.first else (0.0, 0.0)
+        if self.second:
+            below, above = self.second.reach(level, method)
+            down, up = down + above, up + below
+        if self.first and self.second:
+            most = self._most(level, method, tuned_for)
+            down, up = min(down, most), min(up, most)
+        if down == up == 0.0:
+            return interval
+        return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(method))
+
+    def _most(self, level: float, method: Method, tuned_for: float) -> float:
+        """The difference that two policies can have at most, by how much their weights differ."""
+        if self.spread == 0.0:
+            return 0.0
+        low, high = (self.first or self.second).bounds  # type: ignore[union-attr]
+        worst = (high - low) / 2 * self.spread
+        made = anytime(0.0, worst, self.rows, level, tuned_for=tuned_for) if method == "anytime" else normal(0.0, worst, level)  # fmt: skip
+        return made.upper
+
+    def _note(self, method: Method) -> str:
+        one = min((one for one in (self.first, self.second) if one), key=lambda one: one.n)
+        if not all(map(math.isfinite, one.bounds)):
+            return f"every reward with a weight is {one.reward:g}, and nothing bounds what others could be"
+        score = "a score valid at all times" if method == "anytime" else "Wilson's score"
+        low, high = one.bounds
+        return (
+            f"every reward with a weight is {one.reward:g}: {score} for rewards from {low:g} to {high:g}, at an effective sample of "
+            f"{one.n:,.4g}"
+        )
+
+
+def unvaried(
+    moments: Moments,
+    reward_range: tuple[Floats, Floats],
+    reward_bounds: tuple[float, float] | None,
+    clusters: Floats | None = None,
+) -> list[Unvaried | None]:
+    """The one reward that a policy's weights see, or None where they see several, for each of a stack of moments.
+
+    `clusters` are the effective clusters by weight: the rewards of one may be alike for reasons of its own.
+
+    >>> log = Moments.stack([Moments.of(weight=[2.0, 0.0], reward=[0, 0]), Moments.of(weight=[2.0, 0.5], reward=[0, 1])])
+    >>> unvaried(log, (np.array([0.0, 0.0]), np.array([0.0, 1.0])), None)
+    [Unvaried(reward=0.0, bounds=(0.0, 1.0), n=1.0), None]
+    """
+    low, high = reward_range
+    at_low, at_high = (at_an_end(moments, end, high - low) & (np.asarray(moments.n) > 0) for end in (low, high))
+    found: list[Unvaried | None] = [None] * len(low)
+    for k in np.flatnonzero(at_low | at_high).tolist():
+        ends = float(low[k]), float(high[k])
+        usual = (0.0, 1.0) if set(ends) <= {0.0, 1.0} else ends if ends[0] < ends[1] else UNKNOWN
+        n = effective_sample_size(moments[k])
+        n = n if clusters is None else min(n, float(clusters[k]))
+        found[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, n)
+    return found

@@ -1,0 +1,181 @@
+"""Columns by their exact names, and those that a log does not have but its columns make: SQL expressions, chosen actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import polars as pl
+import polars.selectors as cs
+
+from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.log.request import Request
+from counterpoise.log.rules import check_columns, missing
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+def column(name: str) -> pl.Expr:
+    """The column of exactly this name; `pl.col` takes '*' and '^…$' for patterns."""
+    return cs.by_name(name).as_expr()
+
+
+def columns(names: Iterable[str]) -> list[pl.Expr]:
+    """The columns of exactly these names."""
+    return [column(name) for name in names]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which columns of the log to read, and which expressions to compute from them."""
+
+    read: tuple[str, ...]
+    expressions: tuple[str, ...]
+    number: str | None = None  # name of a column for the row's number in the log
+
+    def complete(self, frame: Frame, request: Request) -> Frame:
+        """The rows that the condition lets through, with a column for every expression and deterministic target."""
+        frame = only(frame if self.number is None else frame.with_row_index(self.number), request.where)
+        if self.expressions:
+            # The names are ours, so that no name of the user's needs quoting.
+            names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
+            computed = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
+            try:
+                frame = _checked_sql(frame, f"SELECT *{computed} FROM self")
+                schema = frame.collect_schema()
+            except pl.exceptions.PolarsError as error:
+                asked = " or ".join(map(repr, self.expressions))
+                raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
+            frame = frame.rename({name: text for name, text in names.items() if name in schema})
+        if request.target_actions:
+            action = column(str(request.action))
+            frame = frame.with_columns(
+                (column(chosen) == action).cast(pl.Float64).alias(made)
+                for made, chosen in request.target_actions.items()
+            )
+        return frame
+
+
+def only(frame: Frame, where: str | None) -> Frame:
+    """The rows that meet an SQL condition; the query language also compares dates with text."""
+    if where is None:
+        return frame
+    try:
+        _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
+        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)")
+    except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
+        raise ColumnError(f"where={where!r} is no SQL condition on this log: {first_line(error)}.") from error
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(
+            f"where={where!r} does not fit the types of this log: cannot compute it, {first_line(error)}. Compare numbers "
+            "without quotes."
+        ) from error
+
+
+def _checked_sql(frame: Frame, query: str) -> Frame:
+    """The answer of a query, tried on one row of nulls first: a lazy frame would tell only later that its types do not fit."""
+    schema = frame.collect_schema()
+    plain = _plain_names(schema)
+    query = _respelt(query, plain)
+    probe = pl.DataFrame({name: [None] for name in schema}, schema=schema)
+    probe.rename(plain).sql(query, table_name="self")
+    return frame.rename(plain).sql(query, table_name="self").rename({name: odd for odd, name in plain.items()})
+
+
+def _plain_names(names: Iterable[str]) -> dict[str, str]:
+    """Other names for the columns that polars' SQL would take for patterns, and then refuse."""
+    odd = [name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))]
+    return {name: f"counterpoise column {k}" for k, name in enumerate(odd)}
+
+
+def _respelt(text: str, names: Mapping[str, str]) -> str:
+    """SQL with other names for some columns, which it quotes; what stands in single quotes is text and stays."""
+
+    def spell(found: re.Match[str]) -> str:
+        name = found[1] and found[1].replace('""', '"')
+        return f'"{names[name]}"' if name in names else found[0]
+
+    return _QUOTED.sub(spell, text) if names else text
+
+
+_QUOTED = re.compile("'(?:[^']|'')*'" + '|"((?:[^"]|"")*)"')
+
+
+DIGITS = 38  # of decimals, which is all that polars reads of files
+
+
+def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> None:
+    """No decimals of more digits than can be read."""
+    for name in names:
+        dtype = schema[name]
+        if isinstance(dtype, pl.Decimal) and (dtype.precision or 0) > DIGITS:
+            raise ColumnError(
+                f"column {name!r} holds decimals of {dtype.precision} digits, and at most {DIGITS} can be read. Write it as "
+                f"float64, or as decimals of {DIGITS} digits."
+            )
+
+
+def plan(request: Request, names: Sequence[object], number: str | None = None) -> Plan:
+    """What to read and what to compute: a text that names a column is that column, any other is an SQL expression."""
+    available = [name for name in names if isinstance(name, str)]
+    read: dict[str, None] = {}
+    expressions: dict[str, None] = {}
+    for part, asked in request.columns:
+        if asked in available:
+            read[asked] = None
+            continue
+        roots = _roots(part, asked, request, available)
+        expressions[asked] = None
+        read |= dict.fromkeys(roots)
+    if request.where is not None:
+        read |= dict.fromkeys(_roots("where", request.where, request, available))
+    clash = [name for name in (*request.target_actions, *request.policies) if name in read]
+    if clash:
+        raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
+    return Plan(tuple(read), tuple(expressions), number)
+
+
+def _roots(part: str, text: str, request: Request, available: Sequence[str]) -> list[str]:
+    """The columns that an expression is made of; raises if it is none, or if they are not there."""
+    if not isinstance(text, str):
+        check_columns(request, available)
+    plain = _plain_names(available)
+    back = {name: odd for odd, name in plain.items()}
+    try:
+        expression = _expression(part, text, _respelt(text, plain))
+        spelt = expression.meta.root_names()
+        roots = [back.get(name, name) for name in spelt]
+    except pl.exceptions.PolarsError as error:
+        if part == "where":
+            raise ColumnError(f"where={text!r} is no SQL condition: {error}.") from error
+        raise missing(part, text, available) from error
+    unknown = [name for name in roots if name not in available]
+    if unknown and (len(roots) == 1 and roots[0] == text):
+        raise missing(part, text, available)
+    if unknown:
+        raise missing(part, unknown[0], available, inside=text)
+    lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
+    if roots and _is_aggregate(lengths, expression):
+        raise ColumnError(
+            f"{part}={text!r} must give one value per row, but adds up rows. Write it without aggregates."
+        )
+    return roots
+
+
+def _expression(part: str, text: str, spelt: str) -> pl.Expr:
+    """A text (and how polars takes it) that is one expression, and looks at this log alone: a subquery can only be one over a file."""
+    expression = pl.sql_expr(spelt)
+    hidden = (name for name in expression.meta.root_names() if name.startswith("_POLARS_TMP"))
+    if ".subplan(" in str(expression) or next(hidden, None) is not None:
+        raise ColumnError(f"{part}={text!r} must read no files: write it without SELECT, of the log's columns alone.")
+    return expression
+
+
+def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
+    """Whether two rows become one; a probe without types cannot always tell, and the engine will."""
+    try:
+        return two_rows.select(expression.alias("probe")).collect().height != 2
+    except pl.exceptions.PolarsError:
+        return False

@@ -1,0 +1,219 @@
+"""`Log`: where the rows are, and which column plays which part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from os import PathLike
+from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+from counterpoise.log.addresses import without_password
+from counterpoise.log.arrays import Arrays
+
+Column = Any  # a name or an SQL expression; without data, the array itself
+Columns = Any  # one of them, or several
+
+
+class LogFields(TypedDict, total=False):
+    """The parts of a log, as `Log` and every verb take them. The command line and the docs read their words here."""
+
+    reward: Annotated[Columns, "the reward that came of the choice; several are answered in one pass"]
+    propensity: Annotated[Column, "the logging policy's probability of the logged action"]
+    action: Annotated[Column, "the logged action"]
+    context: Annotated[Columns, "what a policy looks at before it chooses"]
+    cluster: Annotated[Column, "the unit of randomization, such as the user: errors allow for its rows to be alike"]
+    key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
+    model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
+    model_value: Annotated[Columns, "the model's value of each target"]
+    control: Annotated[Mapping[str, float] | None, "further control variates: column → its known mean"]
+    where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
+    table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
+    query: Annotated[str | None, "which query of a database is the log"]
+    external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
+    groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
+    reward_bounds: Annotated[
+        tuple[float, float] | None, "the least and the largest reward there can be, where that is known"
+    ]
+    drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Log:
+    """A log: its data, and the names of the columns that play a part.
+
+    `data` is a mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a folder,
+    a glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; a Spark DataFrame. Every
+    column may be an SQL expression of others. Without data, the parts are the arrays themselves.
+
+    Examples
+    --------
+    >>> log = Log({"click": [1, 0], "p": [0.5, 0.5]}, reward="click", propensity="p")
+    >>> log
+    Log(2 arrays, reward='click', propensity='p')
+    >>> log.but(where="click = 1").where
+    'click = 1'
+    """
+
+    data: Any
+    _: KW_ONLY
+    reward: tuple[str, ...] = ()
+    propensity: str | None = None
+    action: str | None = None
+    context: tuple[str, ...] = ()
+    cluster: str | None = None
+    key: tuple[str, ...] = ()
+    model_reward: str | None = None
+    model_value: Any = None  # by target, so that only the question can tell which is whose
+    control: Mapping[str, float] | None = None
+    where: str | None = None
+    table: str | Sequence[str] | None = None
+    query: str | None = None
+    external_access: bool = False
+    groups: int | None = None
+    reward_bounds: tuple[float, float] | None = None
+    drop_bad_rows: bool = False
+
+    def __init__(self, data: Any = None, **given: Unpack[LogFields]) -> None:
+        unknown = sorted(set(given) - set(LogFields.__annotations__))
+        if unknown:
+            raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
+        arrays = Arrays() if data is None else None
+        found = _normal(given, arrays)
+        if arrays is not None:
+            data = arrays
+        _check(data, found)
+        for field in fields(self):
+            object.__setattr__(self, field.name, found.get(field.name, field.default))
+        object.__setattr__(self, "data", data)
+
+    def but(self, **changed: Unpack[LogFields]) -> Self:
+        """The same log with other parts."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
+        return type(self)(self.data, **(kept | changed))  # type: ignore[arg-type]
+
+    @property
+    def is_arrays(self) -> bool:
+        """Whether the parts were given as arrays, so that targets and segments may be arrays too."""
+        return isinstance(self.data, Arrays)
+
+    def need(self, *parts: str) -> None:
+        """Raise for the first part that nobody named."""
+        for part in parts:
+            if getattr(self, part) in (None, ()):
+                raise OptionError(f"{part} is missing: name its column, or pass its array.")
+
+    def __repr__(self) -> str:
+        told = [_shown(self.data)]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "data" and value != field.default:
+                told.append(f"{field.name}={_single(value)!r}")
+        return f"Log({', '.join(told)})"
+
+
+def as_log(log: Any, given: LogFields) -> Log:
+    """A log from what a verb was given: a `Log`, or its data and parts.
+
+    >>> as_log({"r": [1]}, {"reward": "r"})
+    Log(1 array, reward='r')
+    """
+    if not isinstance(log, Log):
+        return Log(log, **given)
+    if given:
+        raise OptionError(
+            f"the log already says which columns play which part: leave out {', '.join(given)}, or ask about "
+            f"log.but({next(iter(given))}=…)."
+        )
+    return log
+
+
+def help_of(part: str) -> str:
+    """What a part of a log is, in words."""
+    return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
+
+
+def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
+    """The parts under one form each: names, or tuples of names; arrays go to the others."""
+    found = {name: value for name, value in given.items() if value is not None}
+    for part in ("propensity", "action", "cluster", "model_reward"):
+        if part in found:
+            found[part] = one(part, found[part], arrays)
+    for part in ("reward", "key"):
+        if part in found:
+            found[part] = many(part, found[part], arrays)
+    if "context" in found:
+        found["context"] = _context(found["context"], arrays)
+    return found
+
+
+def _check(data: Any, found: Mapping[str, Any]) -> None:
+    for part in ("reward", "key", "context"):
+        columns = found.get(part, ())
+        if len(set(columns)) < len(columns):
+            raise OptionError(f"{part} names a column twice: {', '.join(map(repr, columns))}.")
+    control, where = found.get("control"), found.get("where")
+    if control and isinstance(data, Arrays):
+        raise OptionError("control names columns: pass them in a log, a mapping of arrays will do.")
+    if control is not None and not isinstance(control, Mapping):
+        raise OptionError(f"control maps columns to their known means, found {type(control).__name__}.")
+    if where is not None and not isinstance(where, str):
+        raise OptionError(f"where must be an SQL condition as text, found {type(where).__name__}.")
+
+
+def one(part: str, value: Any, arrays: Arrays | None) -> str:
+    """The name of one column; an array is put in with the others under the name of its part."""
+    if arrays is None or (isinstance(value, str) and value in arrays):
+        if not isinstance(value, str):
+            raise OptionError(
+                f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
+            )
+        return value
+    if isinstance(value, str):
+        raise OptionError(
+            f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself."
+        )
+    return arrays.put(part, value)
+
+
+def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
+    """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple) and len(value) == 0:
+        return ()
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(one(part, name, arrays) for name in value)
+    if arrays is None:
+        if isinstance(value, str):
+            return (value,)
+        raise OptionError(f"{part} must be the name of a column or a list of names, found {type(value).__name__}.")
+    if isinstance(value, Mapping):
+        return tuple(arrays.put(str(name), column) for name, column in value.items())
+    if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
+        return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
+    return (one(part, value, arrays),)
+
+
+def _context(value: Any, arrays: Arrays | None) -> tuple[str, ...]:
+    """Contexts may be a table of numbers, a column each."""
+    if arrays is not None and np.ndim(value) == 2 and not isinstance(value, list | tuple):
+        table = np.asarray(value)
+        return tuple(arrays.put(f"context_{k}", table[:, k]) for k in range(table.shape[1]))
+    return many("context", value, arrays)
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, Mapping):
+        return f"{len(data)} array{'s' if len(data) != 1 else ''}"
+    if isinstance(data, str | PathLike):
+        return repr(without_password(str(data)))
+    if isinstance(data, list | tuple):
+        return f"{len(data)} files"
+    return type(data).__name__
+
+
+def _single(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value

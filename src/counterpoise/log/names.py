@@ -1,0 +1,130 @@
+"""The names of columns inside a query: made here, and nowhere taken apart again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from counterpoise.moments.log_moments import Contrast
+
+if TYPE_CHECKING:
+    from counterpoise.log.question import Question
+
+PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW = "p", "q", "e", "g", "key", "n", "row"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One set of sums: a contrast of one reward, and the columns of the query that are added up for it.
+
+    `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None: the policy
+    that wrote the log). Where rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
+    """
+
+    contrast: Contrast
+    reward: int
+    target: str
+    other: str | None
+    excess: str
+    shared: str
+    zeros: str
+    columns: dict[str, str] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Every internal name that a question needs.
+
+    With `apart`, each reward has rows of its own: those on which it is good.
+    """
+
+    question: Question
+    apart: bool = False
+
+    @cached_property
+    def rewards(self) -> tuple[str, ...]:
+        """The rewards."""
+        return tuple(f"r{j}" for j in range(len(self.question.log.reward)))
+
+    @cached_property
+    def shifted(self) -> tuple[str, ...]:
+        """The rewards less their centers."""
+        return tuple(f"s{j}" for j in range(len(self.rewards)))
+
+    @cached_property
+    def centers(self) -> tuple[str, ...]:
+        """A center for each row's segment, where one for all will not do."""
+        return tuple(f"c{j}" for j in range(len(self.rewards)))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The targets' probabilities of the logged action, or a user's own weights."""
+        return tuple(f"t{k}" for k in range(len(self.question.targets)))
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """The model's value of each target."""
+        return tuple(f"v{k}" for k in range(len(self.question.targets))) if self.question.model_value else ()
+
+    @cached_property
+    def controls(self) -> tuple[str, ...]:
+        """Further control variates."""
+        return tuple(f"x{k}" for k in range(len(self.question.control)))
+
+    @cached_property
+    def centered_values(self) -> tuple[str, ...]:
+        """The model's values less the center."""
+        return tuple(f"w{k}" for k in range(len(self.values)))
+
+    @cached_property
+    def centered_controls(self) -> tuple[str, ...]:
+        """The control variates less their known means."""
+        return tuple(f"y{k}" for k in range(len(self.controls)))
+
+    @cached_property
+    def segments(self) -> tuple[str, ...]:
+        """The columns that segments are made of."""
+        return tuple(f"k{j}" for j in range(len(self.question.segment)))
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """What rows are grouped by: segments, and hashed groups of clusters."""
+        return [*self.segments, *([GROUP] if self.question.groups > 1 else [])]
+
+    @cached_property
+    def lanes(self) -> tuple[Lane, ...]:
+        """All sums that are wanted: rewards × contrasts."""
+        return tuple(self._lane(j, k) for j in range(len(self.rewards)) for k in range(len(self.question.contrasts)))
+
+    def lanes_of(self, reward: int) -> tuple[Lane, ...]:
+        """The lanes of one reward."""
+        return tuple(lane for lane in self.lanes if lane.reward == reward)
+
+    def product(self, a: str, b: str) -> str:
+        """The name of the product of two columns; u·s and u·e are columns themselves."""
+        return self._products.get((a, b)) or self._products.get((b, a)) or "_".join(sorted((a, b)))
+
+    @cached_property
+    def _products(self) -> dict[tuple[str, str], str]:
+        found = {}
+        for lane in self.lanes:
+            for factor, product in (("s", "us"), ("e", "ue")):
+                if product in lane.columns:
+                    found[lane.columns[factor], lane.excess] = lane.columns[product]
+        return found
+
+    def _lane(self, j: int, k: int) -> Lane:
+        target, against = self.question.contrasts[k]
+        place = self.question.target_names.index(target)
+        others = self.question.target_names
+        other = self.targets[others.index(against)] if against in others else None
+        own = f"{k}r{j}" if self.apart else f"{k}"
+        mixed = f"{k}r{j}" if len(self.rewards) > 1 else f"{k}"
+        columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}
+        if not against:
+            if self.values:
+                columns |= {"e": MODEL_ERROR, "ue": f"ue{k}", "v": self.centered_values[place]}
+            columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
+        zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
+        return Lane((target, against), j, self.targets[place], other, f"u{own}", f"u{k}", zeros, columns)

@@ -1,0 +1,187 @@
+"""`Question`: a log, the targets, and what to add up about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Real
+from typing import Any
+
+from counterpoise.errors import OptionError
+from counterpoise.log.log import Log, many
+from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
+from counterpoise.log.targets import Target, targets_of
+from counterpoise.moments import MODEL, ROW
+from counterpoise.moments.log_moments import Contrast
+
+LOGGING = "logging"  # as `against`: the policy that wrote the log
+GROUPS = 100
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to read from a log, and what to make of it: the one thing that readers, weights and engines are given.
+
+    A contrast is a target's own value, (name, ""), or its difference from another policy, (name, other). `weight` is a member of
+    `counterpoise.weights`.
+    """
+
+    log: Log
+    targets: tuple[Target, ...]
+    weight: Any
+    contrasts: tuple[Contrast, ...] = ()
+    segment: tuple[str, ...] = ()
+    groups: int = 1
+    model_value: Mapping[str, str] = field(default_factory=dict)  # target → column
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
+            raise OptionError(f"groups must be a whole number from 2 to 10,000, found {self.groups!r}.")
+        if (self.log.model_reward is None) != (not self.model_value):
+            raise OptionError(
+                "model_reward and model_value go together: the model's reward of the logged action, and of the target."
+            )
+        for name, mean in self.control.items():
+            if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
+                raise OptionError(f"control maps a column to its known mean; that of {name!r} is {mean!r}.")
+        reserved = set(self.control) & set(ROW + MODEL)
+        if reserved:
+            raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
+        if self.model_value and len(self.log.reward) > 1:
+            raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
+        if len(set(self.segment)) < len(self.segment):
+            raise OptionError(f"segment names a column twice: {', '.join(map(repr, self.segment))}.")
+
+    @cached_property
+    def target_names(self) -> tuple[str, ...]:
+        """The targets' names, in the order given."""
+        return tuple(target.name for target in self.targets)
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of columns inside a query."""
+        return Names(self)
+
+    @property
+    def control(self) -> Mapping[str, float]:
+        """Further control variates, and their known means."""
+        return self.log.control or {}
+
+    @property
+    def policies(self) -> tuple[Target, ...]:
+        """The targets that Python computes."""
+        return tuple(target for target in self.targets if target.is_policy)
+
+    @property
+    def choices(self) -> tuple[Target, ...]:
+        """The deterministic targets."""
+        return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
+
+    @property
+    def numbers(self) -> dict[str, tuple[str, str]]:
+        """Internal name → (part, column) of every column that must hold numbers."""
+        log, names = self.log, self.names
+        parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
+        if self.weight.needs_propensity:
+            parts[PROPENSITY] = ("propensity", str(log.propensity))
+        parts |= {name: (self.weight.part, one.column) for name, one in zip(names.targets, self.targets, strict=True)}
+        if log.model_reward is not None:
+            parts[MODEL_REWARD] = ("model_reward", log.model_reward)
+            values = [self.model_value[name] for name in self.target_names]
+            parts |= {name: ("model_value", column) for name, column in zip(names.values, values, strict=True)}
+        return parts | {name: ("control", one) for name, one in zip(names.controls, self.control, strict=True)}
+
+    @property
+    def others(self) -> Iterator[tuple[str, str]]:
+        """(part, column) of the columns that may hold anything."""
+        log = self.log
+        for column in self.segment:
+            yield "segment", column
+        if log.cluster is not None:
+            yield "cluster", log.cluster
+        for column in log.key:
+            yield "key", column
+        if log.action is not None and (self.choices or self.policies):
+            yield "action", log.action
+        for target in self.choices:
+            yield "target", target.source.column
+        if self.policies:
+            for column in log.context:
+                yield "context", column
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(part, column) of every column to read."""
+        made = {target.column for target in (*self.choices, *self.policies)}
+        read = [entry for entry in self.numbers.values() if entry[1] not in made]
+        return [*read, *self.others]
+
+    @property
+    def moment_columns(self) -> tuple[str, ...]:
+        """Columns of the moments of a target's value."""
+        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
+
+
+def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
+    """The question about a log; arrays given without data become its columns."""
+    log.need("reward", *(["propensity"] if weight.needs_propensity else []))
+    arrays = log.data.copy() if log.is_arrays else None
+    targets = targets_of(target, log, arrays)
+    contrasts: tuple[Contrast, ...] = tuple((one.name, "") for one in targets)
+    if against is not None:
+        rival = _rival(against, targets, log, arrays)
+        rivals = [one.name for one in targets if one.name != rival.name]
+        if not rivals:
+            raise OptionError(f"target and against are both {rival.name!r}: name two different policies.")
+        if rival.name != LOGGING and rival.name not in {one.name for one in targets}:
+            targets += (rival,)
+            contrasts += ((rival.name, ""),)
+        contrasts += tuple((name, rival.name) for name in rivals)
+    segments = many("segment", segment, arrays)
+    values = _model_values(log, targets, arrays)
+    if arrays is not None:
+        log = replace_data(log, arrays)
+    return Question(log, targets, weight, contrasts, segments, groups, values)
+
+
+def replace_data(log: Log, data: Any) -> Log:
+    """The same parts of other data."""
+    return type(log)(data, **{name: getattr(log, name) for name in type(log).__dataclass_fields__ if name != "data"})
+
+
+def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:
+    """The question about some of its targets."""
+    values = {one.name: question.model_value[one.name] for one in targets} if question.model_value else {}
+    return replace(question, targets=targets, contrasts=contrasts, model_value=values)
+
+
+def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:
+    """The other policy of a comparison: one of the targets by its name, the logging policy, or a target of its own."""
+    if isinstance(against, str) and (against == LOGGING or against in {one.name for one in targets}):
+        return next((one for one in targets if one.name == against), Target(LOGGING, LOGGING))
+    if isinstance(against, str) and not against:
+        raise OptionError("against must name a policy.")
+    if arrays is not None:
+        return Target("against", many("against", {"against": against}, arrays)[0])
+    found = targets_of(against, log)
+    if len(found) != 1:
+        raise OptionError(f"against must be one policy, found {len(found)}.")
+    return found[0]
+
+
+def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[str, str]:
+    """The model's value of each target, in the order of the targets; a mapping is by target."""
+    value, names = log.model_value, [one.name for one in targets]
+    if isinstance(value, Mapping):
+        if set(value) != set(names):
+            raise OptionError(
+                f"model_value needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}."
+            )
+        ordered = [value[name] for name in names]
+        own = [f"model_value of {name}" for name in names]
+        value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
+    values = many("model_value", value, arrays)
+    if values and len(values) != len(names):
+        raise OptionError(f"model_value needs one column per target ({len(names)}), found {len(values)}.")
+    return dict(zip(names, values, strict=True)) if values else {}

@@ -1,0 +1,176 @@
+"""The only validation of logs: names, types, and the rules that every row must obey."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+
+from counterpoise.errors import ColumnError, LogError
+from counterpoise.log.request import Request
+
+LARGEST = 1e50  # squares of products of weights and rewards must stay finite
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row rule: false for null and NaN on every engine, so that no engine's notion of either matters."""
+
+    part: str
+    column: str
+    expected: str
+    holds: nw.Expr
+    shows: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """How many rows break a rule, the first of them, and what it holds."""
+
+    rule: Rule
+    count: int
+    row: int | None  # None where rows have no order
+    found: Any
+
+    def __str__(self) -> str:
+        rule = self.rule
+        found = "null" if self.found is None else f"{self.found}"
+        if rule.part == "target" and rule.shows == "p":  # what is shown is not what is judged
+            found = f"a propensity of {found}"
+        verb = "row does" if self.count == 1 else "rows do"
+        where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
+        return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
+
+
+def check_columns(request: Request, names: Sequence[object]) -> None:
+    """Every named column exists; if not, the nearest names are suggested."""
+    available = [name for name in names if isinstance(name, str)]
+    for part, column in request.columns:
+        if not isinstance(column, str):
+            raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
+        if column not in available:
+            raise missing(part, column, available)
+
+
+def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
+    """No two columns share a name, or engines would silently take the first; some do not tell A from a."""
+    seen: dict[str, str] = {}
+    for name in names:
+        key = name.casefold() if any_case else name
+        if key in seen:
+            both = repr(name) if seen[key] == name else f"{seen[key]!r} and {name!r}"
+            raise ColumnError(
+                f"every column needs a name of its own, but the log has two called {both}. Rename or drop one of them."
+            )
+        seen[key] = name
+
+
+def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
+    """The error that a column is not there; the nearest names are suggested."""
+    near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
+    shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    if inside:
+        return ColumnError(f"no column {column!r} in {part}={inside!r}; the log has {shown or 'no columns'}.{hint}")
+    hint += f" Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these, or an SQL expression of them."
+    return ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
+
+
+def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
+    """Columns whose usual name fits the part."""
+    usual = {
+        "reward": ("reward", "click", "clicked", "r"),
+        "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
+    }
+    return [name for name in available if name.lower() in usual.get(part, ())]
+
+
+def check_type(part: str, column: str, dtype: Any) -> None:
+    """Numbers, booleans and decimals are numbers; text, dates and nested values are not."""
+    if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
+        return
+    advice = "Cast it to a number first" if dtype == nw.String else "Pass a column of numbers"
+    if dtype.is_temporal():
+        advice = "A point in time is no amount: pass a column of numbers"
+    raise ColumnError(f"{part} must be a number, but column {column!r} holds {dtype}. {advice}.")
+
+
+def rules(request: Request) -> list[Rule]:
+    """What every row must obey."""
+    p = nw.col("p")
+    found = [
+        Rule("propensity", request.propensity, "lie in (0, 1]", (p > 0) & (p <= 1), "p", _PROPENSITY),
+        Rule("reward", request.reward, "be a finite number", nw.col("r").abs() <= LARGEST, "r", _DROP),
+    ]
+    for k, target in enumerate(request.targets):
+        t = nw.col(f"t{k}")
+        found.append(Rule("target", target, "lie in [0, 1]", (t >= 0) & (t <= 1), f"t{k}", _TARGET))
+        # false only where both are fine by themselves, so that one wrong value is reported once
+        believable = ~((p > 0) & (t <= 1) & (t > p * LARGEST)).fill_null(False)
+        found.append(Rule("target", target, f"be below {LARGEST:g} times the propensity", believable, "p", _DROP))
+    for name, (part, column) in request.numbers.items():
+        if name[0] in "qvx":
+            found.append(Rule(part, column, "be a finite number", nw.col(name).abs() <= LARGEST, name, _DROP))
+    if request.cluster is not None:
+        found.append(Rule("cluster", request.cluster, "be given", ~nw.col("g").is_null(), "g", _DROP))
+    return found
+
+
+def valid(request: Request) -> nw.Expr:
+    """All rules at once."""
+    return nw.all_horizontal(*(rule.holds for rule in rules(request)), ignore_nulls=False)
+
+
+def find_problems(frame: nw.DataFrame[Any], request: Request, first_row: int) -> list[Problem]:
+    """Which rules are broken, how often, and where first."""
+    problems = []
+    indexed = frame.with_row_index("row")
+    for rule in rules(request):
+        bad = indexed.filter(~rule.holds.fill_null(False)).select("row", rule.shows)
+        if len(bad):
+            row, found = bad.row(0)
+            problems.append(Problem(rule, len(bad), first_row + int(row), found))
+    return problems
+
+
+def key_of(rule: Rule) -> tuple[str, str, str]:
+    """What makes two rules the same, wherever their columns stand."""
+    return rule.part, rule.column, rule.expected
+
+
+def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems of several batches, those of one rule together."""
+    merged: dict[tuple[str, str, str], Problem] = {}
+    for problem in problems:
+        key = key_of(problem.rule)
+        known = merged.get(key)
+        first = problem if known is None or (problem.row or 0) < (known.row or 0) else known
+        count = problem.count + (known.count if known else 0)
+        merged[key] = Problem(first.rule, count, first.row, first.found)
+    return list(merged.values())
+
+
+def refuse(problems: Sequence[Problem], rows: int) -> None:
+    """Say what is wrong with the log."""
+    merged = merge_problems(problems)
+    raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
+
+
+def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
+    """The error that nothing is left."""
+    return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
+
+
+_DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."
+_PROPENSITY = (
+    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
+    "fix the logger, or drop such rows with drop_bad_rows=True."
+)
+_TARGET = (
+    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "
+    "fix the policy, or drop such rows with drop_bad_rows=True."
+)

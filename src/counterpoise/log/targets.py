@@ -1,0 +1,123 @@
+"""Targets: policies as a log sees them, each made into one record in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from os import PathLike
+from typing import Any
+
+from counterpoise.errors import OptionError
+from counterpoise.log.arrays import Arrays
+from counterpoise.log.log import Log, many
+
+SAVED = ".safetensors"  # a policy that counterpoise.learn saved
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A deterministic target: the column with the action that it takes, to be compared with the logged one.
+
+    >>> Chosen("item_new")
+    Chosen(column='item_new')
+    """
+
+    column: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str):
+            raise OptionError(f"Chosen names the column of an action, found {type(self.column).__name__}.")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target policy: its name, and where its probability of the logged action comes from.
+
+    `source` is the text of a column or expression, a `Chosen`, or a policy: a callable on record batches, or anything with
+    `predict_proba`. `column` is what its probabilities are called among the log's columns.
+    """
+
+    name: str
+    source: Any
+
+    @property
+    def is_column(self) -> bool:
+        """Whether the log has its probabilities, or an expression that gives them."""
+        return isinstance(self.source, str)
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether Python computes its probabilities."""
+        return not isinstance(self.source, str | Chosen)
+
+    @property
+    def column(self) -> str:
+        """The column of its probabilities; one of our own making where the log has none."""
+        if isinstance(self.source, str):
+            return self.source
+        kind = "choice" if isinstance(self.source, Chosen) else "policy"
+        return f"counterpoise {kind} {self.name}"
+
+
+def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
+    """The targets of a verb: one thing, a list of things, or a mapping of names to things.
+
+    >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
+    ['new', 'greedy']
+    """
+    if given is None:
+        raise OptionError("target is missing: name its column, or pass its array.")
+    if arrays is not None:
+        if is_policy(given) or isinstance(given, Chosen):
+            raise OptionError("a policy or a chosen action needs a log with named columns: pass the log first.")
+        return tuple(Target(name, name) for name in many("target", given, arrays))
+    found: dict[str, Target] = {}
+    for name, one in _named(given):
+        if name in found:
+            raise OptionError(f"two targets are called {name!r}: name them yourself, target={{'a': …, 'b': …}}.")
+        found[name] = Target(name, one)
+    targets = tuple(found.values())
+    if not targets:
+        raise OptionError("no target: name the column with the target policy's probability of the logged action.")
+    if any(not target.is_column for target in targets) and log.action is None:
+        raise OptionError("action is missing: name the column with the logged action.")
+    if any(target.is_policy for target in targets) and not log.context:
+        raise OptionError("a policy needs context=[…], the columns it looks at.")
+    return targets
+
+
+def is_policy(target: object) -> bool:
+    """Whether a target is no column but something that computes one: a callable, or a classifier with predict_proba."""
+    return not isinstance(target, str | type | Chosen) and (callable(target) or hasattr(target, "predict_proba"))
+
+
+def _named(given: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(given, Mapping):
+        for name, one in given.items():
+            yield str(name), _source(one)
+        return
+    for one in given if isinstance(given, list | tuple) else [given]:
+        yield _name_of(one), _source(one)
+
+
+def _source(one: Any) -> Any:
+    if isinstance(one, PathLike) or (isinstance(one, str) and one.endswith(SAVED)):
+        # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
+        return import_module("counterpoise.learn").load_policy(one)
+    if isinstance(one, str | Chosen) or is_policy(one):
+        return one
+    raise OptionError(
+        f"a target is the name of a column, an SQL expression, Chosen(…) or a policy; found {type(one).__name__}. Without a log, "
+        "pass arrays."
+    )
+
+
+def _name_of(one: Any) -> str:
+    if isinstance(one, str):
+        return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
+    if isinstance(one, Chosen):
+        return one.column
+    if isinstance(one, PathLike):
+        return _name_of(str(one))
+    return str(getattr(one, "__name__", type(one).__name__))

@@ -1,0 +1,7 @@
+"""Mergeable moments: what one pass over a log keeps of it."""
+
+from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.moments import MODEL, ROW, Floats, Moments
+from counterpoise.moments.tails import Tail
+
+__all__ = ["MODEL", "ROW", "Floats", "LogMoments", "Moments", "Tail"]

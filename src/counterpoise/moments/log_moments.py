@@ -1,0 +1,294 @@
+"""This file holds `LogMoments`: everything one pass over a log keeps of it, ready to be stored and added to the next."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from counterpoise.errors import MomentsError, OptionError
+from counterpoise.moments import stored
+from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.tails import EMPTY, KEPT, Tail
+
+Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
+Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class LogMoments:
+    """The moments of a log, per contrast, segment and group, with the largest weights and what was dropped.
+
+    `+` adds the moments of another log with the same columns: yesterday's plus today's are those of both days. Groups are hashed
+    from the clusters, so the same cluster meets itself again. Duplicates are counted within each log, not between them.
+    """
+
+    moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
+    tails: Mapping[Contrast, tuple[Tail, ...]]  # by segment
+    segments: tuple[Label, ...]
+    reward_min: Floats  # by segment
+    reward_max: Floats
+    segment_columns: tuple[str, ...] = ()
+    cluster: str | None = (
+        None  # the column that the groups were hashed from; without one, several groups are of single rows
+    )
+    control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
+    dropped: int = 0
+    duplicates: int | None = None
+
+    def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
+        """Moments of one target, over the whole log or in one segment."""
+        name, segment = target if isinstance(target, tuple) else (target, None)
+        if (name, "") not in self.moments:
+            raise OptionError(f"no target {name!r}; there are {', '.join(repr(target) for target in self.targets)}.")
+        whole = self.moments[name, ""].merge(axis=1)
+        if segment is None:
+            return whole.merge(axis=0)
+        if as_label(segment) not in self.segments:
+            raise OptionError(f"no segment {segment!r} in these moments.")
+        return whole[self.segments.index(as_label(segment))]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets' names, in the order they were given."""
+        return tuple(dict.fromkeys(target for target, against in self.moments if not against))
+
+    @property
+    def n(self) -> int:
+        """Rows, without the dropped ones."""
+        return int(next(iter(self.moments.values())).n.sum())
+
+    def __add__(self, other: LogMoments) -> LogMoments:
+        if not isinstance(other, LogMoments):
+            return NotImplemented
+        _check_alike(self, other)
+        segments = in_order(self.segments + other.segments)
+        mine, theirs = self._aligned(segments), other._aligned(segments)
+        duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
+        return LogMoments(
+            {key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
+            {key: tuple(a + b for a, b in zip(mine.tails[key], theirs.tails[key], strict=True)) for key in mine.tails},
+            segments,
+            np.fmin(mine.reward_min, theirs.reward_min),
+            np.fmax(mine.reward_max, theirs.reward_max),
+            self.segment_columns,
+            self.cluster,
+            self.control,
+            self.dropped + other.dropped,
+            duplicates,
+        )
+
+    def __radd__(self, other: object) -> LogMoments:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
+        """The same with a slot for every one of the segments, in that order."""
+        if segments == self.segments:
+            return self
+        known = {label: k for k, label in enumerate(self.segments)}
+        place = [known.get(label, -1) for label in segments]
+
+        def stretch(stack: Moments) -> Moments:
+            none = Moments.empty(stack.columns, stack.shape[1:])
+            return Moments.stack([none if k < 0 else stack[k] for k in place])
+
+        return LogMoments(
+            {key: stretch(stack) for key, stack in self.moments.items()},
+            {key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
+            segments,
+            np.append(self.reward_min, np.nan)[place],
+            np.append(self.reward_max, np.nan)[place],
+            self.segment_columns,
+            self.cluster,
+            self.control,
+            self.dropped,
+            self.duplicates,
+        )
+
+    # -- storing them --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """As text; `from_json` gives back the same numbers to the last bit."""
+        return json.dumps(self.to_plain())
+
+    @classmethod
+    def from_json(cls, text: str) -> LogMoments:
+        """What `to_json` wrote; anything else is refused."""
+        try:
+            return cls.from_plain(stored.parse(text))
+        except stored.BROKEN as error:
+            raise MomentsError(f"not the JSON of a log's moments: {error}. Recompute them from the log.") from error
+
+    def to_plain(self) -> dict[str, Any]:
+        """As the lists and numbers that JSON knows."""
+        return {
+            "format": FORMAT,
+            "contrasts": [
+                {
+                    "target": key[0],
+                    "against": key[1],
+                    "moments": stack.to_plain(),
+                    "tails": [
+                        {"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())
+                    ],
+                }
+                for key, stack in self.moments.items()
+            ],
+            "segments": [list(label) for label in self.segments],
+            "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
+            "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
+            "segment_columns": list(self.segment_columns),
+            "cluster": self.cluster,
+            "control": [list(pair) for pair in self.control],
+            "dropped": self.dropped,
+            "duplicates": self.duplicates,
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> LogMoments:
+        """From what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
+            raise MomentsError(
+                f"these moments are of format {raw['format']!r:.80}, this version reads format {FORMAT}."
+            )
+        raw = stored.record(raw, "a log's moments", _KEYS)
+        stacks: dict[Contrast, Moments] = {}
+        tails: dict[Contrast, tuple[Tail, ...]] = {}
+        for one in stored.items(raw["contrasts"], "contrasts"):
+            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails"))
+            key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
+            if key in stacks:
+                raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} is given twice")
+            stacks[key] = Moments.from_plain(one["moments"])
+            if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
+                tails[key] = found
+        made = cls(
+            stacks,
+            tails,
+            tuple(_label(label) for label in stored.items(raw["segments"], "segments")),
+            _ends(raw["reward_min"], "reward_min"),
+            _ends(raw["reward_max"], "reward_max"),
+            tuple(stored.text(name, "a segment's column") for name in stored.items(raw["segment_columns"], "segments")),
+            None if raw["cluster"] is None else stored.text(raw["cluster"], "cluster"),
+            tuple(_control(pair) for pair in stored.items(raw["control"], "control")),
+            stored.count(raw["dropped"], "dropped"),
+            None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
+        )
+        _check_whole(made)
+        return made
+
+
+_KEYS = (
+    "format", "contrasts", "segments", "reward_min", "reward_max", "segment_columns", "cluster", "control", "dropped",
+    "duplicates",
+)  # fmt: skip
+
+
+def _tail(raw: Any) -> Tail:
+    raw = stored.record(raw, "a tail", ("weights", "zeros"))
+    weights, zeros = stored.numbers(raw["weights"], "weights"), stored.count(raw["zeros"], "zeros")
+    if weights.ndim != 1 or len(weights) > KEPT or (weights < 0).any() or (np.diff(weights) > 0).any():
+        raise ValueError(f"the largest weights should be at most {KEPT:,} numbers in descending order, none negative")
+    return Tail(weights, zeros)
+
+
+def _label(raw: Any) -> Label:
+    values = tuple(stored.items(raw, "a segment"))
+    if any(not (value is None or isinstance(value, str | int | float)) for value in values):
+        raise ValueError("a segment should be texts and numbers")
+    return values
+
+
+def _ends(raw: Any, what: str) -> Floats:
+    """The smallest or largest reward of every segment, nan where null says that it has no rows."""
+    values = stored.items(raw, what)
+    known = np.array([value is not None for value in values], dtype=bool)
+    found = np.full(len(values), np.nan)
+    found[known] = stored.numbers([value for value in values if value is not None], what)
+    return found
+
+
+def _control(raw: Any) -> tuple[str, float]:
+    name, mean = stored.items(raw, "a control")
+    return stored.text(name, "a control's name"), float(stored.numbers(mean, "a control's mean"))
+
+
+def _check_whole(log: LogMoments) -> None:
+    """Every part speaks of the same rows, segments and groups."""
+    if not log.targets:
+        raise ValueError("there are no moments of a target")
+    first = next(iter(log.moments.values()))
+    segments, groups = len(log.segments), first.shape[1] if len(first.shape) == 2 else 0
+    for key, stack in log.moments.items():
+        has_tails = key[1] or len(log.tails.get(key, ())) == segments
+        if not groups or stack.shape != (segments, groups) or (stack.n != first.n).any() or not has_tails:
+            raise ValueError(f"the moments of {key[0]!r} are damaged")
+    rows = first.n.sum(axis=1)
+    too_many = any(tail.zeros > rows[k] for tails in log.tails.values() for k, tail in enumerate(tails))
+    if int(rows.sum()) > stored.MOST or too_many:
+        raise ValueError("the numbers of rows are damaged")
+    ends = (log.reward_min, log.reward_max)
+    known = {len(label) for label in log.segments} == {len(log.segment_columns)}
+    if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
+        raise ValueError("the segments are damaged")
+    if (np.isnan(ends).any(axis=0) & (rows > 0)).any() or (log.reward_min > log.reward_max).any():
+        raise ValueError("the smallest and largest rewards are damaged")
+
+
+def as_label(segment: Hashable) -> Label:
+    """The label of a segment given as one value, or as a tuple of them."""
+    return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
+
+
+def plain(value: Any) -> Any:
+    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, infinities) as text.
+
+    A moment in time is written in UTC: databases give it in whatever zone the session or the process is set to.
+
+    >>> from datetime import datetime
+    >>> plain(datetime.fromisoformat("2026-11-14 01:30:00+02:00"))
+    '2026-11-13 23:30:00+00:00'
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
+    """Every label once: numbers in order, then text, then null."""
+
+    def key(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
+        return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)
+
+    return tuple(sorted(set(labels), key=key))
+
+
+def _check_alike(first: LogMoments, second: LogMoments) -> None:
+    for what, mine, theirs in (
+        ("targets", tuple(first.moments), tuple(second.moments)),
+        ("columns", _columns(first), _columns(second)),
+        ("segment columns", first.segment_columns, second.segment_columns),
+        ("clusters", (first.cluster, _groups(first)), (second.cluster, _groups(second))),
+        ("controls", first.control, second.control),
+    ):
+        if mine != theirs:
+            raise MomentsError(
+                f"moments of logs with different {what} do not add: {mine} and {theirs}. Evaluate both alike."
+            )
+
+
+def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:
+    return [stack.columns for stack in log.moments.values()]
+
+
+def _groups(log: LogMoments) -> int:
+    return int(next(iter(log.moments.values())).shape[1])

@@ -1,0 +1,311 @@
+"""This file holds `Moments`: the count, mean and scatter of a log's rows, from which every estimate comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.errors import LogError, MomentsError
+from counterpoise.moments import stored
+
+Floats = NDArray[np.float64]
+
+ROW: tuple[str, ...] = ("u", "s", "us")
+MODEL: tuple[str, ...] = ("e", "ue", "v")
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    r"""Count, mean and centred scatter of the rows z = (u, s, u·s) of a log.
+
+    With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional centre of the
+    rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
+
+    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v the
+    model's value of the target policy; further control variates add one column each, less their known mean.
+
+    `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). The arrays may carry
+    leading axes (segments, groups); then this is a stack of moments and `merge` adds along one of them.
+
+    Examples
+    --------
+    >>> monday = Moments.of(weight=[0.5, 2.0], reward=[1, 0])
+    >>> tuesday = Moments.of(weight=[1.0, 0.5], reward=[1, 1])
+    >>> week = monday + tuesday
+    >>> week.n, float(week.mean[0])
+    (4, 0.0)
+
+    References
+    ----------
+    Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician 37 (1983).
+    """
+
+    n: Any  # int, or an integer array for a stack
+    mean: Floats
+    scatter: Floats
+    centre: Any  # float, or a float array for a stack
+    columns: tuple[str, ...] = ROW
+
+    def __post_init__(self) -> None:
+        d = len(self.columns)
+        n, centre = np.asarray(self.n), np.asarray(self.centre, dtype=np.float64)
+        if self.mean.shape != (*n.shape, d) or self.scatter.shape != (*n.shape, d, d) or centre.shape != n.shape:
+            raise MomentsError(
+                f"moments of {d} columns need a mean of shape (…, {d}) and a scatter of shape (…, {d}, {d}); "
+                f"found n {n.shape}, mean {self.mean.shape}, scatter {self.scatter.shape}, centre {centre.shape}."
+            )
+        if n.ndim == 0:
+            object.__setattr__(self, "n", int(n))
+            object.__setattr__(self, "centre", float(centre))
+
+    # -- making them ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        weight: ArrayLike,
+        reward: ArrayLike,
+        *,
+        model_reward: ArrayLike | None = None,
+        model_value: ArrayLike | None = None,
+        controls: Mapping[str, ArrayLike] | None = None,
+        centre: float | None = None,
+    ) -> Moments:
+        """Moments of rows given as arrays; `controls` are columns whose true mean is 0.
+
+        >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).centre
+        4.0
+        """
+        w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
+        c = centre if centre is not None else float(r.mean()) if r.size else 0.0
+        if w.shape != r.shape or w.ndim != 1:
+            raise LogError(f"weights and rewards must be one number per row; found shapes {w.shape} and {r.shape}.")
+        if (model_reward is None) != (model_value is None):
+            raise LogError("model_reward and model_value go together.")
+        u, s = w - 1.0, r - c
+        rows, columns = [u, s, u * s], ROW
+        if model_reward is not None and model_value is not None:
+            e = r - np.asarray(model_reward, dtype=np.float64)
+            rows += [e, u * e, np.asarray(model_value, dtype=np.float64) - c]
+            columns += MODEL
+        for name, column in (controls or {}).items():
+            rows.append(np.asarray(column, dtype=np.float64))
+            columns += (name,)
+        if any(row.shape != r.shape or not np.isfinite(row).all() for row in rows):
+            raise LogError(
+                "weights, rewards and further columns must be finite numbers, one per row, all of one length."
+            )
+        z = np.stack(rows)
+        mean = z.mean(axis=1) if r.size else np.zeros(len(columns))
+        z -= mean[:, None]
+        return cls(r.size, mean, z @ z.T, c, columns)
+
+    @classmethod
+    def of_sums(
+        cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]
+    ) -> Moments:
+        """Moments from Σz and Σz·zᵀ, the form in which engines that only add deliver them."""
+        count = np.asarray(n, dtype=np.int64)
+        mean = sums / np.maximum(count, 1)[..., None]
+        scatter = products - sums[..., :, None] * mean[..., None, :]
+        diagonal = np.einsum("...ii->...i", scatter)
+        np.maximum(diagonal, 0.0, out=diagonal)  # a sum of squares rounds to -1e-17 at worst
+        return cls(count, mean, scatter, np.broadcast_to(np.asarray(centre, float), count.shape).copy(), tuple(columns))
+
+    @classmethod
+    def empty(cls, columns: Sequence[str] = ROW, shape: tuple[int, ...] = ()) -> Moments:
+        """The moments of no rows: adding them changes nothing."""
+        d = len(columns)
+        zeros = np.zeros(shape)
+        return cls(zeros.astype(np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d)), zeros, tuple(columns))
+
+    @classmethod
+    def stack(cls, parts: Sequence[Moments]) -> Moments:
+        """Several moments of the same columns as one, with a new leading axis."""
+        columns = parts[0].columns
+        for part in parts[1:]:
+            _check_columns(columns, part.columns)
+        return cls(
+            np.stack([np.asarray(part.n) for part in parts]),
+            np.stack([part.mean for part in parts]),
+            np.stack([part.scatter for part in parts]),
+            np.stack([np.asarray(part.centre) for part in parts]),
+            columns,
+        )
+
+    # -- adding them ---------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> Moments:
+        """Moments of the rows of both."""
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if self.shape == other.shape == ():
+            if other.n == 0:
+                return self
+            if self.n == 0:
+                return other
+        return Moments.stack([self, other]).merge(axis=0)
+
+    def __radd__(self, other: object) -> Moments:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def merge(self, axis: int) -> Moments:
+        """The stack added up along one of its leading axes."""
+        axis %= len(self.shape)
+        n = self.n
+        total = n.sum(axis=axis)
+        first = np.take_along_axis(self.centre, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
+        # measured from the first centre, so that equal centres stay equal to the last bit
+        share = n / np.maximum(total, 1)[tuple(slice(None) if k != axis else None for k in range(n.ndim))]
+        centre = first + (share * (self.centre - first)).sum(axis=axis, keepdims=True)
+        centred = self.recentre(np.broadcast_to(centre, n.shape))
+        mean = (share[..., None] * centred.mean).sum(axis=axis)
+        apart = centred.mean - np.expand_dims(mean, axis)
+        between = n[..., None, None] * apart[..., :, None] * apart[..., None, :]
+        return Moments(total, mean, (centred.scatter + between).sum(axis=axis), centre.squeeze(axis), self.columns)
+
+    @cached_property
+    def others(self) -> Moments:
+        """For every member of the last axis, all the others merged.
+
+        By merging what comes before with what comes after; subtracting from the total would cancel where one group holds
+        nearly all of the scatter.
+        """
+        before, after = self._running()._moved(1), self[..., ::-1]._running()._moved(1)[..., ::-1]
+        return Moments.stack([before, after]).merge(axis=0)
+
+    def _running(self) -> Moments:
+        """Running totals along the last axis, in log₂ steps: every member takes in the total that ends 1, 2, 4, … before it."""
+        total, step = self, 1
+        while step < self.shape[-1]:
+            total = Moments.stack([total._moved(step), total]).merge(axis=0)
+            step *= 2
+        return total
+
+    def _moved(self, step: int) -> Moments:
+        """Every member of the last axis moved on by some places, with empty ones in front."""
+        out = Moments.empty(self.columns, self.shape)
+        for part in ("n", "mean", "scatter", "centre"):
+            target, source = getattr(out, part), getattr(self, part)
+            axis = len(self.shape) - 1
+            ahead = (slice(None),) * axis
+            target[(*ahead, slice(step, None))] = source[(*ahead, slice(None, -step))]
+        return out
+
+    def recentre(self, centre: ArrayLike) -> Moments:
+        """The same rows seen from another centre of the rewards: s moves by δ, u·s by δ·u.
+
+        >>> Moments.of([0.5, 2.0], [1, 0]).recentre(0.0).mean.tolist()
+        [0.25, 0.5, -0.25]
+        """
+        delta = np.asarray(self.centre - np.asarray(centre, dtype=np.float64))
+        u, s, us = (self.columns.index(name) for name in ROW)
+        mean, scatter = self.mean.copy(), self.scatter.copy()
+        mean[..., us] += delta * mean[..., u]
+        mean[..., s] += delta
+        if "v" in self.columns:
+            mean[..., self.columns.index("v")] += delta
+        scatter[..., us, :] += delta[..., None] * scatter[..., u, :]
+        scatter[..., :, us] += delta[..., None] * scatter[..., :, u]
+        return Moments(
+            self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns
+        )
+
+    def shifted(self, constant: ArrayLike) -> Moments:
+        """The moments of the same log with a constant added to every reward (and to the model's).
+
+        >>> Moments.of([0.5, 2.0], [1, 0]).shifted(-0.5).centre
+        0.0
+        """
+        return Moments(self.n, self.mean, self.scatter, np.asarray(self.centre + np.asarray(constant)), self.columns)
+
+    # -- looking at them -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The leading axes of a stack; () for the moments of one set of rows."""
+        return np.shape(self.n)
+
+    def __getitem__(self, index: Any) -> Moments:
+        """Part of a stack."""
+        key = index if isinstance(index, tuple) else (index,)
+        rest = (slice(None),)
+        inner = key if Ellipsis in key else (*key, ...)
+        return Moments(
+            self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.centre[key], self.columns
+        )
+
+    def average(self, column: str) -> Floats:
+        """Mean of one column."""
+        return self.mean[..., self.columns.index(column)]
+
+    def covariance(self, first: str, second: str) -> Floats:
+        """Scatter of two columns over n."""
+        entry = self.scatter[..., self.columns.index(first), self.columns.index(second)]
+        return cast(Floats, entry / np.maximum(self.n, 1))
+
+    # -- storing them --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """As text; `from_json` gives back the same numbers to the last bit."""
+        return json.dumps(self.to_plain())
+
+    @classmethod
+    def from_json(cls, text: str) -> Moments:
+        """Moments that `to_json` wrote; anything else is refused.
+
+        >>> week = Moments.of([0.5, 2.0], [1, 0])
+        >>> Moments.from_json(week.to_json()).to_json() == week.to_json()
+        True
+        """
+        try:
+            return cls.from_plain(stored.parse(text))
+        except stored.BROKEN as error:
+            raise MomentsError(f"not the JSON of moments: {error}. Recompute them from the log.") from error
+
+    def to_plain(self) -> dict[str, Any]:
+        """As the lists and numbers that JSON knows."""
+        return {
+            "n": np.asarray(self.n).tolist(),
+            "mean": self.mean.tolist(),
+            "scatter": self.scatter.tolist(),
+            "centre": np.asarray(self.centre).tolist(),
+            "columns": list(self.columns),
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> Moments:
+        """Moments from what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        raw = stored.record(raw, "moments", ("n", "mean", "scatter", "centre", "columns"))
+        columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
+        if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):
+            raise ValueError(f"the columns should be {', '.join(ROW)} and others, each once")
+        n, centre = stored.counts(raw["n"], "n"), stored.numbers(raw["centre"], "centre")
+        mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
+        try:
+            found = cls(n, mean, scatter, centre, columns)
+        except MomentsError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+        if (np.einsum("...ii->...i", scatter) < 0).any():
+            raise ValueError("a sum of squares is negative")
+        return found
+
+    def __repr__(self) -> str:
+        if self.shape:
+            return f"Moments(stack of {' × '.join(map(str, self.shape))}, columns={self.columns})"
+        means = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.columns, self.mean, strict=True))
+        return f"Moments(n={self.n:,}, centre={self.centre:.6g}, mean: {means})"
+
+
+def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    if first != second:
+        raise MomentsError(
+            f"moments of different columns do not add: {', '.join(first)} and {', '.join(second)}. "
+            "Evaluate both logs with the same reward model and controls."
+        )

@@ -1,0 +1,238 @@
+"""The stored state of a daily job: what was asked, the batches that were added, and their moments, in one checked file.
+
+The last batches are kept apart, so that one of them can be replaced exactly (sums cannot be subtracted without losing digits); older
+ones are one sum, so that the file stays small however many there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from counterpoise.errors import MomentsError
+from counterpoise.moments import stored
+from counterpoise.moments.log_moments import LogMoments
+from counterpoise.whole_files import whole_file
+
+FORMAT = 2
+APART = 31  # batches that can be replaced
+NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is kept apart whatever it takes
+
+_HEAD = b'{"format": 2, "sha256": "%s", '
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one call added."""
+
+    key: str | None  # as given by batch=
+    files: Mapping[str, str]  # path → fingerprint of its content
+    rows: int = 0
+    dropped: int = 0
+
+    def __str__(self) -> str:
+        if self.key is not None:
+            return f"the batch {self.key!r}"
+        first, *more = self.files
+        return f"the file {first!r}" + (f" with {len(more):,} others" if more else "")
+
+
+@dataclass(frozen=True)
+class State:
+    """What was asked, which batches were added, and their moments: of the last ones each, of those before together."""
+
+    question: dict[str, Any]
+    batches: tuple[Batch, ...]
+    older: LogMoments | None
+    recent: tuple[LogMoments, ...]
+
+    @cached_property
+    def moments(self) -> LogMoments:
+        """The moments of all batches."""
+        return reduce(add, (*([] if self.older is None else [self.older]), *self.recent))
+
+    @property
+    def first_apart(self) -> int:
+        """The place of the first batch whose moments are kept apart."""
+        return len(self.batches) - len(self.recent)
+
+    def added(self, batch: Batch, moments: LogMoments, instead_of: set[int]) -> State:
+        """The state with one more batch at its end, without those at some places, all of them apart."""
+        kept = [k for k in range(len(self.batches)) if k not in instead_of]
+        recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
+        older = self.older
+        recent.append(moments)
+        while len(recent) > 1 and (len(recent) > APART or sum(map(_size, recent)) > NUMBERS):
+            older = recent[0] if older is None else older + recent[0]
+            recent = recent[1:]
+        return State(self.question, (*(self.batches[k] for k in kept), batch), older, tuple(recent))
+
+
+def _size(moments: LogMoments) -> int:
+    """How many numbers there are to store."""
+    tails = sum(len(tail.weights) for each in moments.tails.values() for tail in each)
+    return tails + sum(stack.mean.size + stack.scatter.size for stack in moments.moments.values())
+
+
+def load(path: str | PathLike[str]) -> State | None:
+    """The state in a file; None if there is no file yet."""
+    try:
+        text = _content(Path(path))
+        return None if text is None else _from_plain(stored.parse(text))
+    except OSError as error:
+        raise MomentsError(f"cannot read the state {str(path)!r}: {error}.") from error
+    except MomentsError as error:
+        raise MomentsError(f"cannot read the state {str(path)!r}: {error}") from error
+    except stored.BROKEN as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        raise MomentsError(
+            f"{str(path)!r} is not a state that counterpoise wrote: {said}. Name another file, or restore it from a backup."
+        ) from error
+
+
+def existing(path: str | PathLike[str]) -> State:
+    """The state in a file that must be there."""
+    known = load(path)
+    if known is None:
+        raise MomentsError(f"there is no state {str(path)!r} yet. Check the path, or add a first log to it.")
+    return known
+
+
+def _content(path: Path) -> bytes | None:
+    """A state's JSON, once the checksum in front of it has been found right."""
+    if not path.exists():
+        return None
+    if not path.is_file():
+        raise ValueError("it is not a regular file")
+    with path.open("rb") as file:
+        head = file.read(len(_HEAD % (b"0" * 64)))
+        other = re.match(rb'\{"format": (\d{1,9}),', head)
+        if other and int(other[1]) != FORMAT:
+            raise MomentsError(
+                f"it is of format {int(other[1])}, and this version reads format {FORMAT}. Make a new state from the logs."
+            )
+        checksum = head[-67:-3]
+        if head != _HEAD % checksum:
+            raise ValueError("it does not begin as one")
+        if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:  # before any of it is held in memory
+            raise ValueError("its checksum is wrong, so that it is damaged or was edited")
+        file.seek(len(head))
+        return b"{" + file.read()
+
+
+def store(path: Path, state: State) -> None:
+    raw = {
+        "question": state.question,
+        "batches": [
+            {"batch": one.key, "files": dict(one.files), "rows": one.rows, "dropped": one.dropped}
+            for one in state.batches
+        ],
+        "older": None if state.older is None else state.older.to_plain(),
+        "recent": [moments.to_plain() for moments in state.recent],
+    }
+    try:
+        body = json.dumps(raw, allow_nan=False)[1:].encode()
+    except ValueError as error:
+        raise MomentsError(
+            f"cannot store the state {str(path)!r}: its sums are too large for a number. The old one, if any, is untouched."
+        ) from error
+    try:
+        with whole_file(path) as part:
+            part.write_bytes(_HEAD % hashlib.sha256(body).hexdigest().encode() + body)
+    except OSError as error:
+        raise MomentsError(
+            f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
+        ) from error
+
+
+def _from_plain(raw: Any) -> State:
+    """A state all of whose parts speak of the same rows; a ValueError says which does not."""
+    raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
+    question = _checked_question(raw["question"])
+    batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
+    older = None if raw["older"] is None else LogMoments.from_plain(raw["older"])
+    recent = tuple(LogMoments.from_plain(one) for one in stored.items(raw["recent"], "recent"))
+    first = len(batches) - len(recent)
+    rows = [batch.rows for batch in batches]
+    if not recent or first < 0 or (older is None) != (first == 0):
+        raise ValueError("its batches and their moments are not the same number")
+    if [one.n for one in recent] != rows[first:] or (older is not None and older.n != sum(rows[:first])):
+        raise ValueError("its batches and their moments are not of the same rows")
+    for moments in (*recent, *([] if older is None else [older])):
+        if [list(contrast) for contrast in moments.moments] != question["contrasts"]:
+            raise ValueError("its moments are not those of its question")
+    return State(question, batches, older, recent)
+
+
+def _batch(raw: Any) -> Batch:
+    raw = stored.record(raw, "a batch", ("batch", "files", "rows", "dropped"))
+    key = None if raw["batch"] is None else stored.text(raw["batch"], "the key of a batch")
+    files = raw["files"]
+    if not isinstance(files, dict) or not (files or key):
+        raise ValueError("a batch should have files or a key")
+    for one in files.values():
+        stored.text(one, "the fingerprint of a file")
+    return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
+
+
+_TEXTS, _MAYBE, _MAPPING = "list of texts", "text or null", "mapping"
+_PARTS = {
+    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "list of pairs",
+    "segment": _TEXTS, "cluster": _MAYBE, "groups": "number", "key": _TEXTS, "model_reward": _MAYBE,
+    "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
+    "drop_bad_rows": "true or false", "version": _MAPPING,
+}  # fmt: skip
+
+
+def _checked_question(raw: Any) -> dict[str, Any]:
+    question = stored.record(raw, "the question", tuple(_PARTS))
+    fits = {
+        "text": lambda value: isinstance(value, str),
+        _MAYBE: lambda value: value is None or isinstance(value, str),
+        _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        _MAPPING: lambda value: (
+            isinstance(value, dict) and all(type(one) in (str, int, float) for one in value.values())
+        ),
+        "list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
+        "number": lambda value: type(value) is int,
+        "true or false": lambda value: isinstance(value, bool),
+    }
+    for part, kind in _PARTS.items():
+        if not fits[kind](question[part]):
+            raise ValueError(f"{part!r} of its question should be a {kind}")
+    return question
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Meanwhile no other job adds to a state in this folder, so that none loses what another added.
+
+    The folder itself is locked, which leaves no file behind and ends with the process. Windows and some network disks cannot.
+    """
+    try:
+        import fcntl
+
+        held = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)

@@ -1,0 +1,330 @@
+"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.engines import pushdown
+from counterpoise.engines.query import indicator
+from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
+from counterpoise.log.addresses import secrets_of, without
+from counterpoise.log.groups import PRIME
+from counterpoise.log.request import Request
+from counterpoise.log.rules import check_distinct, missing
+from counterpoise.moments.log_moments import LogMoments
+from counterpoise.readers import judge, postgres
+
+BATCH = 1_000_000
+ONLY_DUCKDB = "external_access= is for DuckDB files that counterpoise opens; leave it out for any other log."
+CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
+
+# text as a number, as `groups.integer_ids` does it
+CHECKSUMS = {
+    "duckdb": "CAST('0x' || substr(md5(CAST({} AS VARCHAR)), 1, 6) AS BIGINT)",
+    "postgres": "CAST(CAST('x' || substr(md5(CAST({} AS TEXT)), 1, 6) AS BIT(24)) AS BIGINT)",
+}
+# a whole number by its remainder, where ibis asks for MOD and the database computes that in float64
+REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
+
+Table = str | Sequence[str] | None
+
+
+def is_database(log: object) -> bool:
+    """Whether a log lives in a database: a URL, a DuckDB file, connection or relation, or an ibis table."""
+    if isinstance(log, str | PathLike):
+        return "://" in str(log) or str(log).lower().endswith((".duckdb", ".ddb"))
+    return _is(log, "duckdb") or _is(log, "ibis")
+
+
+def check_no_database(table: Table, query: str | None, external_access: bool) -> None:
+    """Refuse what only a database understands."""
+    if table is not None or query is not None:
+        raise OptionError("table= and query= are for databases; this log is none.")
+    if external_access:
+        raise OptionError(ONLY_DUCKDB)
+
+
+def read(
+    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
+) -> LogMoments:
+    """Moments of a log in a database, computed there."""
+    with connected(log, external_access=external_access) as place:
+        native = relation(place, table, query)
+        return pushdown.summarise(pushdown.Database(lambda part: complete(native, part), _collect, _fence), request)
+
+
+def batches(
+    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
+) -> Iterator[pl.DataFrame]:
+    """The needed columns in batches, for policies that only run here."""
+    with connected(log, external_access=external_access) as place:
+        frame, names = complete(relation(place, table, query), request)
+        asked = [*(column for _, column in request.columns), *request.target_actions]
+        fetched = {column: names.get(column, column) for column in asked}
+        if pushdown.CLUSTER in names and asked.count(str(request.cluster)) == 1:
+            # already a number: Arrow does not take every id, such as a UUID
+            fetched[str(request.cluster)] = names[pushdown.CLUSTER]
+        native = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
+        for batch in _record_batches(native):
+            rows = pl.DataFrame(pl.from_arrow(batch))
+            yield rows.select(pl.col(name).alias(column) for column, name in fetched.items())
+
+
+def relation(log: Any, table: Table, query: str | None) -> Any:
+    """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
+    if table is not None and query is not None:
+        raise OptionError("pass table= or query=, not both.")
+    if not hasattr(log, "table") or _is_table(log):
+        if table is not None or query is not None:
+            raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
+        return _native(log)
+    if _is(log, "ibis") and log.name == "duckdb":
+        log = log.con
+    if query is not None:
+        judge.check_query(query, _dialect(log))
+        return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
+    if table is None:
+        raise OptionError("name the log's table with table=…, or select it with query=….")
+    path = [table] if isinstance(table, str) else list(table)
+    try:
+        if _is(log, "duckdb"):
+            return _duckdb_table(log, path)
+        return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+    except Exception as error:
+        if type(error).__name__ not in ("CatalogException", "TableNotFound"):  # DuckDB's and ibis'
+            raise
+        name = ".".join(path)
+        raise LogError(
+            f"no table {name} in this database. Check its name; logs in the schema shop is table=['shop', 'logs']."
+        ) from None
+
+
+def _native(table: Any) -> Any:
+    """A table as it is, but one of DuckDB through ibis as DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    if not _is(table, "ibis"):
+        return table
+    backend = table.get_backend()
+    if backend.name != "duckdb":
+        return table
+    backend._run_pre_execute_hooks(table)  # as ibis does: a memtable is no table of DuckDB's until then
+    return backend.con.sql(backend.compile(table))
+
+
+@contextmanager
+def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
+    """What a log's table is asked from: a connection of ours, which is read-only and closed at the end, or the user's own as it is.
+
+    Whatever a driver raises becomes an error that says what to do and never holds the password.
+    """
+    is_ours = isinstance(log, str | PathLike)
+    if external_access and not (is_ours and _duckdb_file(str(log))):
+        raise OptionError(ONLY_DUCKDB)
+    opened = None
+    try:
+        opened = _connect(str(log), external_access) if is_ours else None
+        yield opened if is_ours else log
+    except CounterpoiseError:
+        raise
+    except Exception as last:
+        error = last
+        while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
+            error = error.__context__  # a cursor that went with the statement's savepoint: what ended that is the error
+        message = without(secrets_of(str(log)) if is_ours else [], first_line(error))
+        # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
+        raise _no_answer(error, message, is_ours) from None
+    finally:
+        if opened is not None:
+            with suppress(Exception):  # a connection that is lost cannot be closed
+                opened.close() if _is(opened, "duckdb") else opened.disconnect()
+
+
+def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
+    if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
+        return LogError(
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
+            "trust it: pass external_access=True."
+        )
+    if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
+        return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
+    return LogError(
+        f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
+        "rights; nothing was stored, so it can be run again."
+    )
+
+
+def _connect(place: str, external_access: bool) -> Any:
+    if (file := _duckdb_file(place)) is not None:
+        if not Path(file).exists():  # duckdb would make an empty one
+            raise LogError(f"no file {file!r}. Check the path.")
+        import duckdb
+
+        opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+        opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
+        return opened
+    kind, _, rest = place.partition("://")
+    if kind in CLOUD:
+        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
+    try:
+        import ibis
+    except ImportError as error:
+        raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+    if kind in ("postgres", "postgresql"):
+        return postgres.connect(f"postgresql://{rest}")
+    if kind == "sqlite":
+        import sqlite3
+
+        return ibis.sqlite.from_connection(sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True))
+    return ibis.connect(place)
+
+
+def _duckdb_file(place: str) -> str | None:
+    """The file that an address of DuckDB names; MotherDuck's is no file."""
+    if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
+        return place[len("duckdb://") :]
+    return None if "://" in place else place
+
+
+def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
+    available = list(native.columns)
+    check_distinct(available, any_case=_is(native, "duckdb"))
+    native, names = _with_columns(_with_fewer_digits(native, request), request, available)
+    frame = nw.from_native(native)
+    frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
+    return with_actions(frame, request, names)
+
+
+def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    texts = {column: part for part, column in request.columns if not has_column(part, column, available)}
+    judge.check_expressions(texts | ({} if request.where is None else {request.where: "where"}), _dialect(native))
+    names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
+    try:
+        if names or request.where is not None:
+            native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, request.where)
+    except Exception as error:
+        raise cannot_compute([*texts, request.where], error, available) from error
+    if request.cluster is not None:
+        column = names.get(request.cluster, request.cluster)
+        dtype = nw.from_native(native).collect_schema()[column]
+        is_text = dtype in (nw.String, nw.Unknown)  # unknown: such as a UUID
+        number = (CHECKSUMS if is_text else REMAINDERS).get(_engine(native))
+        if number is not None and (is_text or dtype.is_integer()):
+            quoted = '"' + column.replace('"', '""') + '"'
+            native = _computed("counterpoise_clusters", native, {pushdown.CLUSTER: number.format(quoted)})
+            if not is_text:  # ibis guesses the type from the first rows, which may be null
+                native = native.mutate(**{pushdown.CLUSTER: native[pushdown.CLUSTER].cast("int64")})
+            names |= {pushdown.CLUSTER: pushdown.CLUSTER}
+    return native, names
+
+
+def _with_fewer_digits(native: Any, request: Request) -> Any:
+    """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
+    if not _is(native, "ibis"):
+        return native
+    labels = {column for _, column in request.others} - {column for _, column in request.numbers.values()}
+    wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
+    cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
+    return native.mutate(**cast) if cast else native
+
+
+def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
+    """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
+    if _engine(native) == "postgres":
+        return postgres.computed(native, expressions, where)
+    computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
+    if _is(native, "duckdb"):
+        kept = native if where is None else native.filter(f"({where}\n)")
+        return kept.project(f"*{computed}")
+    condition = "" if where is None else f" WHERE ({where}\n)"
+    return native.alias(step).sql(f"SELECT *{computed} FROM {step}{condition}")
+
+
+def _engine(native: Any) -> str:
+    """Which database a table is in, as ibis calls it."""
+    return native.get_backend().name if _is(native, "ibis") else "duckdb"
+
+
+def _dialect(log: Any) -> Any:
+    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    if _is(log, "duckdb"):
+        return "duckdb"
+    backend = log.get_backend() if _is_table(log) else log
+    return getattr(backend, "dialect", None)
+
+
+def _fence(rows: nw.LazyFrame[Any], request: Request) -> nw.LazyFrame[Any]:
+    """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
+
+    It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that it then works with one process, so that short questions go without.
+    """
+    is_long = len(request.numbers) > 4 or request.groups > 1
+    return rows.head(2**62) if is_long and _engine(rows.to_native()) == "postgres" else rows
+
+
+def with_actions(
+    frame: nw.LazyFrame[Any], request: Request, names: dict[str, str]
+) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
+    action = nw.col(names.get(str(request.action), str(request.action)))
+    made = {name: f"counterpoise choice {k}" for k, name in enumerate(request.target_actions)}
+    chosen = []
+    for name, column in request.target_actions.items():
+        same = nw.col(names.get(column, column)) == action
+        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[name]))
+    # one step for all: a step for each would be as many subqueries, one inside the other
+    return frame.with_columns(*chosen) if chosen else frame, names | made
+
+
+def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
+    """The error that an expression or condition is not valid here."""
+    texts = " or ".join(repr(text) for text in asked if text is not None)
+    return ColumnError(
+        f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
+    )
+
+
+def has_column(part: str, column: str, available: Sequence[str]) -> bool:
+    """Whether a text names a column; a text that looks like a name and is not there is a mistake, any other an expression."""
+    if column in available:
+        return True
+    if re.fullmatch(r"\w+", column):
+        raise missing(part, column, available)
+    return False
+
+
+def _collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
+    """The rows of a small answer."""
+    answer: pl.DataFrame = frame.collect("polars").to_native()
+    return answer
+
+
+def _is(log: object, library: str) -> bool:
+    return type(log).__module__.split(".")[0].lstrip("_") == library
+
+
+def _is_table(log: object) -> bool:
+    return type(log).__name__ in ("DuckDBPyRelation", "Table")
+
+
+def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
+    name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
+    # before DuckDB 2, `table` cannot read a quoted quote; and no Python variable, which `sql` would find, has one in its name
+    return connection.sql(f"SELECT * FROM {name}") if '"' in "".join(path) else connection.table(name)
+
+
+def _record_batches(native: Any) -> Any:
+    if not _is(native, "duckdb"):
+        return native.to_pyarrow_batches(chunk_size=BATCH)
+    if hasattr(type(native), "to_arrow_reader"):
+        return native.to_arrow_reader(BATCH)
+    return native.fetch_arrow_reader(BATCH)  # its name before DuckDB 1.5

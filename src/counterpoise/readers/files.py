@@ -1,0 +1,311 @@
+"""Readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import polars as pl
+
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.log.expressions import column, columns
+from counterpoise.readers.paths import Paths, check_once, engine_name, shown
+from counterpoise.readers.paths import files_of as files_of
+from counterpoise.readers.paths import is_paths as is_paths
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".csv.zst": "csv",
+    ".tsv": "tsv",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+    ".jsonl": "json lines",
+    ".ndjson": "json lines",
+    ".jsonl.gz": "json lines",
+    ".ndjson.gz": "json lines",
+}
+
+INFERRED = 10_000  # rows from which the types of text formats are guessed
+CHECKED = (
+    10_000  # lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
+)
+
+# what polars raises for a file that it cannot read; a panic is no ordinary exception
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+
+def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRED) -> pl.LazyFrame:
+    """All files as one lazy frame; folders named column=value are columns.
+
+    Text formats do not say what a column holds: a reward of 0 and 1 in the first rows may be 0.5 later, so `numbers` are floats.
+    The types of other columns are guessed from the `inferred` first rows of each file, None for all rows.
+    """
+    files = files_of(log)
+    check_once(files)
+    formats = {_format(path) for path in files}
+    if len(formats) > 1:
+        raise OptionError(f"the files of one log must be of one format, found {', '.join(sorted(formats))}.")
+    kind = formats.pop()
+    schemas = [_schema(path, inferred) for path in files]
+    folders = [_folders(path) for path in files]
+    typed = kind in ("parquet", "ipc")
+    described = [dict(one) if typed else dict.fromkeys(one) for one in schemas]
+    for path, mine, found in zip(files, described, folders, strict=True):
+        if mine != described[0]:
+            raise LogError(_difference(files[0], described[0], path, mine))
+        if found.keys() != folders[0].keys():
+            raise LogError(_difference(files[0], folders[0], path, found))
+        _check_folders(path, kind, {name: value for name, value in found.items() if name in mine})
+    values = {name: _values([one[name] for one in folders]) for name in folders[0]}
+    if kind == "parquet":
+        return _open(files, kind, hive={name: one.dtype for name, one in values.items()})
+    types = schemas[0] if typed else _common_types(files, schemas, numbers)
+    parts = []
+    # One scan for the files of a folder that have their columns in the same order, which is all that CSV can read together.
+    alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k]))
+    for _, group in alike:
+        k, *more = group
+        made = [pl.lit(one[k], one.dtype).alias(name) for name, one in values.items()]
+        opened = _open([files[j] for j in (k, *more)], kind, types, inferred)
+        parts.append(opened.select(columns(types)).with_columns(made))
+    return pl.concat(parts)
+
+
+def _open(
+    files: Sequence[Path],
+    kind: str,
+    types: Mapping[str, Any] | None = None,
+    inferred: int | None = INFERRED,
+    hive: Mapping[str, Any] | None = None,
+) -> pl.LazyFrame:
+    names = [engine_name(path) for path in files]
+    known = {name: dtype for name, dtype in (types or {}).items() if dtype != pl.Null}
+    text: dict[str, Any] = {"schema_overrides": known, "infer_schema_length": inferred}
+    match kind:
+        case "parquet":
+            return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
+        case "ipc":
+            return pl.scan_ipc(_escaped(names), hive_partitioning=False)
+        case "csv" | "tsv":
+            return pl.scan_csv(names, glob=False, separator="," if kind == "csv" else "\t", **text)
+        case _:
+            return pl.scan_ndjson(_escaped(names), **text)
+
+
+def _escaped(names: Sequence[str]) -> list[str]:
+    """Names for scans that take globs and, in the oldest polars we support, nothing else."""
+    return [glob.escape(name) for name in names]
+
+
+def _schema(path: Path, inferred: int | None) -> pl.Schema:
+    """The columns of one file; its name is in the error if it is damaged. Null is the type of a text file's empty column."""
+    kind = _format(path)
+    try:
+        opened = _open([path], kind, inferred=inferred)
+        schema = opened.collect_schema()
+        if kind in ("csv", "tsv"):
+            _check_header(path, kind)
+            rows = opened if inferred is None else opened.head(inferred)
+            schema.update(_empty_columns(rows) | _long_numbers(path, kind, schema, inferred))
+    except pl.exceptions.DuplicateError as error:
+        raise ColumnError(f"cannot read {shown(path)!r}: {first_line(error)}. {_RENAME}") from error
+    except UNREADABLE as error:
+        raise damaged(path, error) from error
+    check_keys([path], INFERRED)
+    return schema
+
+
+def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
+    """The columns without a value, all of them where there are no rows: CSV calls them text."""
+    texts = rows.select(pl.col(pl.String))
+    empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
+    return {name: pl.Null() for name, found in empty.items() if found == [True]}
+
+
+def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
+    """The columns of whole numbers that fit into no integer, which CSV takes for integers all the same: they are text."""
+    whole = [name for name, dtype in schema.items() if dtype == pl.Int128]
+    if not whole:
+        return {}
+    texts = _open([path], kind, dict.fromkeys(whole, pl.String()), inferred).select(columns(whole))
+    rows = texts if inferred is None else texts.head(inferred)
+    lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in whole)
+    found = rows.select(lost).collect(engine="streaming").row(0, named=True)
+    return {name: pl.String() for name, is_lost in found.items() if is_lost}
+
+
+def _check_header(path: Path, kind: str) -> None:
+    """No two columns of a CSV file have one name; polars would call the second one something else."""
+    first = _texts(path, separator="," if kind == "csv" else "\t").head(1).collect(engine="streaming")
+    names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
+    for name in names:
+        if names.count(name) > 1:
+            raise ColumnError(f"{shown(path)!r} has {names.count(name)} columns called {name!r}. {_RENAME}")
+
+
+def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
+    """No row of JSON lines has a key twice, of which polars would take the first.
+
+    Only lines with more keys than the file has columns are looked at closely, and the first ones, whose columns may be fewer.
+    """
+    for path in files:
+        if _format(path) != "json lines":
+            continue
+        try:
+            lines = _suspicious_lines(path, rows)
+        except UNREADABLE as error:
+            raise damaged(path, error) from error
+        for row, line in lines.rows():
+            twice = _repeated_key(line)
+            if twice is not None:
+                raise ColumnError(f"{shown(path)!r} has the key {twice!r} twice in line {row + 1:,}. {_RENAME}")
+
+
+def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
+    wide = len(_open([path], "json lines").collect_schema())
+    # one column: no line of JSON has a control character
+    whole: dict[str, Any] = {"separator": "\x01", "quote_char": None, "new_columns": ["line"]}
+    lines = _texts(path, **whole).with_row_index("row")
+    is_odd = (pl.col("row") < 100) | (pl.col("line").str.count_matches(r'"\s*:') > wide)
+    return (lines if rows is None else lines.head(rows)).filter(is_odd).head(CHECKED).collect(engine="streaming")
+
+
+def _texts(path: Path, **options: Any) -> pl.LazyFrame:
+    """The lines of a text file, its first one too, as text."""
+    return pl.scan_csv(
+        engine_name(path), glob=False, has_header=False, infer_schema=False, truncate_ragged_lines=True, **options
+    )
+
+
+def _repeated_key(line: str | None) -> str | None:
+    """The key that a line's object has twice; a line that is no JSON is the reader's business."""
+    try:
+        pairs = json.loads(line or "null", object_pairs_hook=_Pairs)
+    except ValueError:
+        return None
+    keys = [name for name, _ in pairs] if isinstance(pairs, _Pairs) else []
+    return next((name for name in keys if keys.count(name) > 1), None)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, with every key that is written there."""
+
+
+_RENAME = "Every column needs a name of its own: rename one of them."
+
+
+def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]) -> dict[str, Any]:
+    """The types of text files' columns: numbers where all are numbers, text where they are of several kinds."""
+    types: dict[str, Any] = {}
+    for name in schemas[0]:
+        found = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
+        found.pop(pl.Null(), None)
+        is_number = {dtype.is_numeric() for dtype in found}
+        if name in numbers and len(is_number) > 1:
+            one, other = (next(d for d in found if d.is_numeric() == kind) for kind in (True, False))
+            raise LogError(_difference(found[one], {name: one}, found[other], {name: other}))
+        if name in numbers and is_number <= {True}:  # nothing but numbers, or nothing
+            types[name] = pl.Float64()
+        elif len(found) <= 1:
+            types[name] = next(iter(found), pl.Null())
+        elif is_number == {True}:
+            types[name] = pl.Float64() if any(dtype.is_float() for dtype in found) else pl.Int128()
+        else:
+            types[name] = pl.String()
+    return types
+
+
+def _folders(path: Path) -> dict[str, str | None]:
+    """The columns that a file's folders name, as text: day=2026-01-01 gives day."""
+    pairs = [part.split("=") for part in path.parts[:-1] if part.count("=") == 1 and "*" not in part]
+    return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for name, value in pairs}
+
+
+# what folders' values may be, the first that fits; a float would confuse ids of more digits
+_NUMBERS = (
+    (r"-?\d{1,18}", pl.Int64),
+    (r"-?\d{1,38}", pl.Int128),
+    (r"-?(\d{1,15}\.?\d*|\.\d+)([eE][+-]?\d+)?", pl.Float64),
+)
+
+
+def _values(texts: Sequence[str | None]) -> pl.Series:
+    """The values of folders, of one type; dates stay text, as they are written: '2026-01-01' compares and prints alike."""
+    given = [text for text in texts if text is not None]
+    if given and all(text in ("true", "false") for text in given):
+        return pl.Series([None if text is None else text == "true" for text in texts], dtype=pl.Boolean)
+    series = pl.Series(texts, dtype=pl.String)
+    for pattern, dtype in _NUMBERS:
+        if given and all(re.fullmatch(pattern, text) for text in given):
+            return series.cast(dtype)
+    return series
+
+
+def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> None:
+    """A folder's column that the file has too must say the same; polars writes such files, and reads the folder's."""
+    for name, value in folders.items():
+        try:
+            own = _open([path], kind, inferred=None).select(column(name))
+            expected = pl.lit(value, pl.String).cast(own.collect_schema()[name], strict=False)
+            agrees = own.select(column(name).eq_missing(expected).all()).collect(engine="streaming").item()
+        except UNREADABLE as error:
+            raise damaged(path, error) from error
+        if not agrees:
+            raise LogError(
+                f"the folder of {shown(path)!r} says {name}={value}, but the file has a column {name!r} of its own with other values. "
+                "Rename the folder or the column."
+            )
+
+
+def damaged(path: Path, error: BaseException) -> LogError:
+    """The error that a file is truncated, corrupt or of another format than its name says."""
+    said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
+    if said.startswith("InvalidNumber"):  # of JSON, where 39 digits are too many
+        advice = "If it is a whole number too long for any integer, write it as text"
+    return LogError(f"cannot read {shown(path)!r}: {said}. {advice}.")
+
+
+def find_damaged(files: Sequence[Path]) -> LogError | None:
+    """The error of the first file that cannot be read to its end; looked for only once reading all of them has failed."""
+    for path in files:
+        try:
+            for _ in _open([path], _format(path), inferred=None).collect_batches(
+                chunk_size=1_000_000, engine="streaming"
+            ):
+                pass
+        except UNREADABLE as error:
+            return damaged(path, error)
+    return None
+
+
+def _format(path: Path) -> str:
+    name = path.name.lower()
+    for ending in sorted(FORMATS, key=len, reverse=True):
+        if name.endswith(ending):
+            return FORMATS[ending]
+    raise OptionError(f"cannot tell the format of {shown(path)!r}; known endings are {', '.join(FORMATS)}.")
+
+
+def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapping[str, Any]) -> str:
+    """What two files disagree about."""
+    only = [name for name in mine if name not in theirs] + [name for name in theirs if name not in mine]
+    said = (
+        f"column {only[0]!r} is in one of them only"
+        if only
+        else next(
+            f"column {name!r} is {mine[name]} in the one and {theirs[name]} in the other"
+            for name in mine
+            if mine[name] != theirs[name]
+        )
+    )
+    return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."

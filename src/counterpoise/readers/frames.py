@@ -1,0 +1,190 @@
+"""Readers of logs in memory: arrays, and every frame that narwhals knows, eager or lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.log.expressions import check_digits, columns, plan
+from counterpoise.log.request import Request
+from counterpoise.readers.policies import add_policies
+from counterpoise.readers.progress import Report
+
+BATCH = 1_000_000
+
+
+def completed(
+    log: object, request: Request, report: Report | None = None, number: str | None = None
+) -> Iterator[pl.DataFrame]:
+    """The batches with a column for everything the request names: expressions, chosen actions, policies."""
+    return with_policies(batches(log, request, number), request, report)
+
+
+def with_policies(
+    whole: Iterable[pl.DataFrame], request: Request, report: Report | None = None
+) -> Iterator[pl.DataFrame]:
+    """The batches with a column for every policy, in pieces small enough for one."""
+    first_row = 0
+    for batch in whole:
+        for piece in batch.iter_slices(BATCH) if request.policies else (batch,):
+            frame = piece
+            if request.policies and frame.height:
+                last = first_row + frame.height - 1
+                frame = add_policies(frame, request, f"the batch of rows {first_row:,} to {last:,}")
+            first_row += frame.height
+            if report is not None:
+                report(frame.height)
+            yield frame
+
+
+def batches(log: object, request: Request, number: str | None = None) -> Iterator[pl.DataFrame]:
+    """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy.
+
+    Rows come in the log's order; `number` names a column for their number in it.
+    """
+    if isinstance(log, Mapping):
+        wanted = plan(request, list(log), number)
+        yield wanted.complete(from_arrays(log, request, wanted.read), request)
+        return
+    try:
+        frame = nw.from_native(log)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise OptionError(
+            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
+            f"found {type(log).__name__}."
+        ) from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {error}") from error
+    if isinstance(log, pl.LazyFrame):
+        schema = log.collect_schema()
+        wanted = plan(request, schema.names(), number)
+        check_digits(schema, wanted.read)
+        # expressions first: one that looks at several rows must see all of them, not those of a batch
+        whole = wanted.complete(log.select(columns(wanted.read)), request)
+        yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
+        return
+    wanted = plan(request, frame.collect_schema().names(), number)
+    if isinstance(log, pl.DataFrame):
+        yield wanted.complete(log.select(columns(wanted.read)), request)
+    elif isinstance(frame, nw.LazyFrame):
+        yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), request)
+    else:
+        numbers = {column for _, column in request.numbers.values()}
+        read = pl.DataFrame({name: series_of(frame[name], is_number=name in numbers) for name in wanted.read})
+        yield wanted.complete(read, request)
+
+
+def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
+    """A column of any eager frame as a polars series."""
+    if values.dtype == nw.Object:
+        return from_array(values.name, values.to_numpy(), is_number=is_number)
+    native = values.to_native()
+    if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
+        values = values.cast(nw.Float64() if is_number else nw.String())
+    try:
+        return values.to_polars().alias(values.name)
+    except ImportError:  # pandas' own types go through pyarrow, where that is installed
+        return from_array(values.name, np.asarray(native, dtype=object), is_number=is_number)
+    except (TypeError, ValueError, NotImplementedError, pl.exceptions.PolarsError) as error:
+        raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
+
+
+def from_arrays(arrays: Mapping[str, Any], request: Request, names: Sequence[str]) -> pl.DataFrame:
+    """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
+    numbers = {column for _, column in request.numbers.values()}
+    series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
+    lengths = {name: one.len() for name, one in series.items()}
+    if len(set(lengths.values())) > 1:
+        raise LogError(
+            "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
+        )
+    return pl.DataFrame(series)
+
+
+def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
+    """One array, list or series as a polars series."""
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ColumnError(f"column {name!r} is not an array of one dimension: {error}.") from error
+    if array.ndim != 1:
+        raise ColumnError(f"column {name!r} must have one dimension, found shape {array.shape}.")
+    if isinstance(values, np.ma.MaskedArray):
+        array = values.data.copy() if array.dtype.kind in "mM" else values.data.astype(object)
+        array[np.ma.getmaskarray(values)] = None
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and isinstance(values, list | tuple) and not is_number):
+        array = np.array(values, dtype=object)  # text made of a list would turn its NaN and None into 'nan' and 'None'
+    if array.dtype.kind == "f" and not is_number and isinstance(values, list | tuple):
+        array = _whole(values, array)
+    if is_number and array.dtype.kind in "cmM":
+        what = "complex numbers" if array.dtype.kind == "c" else "points or spans of time"
+        raise ColumnError(f"column {name!r} must hold numbers, but holds {what}. Pass a column of real numbers.")
+    if array.dtype.kind == "O" and is_number:
+        return pl.Series(
+            name, [_as_number(name, row, value) for row, value in enumerate(array.tolist())], dtype=pl.Float64
+        )
+    if array.dtype.kind == "O":
+        return _series_of_objects(name, [None if _is_null(value) else value for value in array.tolist()])
+    if array.dtype.kind in "mM" and (unit := _TIMES.get(array.dtype.kind + np.datetime_data(array.dtype)[0])):
+        return pl.Series(name, array.astype(unit))
+    if array.dtype.kind in "USVcmM":
+        return pl.Series(name, [str(value) for value in array.tolist()], dtype=pl.String)
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        array = array.astype(np.float64)
+    return pl.Series(name, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+
+
+def _whole(values: Sequence[Any], array: Any) -> Any:
+    """Whole numbers that only a float had room for, as they are: ids would fall together."""
+    return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
+
+
+# NumPy's kind and unit of time → what polars takes; spans of months and of nothing in particular are left as text
+_TIMES = {f"{kind}{unit}": f"{kind}8[{unit}]" for kind in "mM" for unit in ("ns", "us", "ms")}
+_TIMES |= {f"{kind}{unit}": f"{kind}8[ms]" for kind in "mM" for unit in "smh"} | {"mD": "m8[ms]", "mW": "m8[ms]"}
+_TIMES |= {f"M{unit}": "M8[D]" for unit in "DWMY"}
+
+
+def _as_number(name: str, row: int, value: object) -> float | None:
+    """A Python object as a number: Decimal, int of any size, bool, float; None is null."""
+    if value is None or type(value).__name__ in _NULLS:
+        return None
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}. Cast it to a number first.")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+    except (TypeError, ValueError) as error:
+        raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}.") from error
+
+
+_NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
+
+
+def _is_null(value: object) -> bool:
+    if value is None or type(value).__name__ in _NULLS:
+        return True
+    return not isinstance(value, np.ndarray) and bool(value != value)
+
+
+def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
+    """Python objects as their own type where they share one, else as text; arrays are lists."""
+    values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+    is_whole = all(value is None or type(value) is int for value in values)
+    try:
+        if is_whole and any(value is not None and abs(value) >= 2**63 for value in values):
+            return pl.Series(name, values, dtype=pl.Int128)
+        made = pl.Series(name, values)
+        if made.dtype != pl.Object:  # polars' name for what it does not know
+            return made
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        pass
+    return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -1,0 +1,136 @@
+"""Running Python policies: a record batch in, the target's probabilities of the logged actions out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from counterpoise.errors import LogError, OptionError
+from counterpoise.log.expressions import columns
+from counterpoise.log.request import Request
+from counterpoise.moments import Floats
+
+
+def add_policies(frame: pl.DataFrame, request: Request, batch: str) -> pl.DataFrame:
+    """The batch with a column for every policy; `batch` is what an error calls it."""
+    known = frame.get_column(
+        str(request.action)
+    ).is_not_null()  # without an action a row is bad, and no policy's concern
+    shown = frame if known.all() else frame.filter(known)
+    columns = []
+    for made, policy in request.policies.items():
+        values = np.full(frame.height, np.nan)
+        if shown.height:
+            values[known.to_numpy()] = probabilities(policy, shown, request, _name(request, made), batch)
+        columns.append(pl.Series(made, values).fill_nan(None))
+    return frame.with_columns(columns)
+
+
+def probabilities(policy: Any, frame: pl.DataFrame, request: Request, name: str, batch: str) -> Floats:
+    """A policy's probabilities of the logged actions of one batch, checked."""
+    found = (
+        _of_classifier(policy, frame, request)
+        if hasattr(policy, "predict_proba")
+        else _of_callable(policy, frame, request)
+    )
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LogError(f"policy {name!r} must return numbers; for {batch} it returned {found!r}: {error}.") from error
+    if values.shape != (frame.height,):
+        raise LogError(
+            f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
+            f"array of shape {values.shape}."
+        )
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        raise LogError(
+            f"policy {name!r} must return probabilities in [0, 1]: for {batch} {len(bad):,} of {frame.height:,} are not; the "
+            f"first is row {bad[0]:,} of the batch with {values[bad[0]]}. Mend the policy."
+        )
+    return values
+
+
+def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
+    """The policy sees an Arrow record batch of its context and the logged action."""
+    names = list(dict.fromkeys([*request.context, str(request.action)]))
+    try:
+        table = frame.select(columns(names)).rechunk().to_arrow()
+    except ImportError as error:
+        raise OptionError(
+            "a policy that is a function is given Arrow record batches, for which pyarrow is missing: pip install pyarrow. "
+            "One with a method predict_proba does without."
+        ) from error
+    return policy(table.combine_chunks().to_batches()[0])
+
+
+def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats:
+    """The probability of the logged action among the classes; an action the classifier does not know is never taken."""
+    known = getattr(policy, "context_", ())
+    if known:
+        check_context(known, request.context)
+    context = frame.select(columns(request.context))
+    # a classifier fitted on a frame wants names, one fitted on an array warns of them
+    table = policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
+    actions = frame.get_column(str(request.action)).to_numpy()
+    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
+    if np.shape(table) != (frame.height, len(classes)):
+        raise OptionError(
+            f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
+        )
+    order = np.argsort(classes)
+    try:
+        place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)
+    except TypeError as error:
+        raise OptionError(
+            f"the policy's actions are such as {classes[0]!r}, the logged ones such as {actions[0]!r}: give both the same type."
+        ) from error
+    column = order[place]
+    chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
+    return np.where(classes[column] == actions, chosen, 0.0)
+
+
+def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
+    """The actions of a policy that does not name them: the columns of its table, counted from 0."""
+    count = np.shape(table)[1] if np.ndim(table) == 2 else 0
+    other = actions[~np.isin(actions, np.arange(count))]
+    if count and len(other):
+        raise OptionError(
+            f"the policy has no classes_, so that the {count} columns of its predict_proba are the actions 0 to {count - 1}; the "
+            f"log has the action {other[0]!r}. Give the policy classes_, the actions in the order of its columns."
+        )
+    return np.arange(count)
+
+
+def check_context(known: Sequence[str], found: Sequence[str]) -> None:
+    """The columns that a policy was learned from, in their order: it sees an array, in which any number fits any place."""
+    if tuple(found) != tuple(known):
+        advice = (
+            "Pass them in that order" if sorted(found) == sorted(known) else "Pass those, or rename the log's columns"
+        )
+        raise OptionError(
+            f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
+            f"{', '.join(map(repr, found))}. {advice}."
+        )
+
+
+def _name(request: Request, made: str) -> str:
+    return next(name for name, column in request.target_columns.items() if column == made)
+
+
+def _named(context: pl.DataFrame) -> Any:
+    """A frame whose names scikit-learn can read: before 1.9 that is one of pandas, as polars has left the protocol it asks for."""
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
+        return context
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
+        return context
+    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

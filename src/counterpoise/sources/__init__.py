@@ -1,1 +1,0 @@
-"""A log, wherever it lives, as moments."""

@@ -1,0 +1,57 @@
+"""The importance weight cut off at a constant: less variance, some bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Clip:
+    r"""The importance weight, at most `most`.
+
+    .. math:: w = \min\{\pi(a \mid x) / \pi_0(a \mid x),\; c\}
+
+    Its mean is below 1 by the weight that was cut off, and so is the value of what it stands for: read the estimate as one of a
+    policy that takes its rarest actions less often. The mean-weight test does not apply.
+
+    >>> float(Clip(10).excess(0.9, 0.01)), float(Clip(10).excess(0.75, 0.5))
+    (9.0, 0.5)
+    """
+
+    most: float
+    mean_is_one = False
+    may_be_negative = False
+    needs_propensity = True
+    part = "target"
+
+    def __post_init__(self) -> None:
+        if (
+            isinstance(self.most, bool)
+            or not isinstance(self.most, Real)
+            or not (self.most > 0 and isfinite(self.most))
+        ):
+            raise OptionError(f"Clip takes the largest weight to keep, a positive number; found {self.most!r}.")
+
+    def excess(self, target: Any, propensity: Any) -> Any:
+        """min(w, c) − 1."""
+        return _smaller((target - propensity) / propensity, self.most - 1.0)
+
+    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+        """The difference of two cut-off weights."""
+        return self.excess(target, propensity) - self.excess(other, propensity)
+
+
+def _smaller(u: Any, limit: float) -> Any:
+    """The smaller of a column and a number, on an engine or in NumPy."""
+    if isinstance(u, float | np.ndarray):
+        return np.minimum(u, limit)
+    import narwhals as nw
+
+    return nw.when(u > limit).then(nw.lit(limit)).otherwise(u)

@@ -1,0 +1,333 @@
+"""`counterpoise evaluate`: what it prints for people and machines, and how it refuses."""
+
+import json
+import math
+import re
+import subprocess
+import urllib.parse
+
+import duckdb
+import jsonschema
+import polars as pl
+import pytest
+from command_line import COMMAND, degenerate, invoke, shop
+
+import counterpoise as cp
+from counterpoise.evaluation.documents import schema
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.parquet"
+    shop().write_parquet(path)
+    return path
+
+
+def test_the_schema_itself_is_valid():
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
+    validator = jsonschema.Draft202012Validator(schema())
+    unidentified = 0
+    for seed in range(200):
+        frame, options = degenerate(seed)
+        path = tmp_path / f"{seed}.parquet"
+        frame.write_parquet(path)
+        found = invoke("evaluate", path, "--json", *options)
+        assert found.exit_code == 0, (seed, found.output)
+        document = json.loads(found.stdout, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+        validator.validate(document)
+        assert document["n"] == len(frame)
+        unidentified += any(one["value"] is None for one in document["estimates"])
+    assert unidentified > 20  # degenerate logs were among them
+
+
+def test_json_holds_the_numbers_of_the_library(log):
+    found = json.loads(invoke("evaluate", log, "--segment", "country", "--cluster", "user_id", "--json").stdout)
+    result = cp.evaluate(
+        pl.read_parquet(log),
+        reward="click",
+        propensity="p",
+        target=["pi_new", "pi_old"],
+        segment="country",
+        cluster="user_id",
+    )
+    assert len(found["estimates"]) == len(result.estimates)
+    names = {None: None, "DE": "DE", "FR": "FR", "(missing)": (None,)}
+    for one in found["estimates"]:
+        expected = result[one["target"], one["estimator"], names[one["segment"]]]
+        for part, number in (
+            ("value", expected.value),
+            ("stderr", expected.stderr),
+            ("lower", expected.interval.lower),
+        ):
+            # another engine reads files than frames
+            assert one[part] == pytest.approx(number, rel=1e-9, abs=1e-12), (one, part)
+        assert one["level"] == 0.95
+    assert [one["verdict"] for one in found["verdicts"] if one["segment"] is None] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("names", "guessed"),
+    [
+        ({}, "reward 'click', propensity 'p', target 'pi_new', target 'pi_old'"),
+        ({"click": "Reward", "p": "pscore"}, "reward 'Reward', propensity 'pscore', target 'pi_new', target 'pi_old'"),
+        ({"click": "r", "p": "action_prob"}, "reward 'r', propensity 'action_prob'"),
+        ({"pi_new": "target", "pi_old": "rest"}, "reward 'click', propensity 'p', target 'target'."),
+    ],
+)
+def test_usual_names_are_guessed_and_said(tmp_path, names, guessed):
+    path = tmp_path / "log.csv"
+    shop(200).rename(names).write_csv(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 0
+    assert guessed in found.stdout
+    silent = invoke("evaluate", path, "--json")
+    assert guessed in silent.stderr
+    json.loads(silent.stdout)
+
+
+def test_nothing_is_guessed_where_all_is_named(log):
+    found = invoke("evaluate", log, "--reward", "click", "--propensity", "p", "--target", "pi_new")
+    assert "Guessed" not in found.output
+    assert "pi_old" not in found.output
+
+
+def test_unusual_names_are_asked_for(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(20).rename({"click": "bought"}).write_csv(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 2
+    assert found.stderr.startswith("ColumnError: which column is the reward? None has a usual name (reward, click")
+    assert "'bought'" in found.stderr
+    assert found.stderr.endswith("Pass --reward COLUMN.\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
+        (["--level", "95"], "found 95.0. For a 95 % interval pass --level 0.95."),
+        (["--interval", "bernstein"], "needs --reward-bounds low high and --max-weight, both known"),
+        (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
+        (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
+        (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
+        (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
+        (["--interval", "wide"], "OptionError: interval must be one of"),
+        (["--where", "country = "], "ColumnError: "),
+        (["--html", "/nowhere/report.html"], "OptionError: "),
+        (["--table", "logs"], "OptionError: --table"),
+    ],
+)
+def test_bad_input_exits_2_in_one_line(log, change, words):
+    found = invoke("evaluate", log, *change)
+    assert found.exit_code == 2
+    assert words in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert "Traceback" not in found.output
+    assert "=True" not in found.output
+
+
+def test_every_option_that_an_error_names_is_there(log):
+    options = ["--interval", "bernstein", "--reward-bounds", 0, 1, "--max-weight", 2]
+    (found,) = json.loads(invoke("evaluate", log, "--target", "pi_new", *options, "--json").stdout)["estimates"]
+    same = cp.evaluate(
+        pl.read_parquet(log), reward="click", propensity="p", target="pi_new", interval="bernstein",
+        reward_bounds=(0, 1), max_weight=2,
+    )["pi_new", "ips"]  # fmt: skip
+    assert found["upper"] == pytest.approx(same.interval.upper)
+    columns = ["--estimator", "dr", "--model-reward", "pi_old", "--model-value", "pi_old", "--target", "pi_new"]
+    assert invoke("evaluate", log, *columns).exit_code == 0
+    for command in ("evaluate", "compare"):
+        wide, narrow = (
+            invoke(command, log, "--target", "pi_new", "--interval", "anytime", "--tuned-for", rows, "--json").stdout
+            for rows in (10, 2000)
+        )
+        assert wide != narrow
+        assert invoke(command, log, "--interval", "jackknife", "--groups", 20, "--target", "pi_new").exit_code == 0
+
+
+def test_a_log_without_rows_is_said_to_have_none(tmp_path):
+    path = tmp_path / "log.csv"
+    shop(0).write_csv(path)
+    for command in (["evaluate"], ["compare"], ["plan", "--difference", "0.1"]):
+        found = invoke(*command, path, "--target", "pi_new")
+        assert (found.exit_code, found.stderr) == (2, "LogError: the log has no rows.\n")
+
+
+def test_missing_and_damaged_files_exit_2(tmp_path):
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 this is no Parquet")
+    for path in (tmp_path / "absent.parquet", broken, tmp_path / "log.docx"):
+        found = invoke("evaluate", path)
+        assert found.exit_code == 2
+        assert "Traceback" not in found.output
+        assert str(path) in found.stderr
+
+
+def test_bad_rows_are_named_and_dropped_on_request(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = shop(500)
+    frame.with_columns(p=pl.when(pl.int_range(pl.len()) < 3).then(0.0).otherwise("p")).write_parquet(path)
+    found = invoke("evaluate", path)
+    assert found.exit_code == 2
+    assert "3 rows do not" in found.stderr
+    assert "--drop-bad-rows" in found.stderr
+    kept = invoke("evaluate", path, "--drop-bad-rows", "--json")
+    assert kept.exit_code == 0
+    assert (json.loads(kept.stdout)["n"], json.loads(kept.stdout)["dropped_rows"]) == (497, 3)
+
+
+def test_strict_exits_1_only_where_the_log_does_not_tell(tmp_path, log):
+    assert invoke("evaluate", log, "--strict").exit_code == 0
+    path = tmp_path / "blind.parquet"
+    shop(200).with_columns(pi_new=0.0).write_parquet(path)
+    assert invoke("evaluate", path).exit_code == 0
+    for extra in ([], ["--json"]):
+        found = invoke("evaluate", path, "--strict", *extra)
+        assert found.exit_code == 1
+        assert "not identified" in found.stdout
+
+
+def test_the_headline_states_no_value_that_the_verdict_does_not_stand_for(tmp_path):
+    path = tmp_path / "log.parquet"
+    shop(1000).with_columns(pi_new=pl.col("pi_new") / 10, pi_old=pl.col("pi_old") * 0.9).write_parquet(path)
+    for command in ("evaluate", "compare"):
+        found = invoke(command, path, "--target", "pi_new")
+        assert "pi_new: not identified" in found.stdout
+        assert "oes not tell" in found.stdout
+        assert "would have earned " not in found.stdout.replace("what it would have earned", "")
+        doubtful = invoke(command, path, "--target", "pi_old").stdout
+        assert "pi_old: caution" in doubtful
+        assert ", but read the caution below first." in doubtful
+        assert "caution below" not in invoke(command, path, "--target", "p").stdout
+
+
+def test_segments_made_of_what_was_chosen_are_said_to_be_none(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = shop(4000).with_columns(good=pl.col("pi_new") > 0.5)  # whether the choice was the target's, too
+    frame.write_parquet(path)
+    for command in ("evaluate", "compare"):
+        asked = [command, path, "--target", "pi_new", "--segment"]
+        assert "a segment must be known before the choice" in invoke(*asked, "good").stdout
+        assert "known before the choice" not in invoke(*asked, "country").stdout
+
+
+def test_a_condition_leaves_rows_out(log):
+    found = json.loads(invoke("evaluate", log, "--where", "country = 'DE' AND user_id < 300", "--json").stdout)
+    assert found["n"] == len(pl.read_parquet(log).filter(pl.col("country") == "DE", pl.col("user_id") < 300))
+
+
+def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
+    frame, state = shop(1000), tmp_path / "state.json"
+    shop(100).write_parquet(tmp_path / "2.parquet")
+    for day in range(2):
+        frame[day * 500 : (day + 1) * 500].write_parquet(tmp_path / f"{day}.parquet")
+    first = invoke("evaluate", tmp_path / "0.parquet", "--state", state, "--json")
+    both = invoke("evaluate", tmp_path / "1.parquet", "--state", state, "--json")
+    again = invoke("evaluate", tmp_path / "1.parquet", "--state", state)
+    assert (json.loads(first.stdout)["n"], json.loads(both.stdout)["n"]) == (500, 1000)
+    assert again.exit_code == 2
+    assert "already" in again.stderr
+    other = invoke("evaluate", tmp_path / "2.parquet", "--state", state, "--segment", "country")
+    assert "was made with no --segment, this call has ['country']" in other.stderr
+
+
+def test_the_sentence_comes_first_and_every_number_is_there(log):
+    lines = invoke("evaluate", log, "--target", "pi_new").stdout.splitlines()
+    result = cp.evaluate(pl.read_parquet(log), reward="click", propensity="p", target="pi_new")
+    best = result["pi_new", "beta_ips"]
+    assert f"pi_new would have earned {best.value:.5g} per row" in lines[2]
+    for name in ("ips", "snips", "beta_ips"):
+        row = next(line for line in lines if line.split()[:2] == ["pi_new", name])
+        value, error, *_ = map(float, row.split()[2:])
+        assert math.isclose(value, result["pi_new", name].value, rel_tol=1e-4)
+        assert math.isclose(error, result["pi_new", name].stderr, rel_tol=1e-4)
+    assert lines[-1] == "pi_new: ok"
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01", "--actions", "2"]]
+)
+def test_a_table_of_a_database_is_a_log(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE shop AS SELECT * FROM '{log}'")
+    options = [*command[1:], "--target", "pi_new", "--where", "country = 'DE'", "--json"]
+    stored, filed = invoke(command[0], path, "--table", "shop", *options), invoke(command[0], log, *options)
+    assert (stored.exit_code, filed.exit_code) == (0, 0), stored.output
+    numbers = r"-?\d+\.\d{6,}(?:e[+-]?\d+)?"
+    assert [round(float(x), 9) for x in re.findall(numbers, stored.stdout)] == pytest.approx(
+        [round(float(x), 9) for x in re.findall(numbers, filed.stdout)], rel=1e-6, abs=1e-9
+    )
+    asked = invoke(command[0], path, *options)
+    assert asked.exit_code == 2
+    assert "--table" in asked.stderr
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["compare"], ["doctor"], ["plan", "--difference", "0.01"]])
+def test_a_table_is_found_in_its_schema_and_a_quoted_name_may_hold_a_dot(tmp_path, log, command):
+    path = tmp_path / "logs.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM '{log}'")
+    for name in ("shop.logs", '"odd.name"', 'shop."odd.name"'):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new", "--reward", "click", "--propensity", "p")
+        assert found.exit_code == 0, found.output
+    for name in ("shop.lags", "lags"):
+        found = invoke(*command, path, "--table", name, "--target", "pi_new")
+        assert found.exit_code == 2
+        assert found.stderr.startswith("LogError: no table ")
+        assert "lags in this database. Check its name" in found.stderr.replace('"', "")
+    for name in ("shop..logs", '"odd', ""):
+        assert "is no name of a table" in invoke(*command, path, "--table", name).stderr
+
+
+def test_the_report_is_written_whole_and_said(tmp_path, log):
+    pytest.importorskip("counterpoise.report")
+    path = tmp_path / "report.html"
+    found = invoke("evaluate", log, "--html", path, "--segment", "country")
+    assert found.exit_code == 0
+    assert f"Report: {path}" in found.stdout
+    assert "pi_new" in path.read_text(encoding="utf-8")
+    silent = invoke("evaluate", log, "--html", path, "--json", "--reward", "click / 2")
+    json.loads(silent.stdout)
+    assert f"Report: {path}" in silent.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["log.parquet", "report.html"]
+
+
+@pytest.mark.parametrize("place", ["/proc/report.html", "/nowhere/report.html", "FOLDER"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_log_is_read(tmp_path, place):
+    path = tmp_path if place == "FOLDER" else place
+    found = invoke("evaluate", tmp_path / "absent.parquet", "--html", path)
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"OptionError: cannot write {str(path)!r}: ")
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # ibis sets it, pandas 3 regrets it
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, tmp_path):
+    ibis = pytest.importorskip("ibis")
+    secret = urllib.parse.urlsplit(postgres).password
+    connection = ibis.connect(postgres)
+    connection.create_table("shop", shop().to_arrow(), overwrite=True)
+    question = ["--table", "shop", "--reward", "click", "--propensity", "p", "--target", "pi_new"]
+    try:
+        for command in ("doctor", "compare", "plan --difference 0.1"):
+            done = invoke(*command.split(), postgres, *question)
+            assert done.exit_code == 0, done.output
+            assert secret not in done.output
+        command = [*COMMAND, "evaluate", postgres, *question, "--html", str(tmp_path / "report.html")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        shown = done.stdout + done.stderr + (tmp_path / "report.html").read_text()
+        assert "shop" in shown
+        assert secret not in shown
+        wrong = invoke("evaluate", postgres.replace(secret, "hunter2"), *question)
+        assert wrong.exit_code == 2
+        assert "did not answer" in wrong.output
+        assert "hunter2" not in wrong.output
+    finally:
+        connection.drop_table("shop")
+        connection.disconnect()

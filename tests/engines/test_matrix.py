@@ -1,0 +1,287 @@
+"""One log with planted bad rows × every source: all estimates, errors, diagnostics and counts agree to 1e-9."""
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+import urllib.parse
+from pathlib import Path
+
+import planted
+import polars as pl
+import pytest
+import spark_answers
+from conftest import absent
+
+import counterpoise as cp
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+ODD = "we ird\"; drop table' é"
+
+
+@pytest.fixture(scope="module")
+def log():
+    return planted.a_log()
+
+
+@pytest.fixture(scope="module")
+def expected(log):
+    return planted.answers(log)
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+
+
+def test_the_planted_rows_are_dropped_and_counted(expected, log):
+    bad = {row["id"] for row in log.filter(pl.col("propensity").is_null()).to_dicts()}
+    assert len(bad) == 1
+    assert expected["everything rows"] == [4000 - len(planted.BAD), len(planted.BAD)]
+    finite = [value for key, values in expected.items() if "ips" in key for value in values if math.isfinite(value)]
+    assert len(finite) > 300
+
+
+def csv_gz(log, folder):
+    log.write_csv(folder / "log.csv")
+    with gzip.open(folder / "log.csv.gz", "wb") as file:
+        file.write((folder / "log.csv").read_bytes())
+    return folder / "log.csv.gz"
+
+
+def hive(log, folder):
+    for device in (0, 1):
+        (folder / f"device={device}").mkdir()
+        part = log.filter(pl.col("device") == device).drop("device")
+        for k in range(2):
+            part[k::2].write_parquet(folder / f"device={device}" / f"{k}.parquet")
+    return folder
+
+
+def written(ending, write):
+    def make(log, folder):
+        write(log, folder / f"log{ending}")
+        return str(folder / f"log{ending}")
+
+    return make
+
+
+def pieces(log, folder):
+    for k in range(5):
+        log[k * 800 : (k + 1) * 800].write_parquet(folder / f"day {k}.parquet")
+    return folder
+
+
+IN_PROCESS = {
+    "arrays": lambda log, folder: {name: log[name].to_numpy() for name in log.columns},
+    "pandas": lambda log, folder: log.to_pandas(),
+    "polars lazy": lambda log, folder: log.lazy(),
+    "pyarrow": lambda log, folder: log.to_arrow(),
+    "parquet": written(".parquet", pl.DataFrame.write_parquet),
+    "parquet folder": hive,
+    "glob": lambda log, folder: f"{pieces(log, folder)}/*.parquet",
+    "list of files": lambda log, folder: sorted(pieces(log, folder).iterdir()),
+    "csv": written(".csv", pl.DataFrame.write_csv),
+    "csv.gz": csv_gz,
+    "arrow": written(".arrow", pl.DataFrame.write_ipc),
+    "json lines": written(".jsonl", pl.DataFrame.write_ndjson),
+}
+
+
+@pytest.mark.parametrize("source", IN_PROCESS)
+def test_frames_and_files_agree(source, log, expected, tmp_path):
+    assert_same(planted.answers(IN_PROCESS[source](log, tmp_path)), expected)
+
+
+def test_duckdb_agrees_as_relation_connection_and_file(log, expected, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    assert_same(planted.answers(duckdb.sql("select * from log")), expected)
+    path = tmp_path / "log.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute(f'create table "{ODD.replace(chr(34), chr(34) * 2)}" as select * from log')
+        assert_same(planted.answers(connection, table=ODD), expected)
+    assert_same(planted.answers(str(path), query=f'select * from "{ODD.replace(chr(34), chr(34) * 2)}"'), expected)
+
+
+def test_sqlite_through_ibis_agrees(log, expected, tmp_path):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.sqlite.connect(tmp_path / "log.sqlite")
+    connection.create_table("log", log.to_arrow())
+    assert_same(planted.answers(connection.table("log")), expected)
+    connection.disconnect()
+
+
+def test_text_clusters_are_the_same_clusters_in_databases(postgres, log):
+    """Checksums of text are the same everywhere, as numbers are; where a database has none, the error says what to do."""
+    ibis = pytest.importorskip("ibis")
+    duckdb = pytest.importorskip("duckdb")
+    log = log.with_columns(name=pl.format("usér {}", pl.col("user")))
+    question = planted.BASE | {"target": "new", "cluster": "name"}
+    expected = planted.numbers("", cp.evaluate(log, **question))
+    assert_same(planted.numbers("", cp.evaluate(duckdb.sql("select * from log"), **question)), expected)
+    connection = ibis.connect(postgres)
+    connection.create_table("named", log.to_arrow(), overwrite=True)
+    try:
+        for cluster in ("name", "name || ''"):
+            found = cp.evaluate(postgres, table="named", **question | {"cluster": cluster})
+            assert_same(planted.numbers("", found), expected)
+        uuids = 'select *, md5(name)::uuid as "i d", md5(name)::uuid::text as text from named'
+        of_uuid, of_text = (
+            cp.evaluate(postgres, query=uuids, **question | {"cluster": one}) for one in ("i d", "text")
+        )
+        assert_same(planted.numbers("", of_uuid), planted.numbers("", of_text))
+    finally:
+        connection.drop_table("named")
+        connection.disconnect()
+    lite = ibis.sqlite.connect()
+    lite.create_table("named", log.to_arrow())
+    with pytest.raises(cp.ColumnError, match="must hold whole numbers in this database"):
+        cp.evaluate(lite.table("named"), **question)
+    lite.disconnect()
+
+
+def test_postgresql_agrees_as_table_and_as_query(postgres, log, expected):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.connect(postgres)
+    connection.create_table(ODD, log.to_arrow(), overwrite=True)
+    try:
+        assert_same(planted.answers(postgres, table=ODD), expected)
+        quoted = ODD.replace('"', '""')
+        assert_same(planted.answers(postgres, query=f'select * from "{quoted}"'), expected)
+        policy = planted.a_policy(log)
+        found = cp.evaluate(postgres, table=ODD, **planted.POLICY, target={"clf": policy})
+        assert_same(
+            planted.numbers("", found), planted.numbers("", cp.evaluate(log, **planted.POLICY, target={"clf": policy}))
+        )
+    finally:
+        connection.drop_table(ODD)
+        connection.disconnect()
+
+
+def test_a_wrong_password_is_not_printed(postgres):
+    parts = urllib.parse.urlsplit(postgres)
+    for secret in ("hunter2", "p%40ss:word%2F"):
+        url = f"postgresql://{parts.username}:{secret}@{parts.hostname}:{parts.port}{parts.path}"
+        with pytest.raises(cp.LogError, match="did not answer") as error:
+            cp.evaluate(url, table="log", reward="r", propensity="p", target="t")
+        said = str(error.value) + repr(error.getrepr(showlocals=False, style="native"))
+        assert secret not in said
+        assert urllib.parse.unquote(secret) not in said
+        assert error.value.__cause__ is None
+
+
+def test_a_server_that_is_not_there_is_an_error_that_says_so():
+    pytest.importorskip("psycopg")
+    with pytest.raises(cp.LogError, match="did not answer") as error:
+        cp.evaluate("postgresql://me:hunter2@127.0.0.1:1/db", table="t", reward="r", propensity="p", target="t")
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("secret", ["hunter2#x", "hunter2/x", "hunter2?x", "x:hunter2", "hunter2@x"])
+def test_a_password_that_is_not_encoded_is_not_printed(secret):
+    """Drivers take part of such a password for the port, and quote it."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(cp.LogError) as error:
+        cp.evaluate(f"postgresql://me:{secret}@127.0.0.1:1/db", table="t", reward="r", propensity="p", target="t")
+    assert "hunter2" not in str(error.value) + repr(error.getrepr(showlocals=False, style="native"))
+
+
+def test_wrong_tables_and_columns_in_postgresql_are_named(postgres, log):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.connect(postgres)
+    connection.create_table("faults", log.to_arrow(), overwrite=True)
+    question = {"propensity": "propensity", "target": "new", "reward": "reward"}
+    try:
+        with pytest.raises(cp.LogError, match="nowhere"):
+            cp.evaluate(postgres, table="nowhere", **question)
+        with pytest.raises(cp.ColumnError, match=r"no column 'rewards' for reward.*Did you mean 'reward'"):
+            cp.evaluate(postgres, table="faults", **question | {"reward": "rewards"})
+        with pytest.raises(cp.ColumnError, match="nothing"):
+            cp.evaluate(postgres, table="faults", **question | {"target": "new + nothing"})
+        with pytest.raises(cp.LogError, match=r"propensity 'propensity' must lie in \(0, 1\]: 4 rows do not"):
+            cp.evaluate(postgres, table="faults", **question)
+        with pytest.raises(cp.OptionError, match="no order"):
+            cp.evaluate(postgres, table="faults", **question, groups=10)
+    finally:
+        connection.drop_table("faults")
+        connection.disconnect()
+
+
+def test_a_connection_dropped_in_the_middle_is_an_error_and_nothing_is_stored(postgres, log, tmp_path, monkeypatch):
+    ibis = pytest.importorskip("ibis")
+    from counterpoise.engines import pushdown
+
+    connection = ibis.connect(postgres)
+    connection.create_table("dropped", log.to_arrow(), overwrite=True)
+    guard = pushdown.guard
+
+    def drop_the_others(*arguments):
+        connection.raw_sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        ).close()
+        return guard(*arguments)
+
+    monkeypatch.setattr(pushdown, "guard", drop_the_others)
+    try:
+        with pytest.raises(cp.LogError, match="did not answer"):
+            cp.evaluate(
+                postgres, table="dropped", **planted.QUESTIONS["whole"], state=tmp_path / "state.json", batch="today"
+            )
+        assert not (tmp_path / "state.json").exists()
+    finally:
+        connection.drop_table("dropped")
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "connect"])
+def test_spark_agrees(java, master, log, expected, tmp_path):
+    """Columns, policies, odd names; on the cluster, an executor killed in the middle changes nothing."""
+    pytest.importorskip("pyspark")
+    if master == "connect":
+        try:
+            import grpc  # noqa: F401
+        except ImportError:
+            absent("grpcio, for Spark Connect,")
+    log.write_parquet(tmp_path / "log.parquet")
+    here = Path(__file__).parents[1]
+    command = [sys.executable, here / "spark_answers.py", master, tmp_path / "log.parquet", tmp_path / "answers.json"]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads((tmp_path / "answers.json").read_text())
+    assert_same(found["answers"], expected)
+    policy = planted.numbers("policy", cp.evaluate(log, **planted.POLICY, target={"clf": planted.a_policy(log)}))
+    assert_same(found["policy"], policy)
+    if "learned" in found:
+        learned = cp.evaluate(log, **planted.POLICY, target={"learned": planted.a_learned_policy()})
+        assert_same(found["learned"], planted.numbers("learned", learned))
+    one = cp.evaluate(log, **planted.BASE, target="new")["new", "snips"]
+    assert found["odd"] == pytest.approx([one.value, one.stderr], rel=1e-9)
+    named = cp.evaluate(
+        log.with_columns(name=pl.format("user {}", "user")), **planted.BASE, target="new", cluster="name"
+    )
+    assert found["named"] == pytest.approx(named["new", "snips"].stderr, rel=1e-9)
+    halves = log.with_columns(
+        name=pl.format("user {}", "user"), propensity=pl.when(pl.col("id") < 2000).then("propensity").otherwise(0.0)
+    )
+    question = planted.BASE | {"segment": "country", "cluster": "name", "context": ["name"], "action": "action"}
+    by_name = cp.evaluate(halves, **question, target={"named": spark_answers.by_name})
+    assert_same(found["halves"], planted.numbers("halves", by_name))
+    assert "propensity 'propensity' must lie in (0, 1]: 4 rows do not" in found["errors"]["bad rows"]
+    assert "no column 'rewards' for reward" in found["errors"]["wrong column"]
+    assert "nothing" in found["errors"]["wrong expression"]
+    assert "for batch 0 of partition" in found["errors"]["policy"]
+    assert "every column needs a name of its own" in found["errors"]["two of a name"]
+    if master == "local[2]":
+        assert found["times"] == [[["2026-10-26 01:00:00+00:00"], ["2026-10-26 15:00:00+00:00"]]] * 2
+    if master.startswith("local-cluster"):
+        assert_same(found["killed"], policy)
+        killed, calls = found["calls"]
+        assert killed == 1
+        assert calls > 4  # four partitions, of which at least one ran twice

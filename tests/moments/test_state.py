@@ -1,0 +1,542 @@
+"""The state: day after day equals one pass, no day counts twice, and whoever is killed leaves the old state whole."""
+
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import planted
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.engines import read
+from counterpoise.moments import state as states
+
+QUESTION = {
+    "reward": "reward",
+    "propensity": "propensity",
+    "target": ["new", "old"],
+    "segment": "country",
+    "cluster": "user",
+    "drop_bad_rows": True,
+}
+
+
+def days(folder, n=30):
+    log = planted.a_log(6000)
+    for day in range(n):
+        log[day * 200 : (day + 1) * 200].write_parquet(folder / f"day {day:02}.parquet")
+    return [folder / f"day {day:02}.parquet" for day in range(n)]
+
+
+def test_thirty_days_one_by_one_equal_one_pass(tmp_path):
+    files = days(tmp_path)
+    for k, file in enumerate(files):
+        batch = None if k % 2 else f"2026-11-{k + 1:02}"  # files have a key of their own
+        result = cp.evaluate(file, **QUESTION, state=tmp_path / "state.json", batch=batch)
+    expected = planted.numbers("", cp.evaluate(files, **QUESTION))
+    found = planted.numbers("", result)
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-12, abs=1e-14, nan_ok=True), key
+
+
+def test_a_day_given_twice_is_refused_and_nothing_changes(tmp_path):
+    first, second, *_ = days(tmp_path, 3)
+    state = tmp_path / "state.json"
+    cp.evaluate(first, **QUESTION, state=state)
+    cp.evaluate(second, **QUESTION, state=state, batch="two")
+    before = state.read_bytes()
+    with pytest.raises(cp.MomentsError, match="already"):
+        cp.evaluate(first, **QUESTION, state=state)
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(first.read_bytes())
+    with pytest.raises(cp.MomentsError, match="already"):
+        cp.evaluate(copy, **QUESTION, state=state)
+    with pytest.raises(cp.MomentsError, match="'two' is in the state"):
+        cp.evaluate(second, **QUESTION, state=state, batch="two")
+    assert state.read_bytes() == before
+
+
+def test_a_folder_that_grows_is_not_counted_twice(tmp_path):
+    first, second, third = days(tmp_path, 3)
+    state = tmp_path / "state.json"
+    cp.evaluate([first, second], **QUESTION, state=state)
+    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is in the state .* as are 1 others"):
+        cp.evaluate(f"{tmp_path}/*.parquet", **QUESTION, state=state)
+    cp.evaluate(third, **QUESTION, state=state)
+    with pytest.raises(cp.MomentsError, match="are the same"):
+        cp.evaluate([first, first], **QUESTION, state=tmp_path / "other.json")
+    assert state.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_files_that_differ_in_the_middle_are_different_batches(tmp_path):
+    rows = [f"{k % 2},0.5,0.5,{k}" for k in range(1_000_000)]
+    for name, middle in (("a.csv", "1,0.5,0.5,x"), ("b.csv", "0,0.5,0.5,x")):
+        rows[500_000:502_000] = [middle] * 2000
+        (tmp_path / name).write_text("\n".join(["r,p,t,x", *rows]))
+    question = {"reward": "r", "propensity": "p", "target": "t", "state": tmp_path / "state.json"}
+    for name in ("a.csv", "b.csv"):
+        assert cp.evaluate(tmp_path / name, **question).n in (1_000_000, 2_000_000)
+
+
+def test_another_question_is_refused(tmp_path):
+    first, second, *_ = days(tmp_path, 2)
+    state = tmp_path / "state.json"
+    cp.evaluate(first, **QUESTION, state=state)
+    for change in ({"target": "new"}, {"where": "device = 1"}, {"segment": None}, {"reward": "value"}, {"groups": 50}):
+        with pytest.raises(cp.MomentsError, match=next(iter(change))):
+            cp.evaluate(second, **QUESTION | change, state=state)
+    with pytest.raises(cp.MomentsError, match="made with"):
+        cp.compare(second, **QUESTION | {"target": "new"}, against="old", state=state)
+
+
+def test_frames_need_a_key_and_a_key_needs_a_state(tmp_path):
+    log = planted.a_log(100, bad=False)
+    with pytest.raises(cp.OptionError, match="batch="):
+        cp.evaluate(log, **QUESTION, state=tmp_path / "state.json")
+    with pytest.raises(cp.OptionError, match="state="):
+        cp.evaluate(log, **QUESTION, batch="today")
+    cp.evaluate(log, **QUESTION, state=tmp_path / "state.json", batch="today")
+    result = cp.evaluate(log, **QUESTION, state=tmp_path / "state.json", batch="tomorrow")
+    assert result.n == 200
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"\xff\xfe"])
+def test_a_damaged_state_is_refused_and_kept(tmp_path, damage):
+    state = tmp_path / "state.json"
+    state.write_bytes(damage)
+    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+        cp.evaluate(planted.a_log(100, bad=False), **QUESTION, state=state, batch="today")
+    assert state.read_bytes() == damage
+
+
+def test_bad_rows_leave_the_state_alone(tmp_path):
+    state = tmp_path / "state.json"
+    with pytest.raises(cp.LogError):
+        cp.evaluate(planted.a_log(), **QUESTION | {"drop_bad_rows": False}, state=state, batch="today")
+    assert not state.exists()
+
+
+def test_a_process_killed_while_writing_leaves_the_old_state(tmp_path):
+    """The process kills itself between the first and the last byte, and just before the new file takes its place."""
+    state = tmp_path / "state.json"
+    log = planted.a_log(300, bad=False)
+    log.write_parquet(tmp_path / "log.parquet")
+    cp.evaluate(log, **QUESTION, state=state, batch="one")
+    before = state.read_bytes()
+    for moment in ("os.fsync", "os.replace"):
+        script = textwrap.dedent(
+            f"""
+            import os, signal
+            import counterpoise as cp
+            {moment} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            cp.evaluate({str(tmp_path / "log.parquet")!r}, **{QUESTION!r}, state={str(state)!r}, batch="two")
+            """
+        )
+        done = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True, timeout=120)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert state.read_bytes() == before
+    assert cp.evaluate(log, **QUESTION, state=state, batch="two").n == 600
+    assert [one["batch"] for one in json.loads(state.read_text())["batches"]] == ["one", "two"]
+
+
+def test_states_of_policies(tmp_path):
+    log = planted.a_log(bad=False)
+    policy = planted.a_policy(log)
+    for k in range(2):
+        result = cp.evaluate(
+            log[k * 2000 : (k + 1) * 2000],
+            **planted.POLICY | {"key": None},
+            target={"clf": policy},
+            state=tmp_path / "state.json",
+            batch=str(k),
+        )
+    expected = cp.evaluate(log, **planted.POLICY | {"key": None}, target={"clf": policy})
+    assert result["clf", "snips"].value == pytest.approx(expected["clf", "snips"].value, rel=1e-12)
+    assert isinstance(pl.DataFrame(result.table()), pl.DataFrame)
+
+
+def test_jobs_that_add_at_the_same_time_lose_nothing(tmp_path):
+    """Between reading the old state and writing the new one another job may not do the same."""
+    files, state = days(tmp_path), tmp_path / "state.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda file: cp.evaluate(file, **QUESTION, state=state), files))
+    assert len(json.loads(state.read_text())["batches"]) == 30
+
+
+# -- which rows are in it ----------------------------------------------------------------------------------------------
+
+SHORT = {"reward": "reward", "propensity": "propensity", "target": "new"}
+
+
+def some(folder, *names, rows=100):
+    """Files of different rows."""
+    log = planted.a_log(rows * len(names), bad=False)
+    for k, name in enumerate(names):
+        part, path = log[k * rows : (k + 1) * rows], folder / name
+        path.parent.mkdir(exist_ok=True)
+        part.write_csv(path) if path.suffix == ".csv" else part.write_parquet(path)
+    return [folder / name for name in names]
+
+
+def same(found, expected):
+    mine, theirs = planted.numbers("", found), planted.numbers("", expected)
+    assert mine.keys() == theirs.keys()
+    for key, values in theirs.items():
+        assert mine[key] == pytest.approx(values, rel=1e-12, abs=1e-14, nan_ok=True), key
+
+
+def refused(words, log, state, error=cp.MomentsError, **options):
+    before = state.read_bytes()
+    with pytest.raises(error, match=words):
+        cp.evaluate(log, **SHORT, state=state, **options)
+    assert state.read_bytes() == before
+
+
+def append(file, rows):
+    pl.concat([pl.read_parquet(file), rows]).write_parquet(file)
+
+
+def test_a_known_file_with_more_rows_is_refused_until_its_owner_says_what_it_is(tmp_path):
+    state, (first, second) = tmp_path / "state.json", some(tmp_path, "a.parquet", "b.parquet")
+    for file in (first, second):
+        cp.evaluate(file, **SHORT, state=state)
+    append(first, planted.a_log(50, seed=1, bad=False))
+    refused("a.parquet' is in the state .* with other content.*batch=.*replace=True", first, state)
+    replaced = cp.evaluate(first, **SHORT, state=state, replace=True)
+    same(replaced, cp.evaluate([first, second], **SHORT))
+    again = cp.evaluate(first, **SHORT, state=state, replace=True)  # a job that is run twice
+    assert again.n == replaced.n == 250
+
+
+def test_a_file_that_is_written_anew_every_day_has_a_key_every_day(tmp_path):
+    state, latest = tmp_path / "state.json", tmp_path / "latest.parquet"
+    for day in range(3):
+        planted.a_log(100, seed=day, bad=False).write_parquet(latest)
+        result = cp.evaluate(latest, **SHORT, state=state, batch=str(day))
+    assert result.n == 300
+    planted.a_log(70, seed=9, bad=False).write_parquet(latest)
+    refused("with other content, as are 2 others", latest, state)
+    refused("as the batch '0': say which", latest, state, replace=True)
+    assert cp.evaluate(latest, **SHORT, state=state, batch="1", replace=True).n == 270
+
+
+def test_a_replaced_batch_leaves_no_trace(tmp_path):
+    """Even one whose rewards are 10¹² times those of the others, which a subtraction would not survive."""
+    state, log = tmp_path / "state.json", planted.a_log(500, bad=False)
+    parts = [log[k * 100 : (k + 1) * 100] for k in range(5)]
+    for k, part in enumerate(parts):
+        wrong = part.with_columns(reward=pl.col("reward") * 1e12) if k == 2 else part
+        cp.evaluate(wrong, **SHORT, state=state, batch=str(k))
+    result = cp.evaluate(parts[2], **SHORT, state=state, batch="2", replace=True)
+    same(result, cp.evaluate(log, **SHORT))
+
+
+def test_only_what_is_kept_apart_can_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "APART", 2)
+    state, files = tmp_path / "state.json", some(tmp_path, "a.parquet", "b.parquet", "c.parquet", "d.parquet")
+    cp.evaluate(files[0], **SHORT, state=state)
+    cp.evaluate(files[1:3], **SHORT, state=state)
+    append(files[1], planted.a_log(50, seed=1, bad=False))
+    refused("c.parquet' in one sum with files of this log", files[1], state, replace=True)
+    cp.evaluate(files[3], **SHORT, state=state)
+    append(files[0], planted.a_log(50, seed=2, bad=False))
+    refused("cannot be replaced any more: .* its last 2 batches", files[0], state, replace=True)
+    result = cp.evaluate(files[1:3], **SHORT, state=state, replace=True)
+    assert result.n == 450
+    assert len(json.loads(state.read_text())["recent"]) == 2
+
+
+def test_large_moments_are_kept_apart_less_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "NUMBERS", 300)
+    for day in range(4):
+        cp.evaluate(planted.a_log(100, seed=day, bad=False), **SHORT, state=tmp_path / "state.json", batch=str(day))
+    assert len(json.loads((tmp_path / "state.json").read_text())["recent"]) == 2  # about 112 numbers each
+
+
+def test_a_compacted_folder_is_refused_until_its_owner_says_what_it_is(tmp_path):
+    files = some(tmp_path, "logs/a.parquet", "logs/b.parquet", "logs/c.parquet")
+    logs, states_ = tmp_path / "logs", [tmp_path / "one.json", tmp_path / "two.json"]
+    for state in states_:
+        expected = cp.evaluate(logs, **SHORT, state=state)
+    pl.concat([pl.read_parquet(file) for file in files]).write_parquet(logs / "all.parquet")
+    for file in files:
+        file.unlink()
+    for log in (logs, logs / "*.parquet", [logs]):
+        refused("no more: if the folder was compacted", log, states_[0])
+    same(cp.evaluate(logs, **SHORT, state=states_[0], replace=True), expected)
+    assert cp.evaluate(logs, **SHORT, state=states_[1], batch="other rows").n == 600
+
+
+def test_a_copy_that_was_compressed_converted_or_got_other_line_ends_is_refused(tmp_path):
+    state, (first, second) = tmp_path / "state.json", some(tmp_path, "a.csv", "b.csv")
+    for file in (first, second):
+        cp.evaluate(file, **SHORT, state=state)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(first.read_bytes()))
+    (tmp_path / "crlf.csv").write_bytes(second.read_bytes().replace(b"\n", b"\r\n"))
+    pl.read_csv(first).write_parquet(tmp_path / "a.parquet")
+    for name, of in (("a.csv.gz", "a.csv"), ("crlf.csv", "b.csv"), ("a.parquet", "a.csv")):
+        refused(f"{name}' has the same numbers as the file '.*{of}'", tmp_path / name, state)
+    assert cp.evaluate(tmp_path / "a.parquet", **SHORT, state=state, batch="other rows").n == 300
+
+
+@pytest.mark.parametrize("change", ["appended", "same size", "new file", "gone"])
+def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch, change):
+    state, (file, other) = tmp_path / "state.json", some(tmp_path, "logs/a.csv", "logs/b.csv")
+
+    def changes(*arguments, **options):
+        found = reading(*arguments, **options)
+        text = file.read_text()
+        if change == "appended":
+            file.write_text(text + text.splitlines()[1] + "\n")
+        elif change == "same size":
+            file.write_text(text.replace("1", "2"))
+        elif change == "new file":
+            (tmp_path / "logs" / "c.csv").write_text(text.replace("1", "2"))
+        else:
+            other.unlink()
+        return found
+
+    reading = read.read
+    monkeypatch.setattr(read, "read", changes)
+    for batch in (None, "key"):
+        with pytest.raises(cp.MomentsError, match="changed while the log was read"):
+            cp.evaluate(tmp_path / "logs", **SHORT, state=state, batch=batch)
+        some(tmp_path, "logs/a.csv", "logs/b.csv")
+        (tmp_path / "logs" / "c.csv").unlink(missing_ok=True)
+    assert not state.exists()
+
+
+# -- which policies ----------------------------------------------------------------------------------------------------
+
+
+class Shares:
+    """A policy of one's own."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def __call__(self, batch):
+        return np.full(batch.num_rows, self.share)
+
+
+def constant(share):
+    return lambda batch: np.full(batch.num_rows, share)
+
+
+def test_another_policy_under_the_same_name_is_refused(tmp_path):
+    log = planted.a_log(600, bad=False)
+    question = planted.BASE | {"context": ["x0", "x1"], "action": "action"}
+    kinds = {
+        "classifier": lambda k: planted.a_policy(log[k * 100 :]),
+        "closure": lambda k: constant([0.3, 0.4][k]),
+        "object": lambda k: Shares([0.3, 0.4][k]),
+    }
+    for name, policy in kinds.items():
+        state = tmp_path / f"{name}.json"
+        for batch in "ab":  # made again, as a new process would
+            result = cp.evaluate(log[:200], **question, target={"it": policy(0)}, state=state, batch=batch)
+        assert result.n == 400
+        with pytest.raises(cp.MomentsError, match="made with another 'it'"):
+            cp.evaluate(log[200:], **question, target={"it": policy(1)}, state=state, batch="c")
+
+
+def test_a_version_tells_policies_apart(tmp_path):
+    log, state = planted.a_log(300, bad=False), tmp_path / "state.json"
+    question = planted.BASE | {"context": ["x0"], "action": "action"}
+    held = threading.Lock()
+
+    def locked(batch):
+        with held:
+            return np.full(batch.num_rows, 0.3)
+
+    with pytest.raises(cp.OptionError, match=r"version=\{'locked': '1'\}"):
+        cp.evaluate(log, **question, target=locked, state=state, batch="a")
+    cp.evaluate(log, **question, target=locked, state=state, batch="a", version={"locked": "1"})
+    cp.evaluate(log, **question, target={"locked": constant(0.3)}, state=state, batch="b", version="1")
+    with pytest.raises(cp.MomentsError, match="its version there is '1', here it is '2'"):
+        cp.evaluate(log, **question, target=locked, state=state, batch="c", version="2")
+    columns = tmp_path / "columns.json"  # what fills a column may change, too
+    cp.evaluate(log, **SHORT, state=columns, batch="a", version="1")
+    with pytest.raises(cp.MomentsError, match="made with another 'new'"):
+        cp.evaluate(log, **SHORT, state=columns, batch="b")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"version": 1}, {"version": {"old": "1"}}, {"version": {"new": 1}}, {"replace": "yes"}], ids=str
+)
+def test_versions_and_replacements_that_make_no_sense_are_refused(tmp_path, wrong):
+    log = planted.a_log(50, bad=False)
+    with pytest.raises(cp.OptionError, match=next(iter(wrong))):
+        cp.evaluate(log, **SHORT, state=tmp_path / "state.json", batch="a", **wrong)
+    with pytest.raises(cp.OptionError, match="pass state= too"):
+        cp.evaluate(log, **SHORT, **wrong)
+
+
+# -- the answer once more ----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_was_lost_can_be_had_again(tmp_path):
+    state, files = tmp_path / "state.json", days(tmp_path, 3)
+    for file in files:
+        lost = cp.evaluate(file, **QUESTION, state=state, interval="anytime")
+    before = state.read_bytes()
+    same(cp.evaluate(state=state, interval="anytime"), lost)
+    assert state.read_bytes() == before
+    other = tmp_path / "compare.json"
+    lost = cp.compare(files[0], **QUESTION | {"target": "new"}, against="old", state=other)
+    same(cp.compare(state=other), lost)
+    with pytest.raises(cp.MomentsError, match="there is no state"):
+        cp.evaluate(state=tmp_path / "none.json")
+    with pytest.raises(cp.OptionError, match="no columns or rows left"):
+        cp.evaluate(state=state, segment="country")
+
+
+def test_ten_thousand_batches_are_read_at_once_from_a_small_file(tmp_path):
+    log, path = planted.a_log(10_000, bad=False), tmp_path / "state.json"
+    cp.evaluate(log[:1], **SHORT, state=path, batch="0")
+    question = states.load(path).question
+    keys = tuple(states.Batch(f"2026-11-14 {k}", {f"/logs/{k}.parquet": "0" * 32}, 1) for k in range(10_000))
+    recent = tuple(cp.evaluate(log[k : k + 1], **SHORT).moments for k in range(31))
+    states.store(path, states.State(question, keys, cp.evaluate(log[31:], **SHORT).moments, recent))
+    start = time.perf_counter()
+    assert cp.evaluate(state=path).n == 10_000
+    assert time.perf_counter() - start < 2
+    assert path.stat().st_size < 3_000_000
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_is_refused(tmp_path):
+    state, log = tmp_path / "state.json", planted.a_log(200, bad=False)
+    for k in range(3):
+        cp.evaluate(log[k * 50 : (k + 1) * 50], **SHORT, segment="country", state=state, batch=f"{k}")
+    whole, random = state.read_bytes(), np.random.default_rng(0)
+    for at in random.choice(8 * len(whole), 400, replace=False):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << (at % 8)
+        state.write_bytes(damaged)
+        with pytest.raises(cp.MomentsError, match=r"state\.json"):
+            cp.evaluate(state=state)
+
+
+def crafted(path, change):
+    """A state with something else in it, and a checksum that is right."""
+    raw = json.loads(path.read_text())
+    del raw["format"], raw["sha256"]
+    change(raw)
+    write(path, json.dumps(raw)[1:].encode())
+
+
+def write(path, body):
+    path.write_bytes(b'{"format": 2, "sha256": "%s", ' % hashlib.sha256(body).hexdigest().encode() + body)
+
+
+def put(value, *place):
+    def change(raw):
+        for step in place[:-1]:
+            raw = raw[step]
+        raw[place[-1]] = value
+
+    return change
+
+
+FIRST = ("recent", 0, "contrasts", 0)
+CRAFTED = {
+    "NaN": put(float("nan"), *FIRST, "moments", "mean", 0, 0, 0),
+    "infinity": put(float("inf"), *FIRST, "moments", "centre", 0, 0),
+    "overflow": put(10**400, *FIRST, "moments", "centre", 0, 0),
+    "negative count": put(-1, *FIRST, "moments", "n", 0, 0),
+    "count that is no whole number": put(1.5, *FIRST, "moments", "n", 0, 0),
+    "count beyond counting": put(2**62, *FIRST, "moments", "n", 0, 0),
+    "negative square": put(-1.0, *FIRST, "moments", "scatter", 0, 0, 0, 0),
+    "text for a number": put("0.5", *FIRST, "moments", "mean", 0, 0, 0),
+    "text for a mean": put("mean", *FIRST, "moments", "mean"),
+    "true for a number": put(True, "recent", 0, "dropped"),
+    "number for a text": put(7, *FIRST, "target"),
+    "list for a text": put(["reward"], "question", "reward"),
+    "ragged": put([[1.0], [1.0, 2.0]], *FIRST, "moments", "mean"),
+    "no groups": put([[]], *FIRST, "moments", "n"),
+    "huge shape": put([[0] * 100_000], *FIRST, "moments", "n"),
+    "many columns": put([f"x{k}" for k in range(100_000)], *FIRST, "moments", "columns"),
+    "a column twice": put(["u", "s", "us", "us"], *FIRST, "moments", "columns"),
+    "weights in disorder": put([1.0, 2.0], *FIRST, "tails", 0, "weights"),
+    "too many weights": put([1.0] * 1001, *FIRST, "tails", 0, "weights"),
+    "too many zeros": put(10**6, *FIRST, "tails", 0, "zeros"),
+    "rewards upside down": put([1e9], "recent", 0, "reward_min"),
+    "a segment that is a list": put([[["DE"]]], "recent", 0, "segments"),
+    "unknown entry": put(1, "surprise"),
+    "unknown entry inside": put(1, *FIRST, "surprise"),
+    "unknown part of the question": put(1, "question", "surprise"),
+    "batches as a mapping": put({}, "batches"),
+    "a batch of other rows": put(99, "batches", 0, "rows"),
+    "a batch of nothing": put({"batch": None, "files": {}, "rows": 50, "dropped": 0}, "batches", 0),
+    "no moments": put([], "recent"),
+    "moments of another question": put([["old", ""]], "question", "contrasts"),
+}
+
+
+@pytest.mark.parametrize("kind", CRAFTED)
+def test_a_crafted_state_is_refused(tmp_path, kind):
+    state = tmp_path / "state.json"
+    cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
+    crafted(state, CRAFTED[kind])
+    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+        cp.evaluate(state=state)
+
+
+def test_a_state_that_is_deep_long_or_no_file_is_refused_before_much_is_allocated(tmp_path):
+    state = tmp_path / "state.json"
+    write(state, b'"question": ' + b"[" * 200_000)
+    with pytest.raises(cp.MomentsError, match="nested too deeply"):
+        cp.evaluate(state=state)
+    write(state, b'"question": ' + b"[" * 900 + b"]" * 900 + b', "batches": [], "older": null, "recent": []}')
+    with pytest.raises(cp.MomentsError, match="the question should be an object"):
+        cp.evaluate(state=state)
+    with state.open("r+b") as file:
+        file.truncate(2**28)
+    tracemalloc.start()
+    with pytest.raises(cp.MomentsError, match="checksum is wrong"):
+        cp.evaluate(state=state)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+    state.unlink()
+    os.mkfifo(state)
+    with pytest.raises(cp.MomentsError, match="not a regular file"):
+        cp.evaluate(state=state)
+
+
+def test_a_state_of_an_older_version_says_so(tmp_path):
+    state = tmp_path / "state.json"
+    state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
+    with pytest.raises(cp.MomentsError, match="format 1, and this version reads format 2"):
+        cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
+
+
+OF_MOMENTS = list(CRAFTED)[: list(CRAFTED).index("unknown entry")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OF_MOMENTS if kind != "list for a text"])
+def test_crafted_moments_are_refused(kind):
+    raw = {"recent": [json.loads(cp.evaluate(planted.a_log(50, bad=False), **SHORT).moments.to_json())]}
+    CRAFTED[kind](raw)
+    with pytest.raises(cp.MomentsError):
+        cp.LogMoments.from_json(json.dumps(raw["recent"][0]))

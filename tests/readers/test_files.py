@@ -1,0 +1,384 @@
+"""Files: what is wrong with one of them is said with its name, and nothing is read that is not needed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import planted
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.engines import compiled, largest, read
+from counterpoise.engines import streaming as scans
+from counterpoise.readers.progress import progress_bar
+
+QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
+
+WRITERS = {
+    "parquet": pl.DataFrame.write_parquet,
+    "csv": pl.DataFrame.write_csv,
+    "arrow": pl.DataFrame.write_ipc,
+    "jsonl": pl.DataFrame.write_ndjson,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    log = planted.a_log(3000, bad=False)
+    for day in range(3):
+        log[day * 1000 : (day + 1) * 1000].write_parquet(tmp_path / f"day {day}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("cut", [0, 7, 5000])
+def test_a_truncated_file_is_named(folder, cut):
+    bad = folder / "day 1.parquet"
+    bad.write_bytes(bad.read_bytes()[:cut])
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*damaged or incomplete"):
+        cp.evaluate(f"{folder}/*.parquet", **QUESTION)
+
+
+def test_a_file_corrupt_in_the_middle_is_named(folder):
+    bad = folder / "day 2.parquet"
+    content = bytearray(bad.read_bytes())
+    content[200:20_000] = os.urandom(19_800)
+    bad.write_bytes(content)
+    with pytest.raises(cp.LogError, match=r"day 2\.parquet.*damaged"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_text_that_breaks_off_is_named(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"reward": 1.0, "propensity": 0.5, "new": 0.5}\n{"reward": 1.0, "prop')
+    with pytest.raises(cp.LogError, match=r"log\.jsonl"):
+        cp.evaluate(tmp_path / "log.jsonl", **QUESTION)
+
+
+def test_files_that_differ_are_named_with_the_column(folder):
+    other = pl.read_parquet(folder / "day 1.parquet")
+    other.with_columns(pl.col("reward").cast(pl.String)).write_parquet(folder / "day 1.parquet")
+    with pytest.raises(cp.LogError, match=r"day 0.*day 1.*'reward' is Float64 in the one and String in the other"):
+        cp.evaluate(folder, **QUESTION)
+    other.drop("new").write_parquet(folder / "day 1.parquet")
+    with pytest.raises(cp.LogError, match="'new' is in one of them only"):
+        cp.evaluate(folder, **QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere.parquet", "no file '.*nowhere.parquet'"),
+        ("nowhere/*.parquet", "no file matches"),
+        (["day 0.parquet", "day 9.parquet"], "no file '.*day 9.parquet'"),
+        ("empty", "no files in it"),
+    ],
+)
+def test_a_missing_file_is_named(folder, path, message):
+    (folder / "empty").mkdir()
+    paths = [folder / one for one in path] if isinstance(path, list) else folder / path
+    with pytest.raises(cp.LogError, match=message):
+        cp.evaluate(paths, **QUESTION)
+
+
+def test_a_file_counts_once(folder):
+    one = folder / "day 0.parquet"
+    (folder / "link.parquet").symlink_to(one)
+    for twice in ([one, one], [folder / "link.parquet", one], [f"{folder}/day*.parquet", one], folder):
+        with pytest.raises(cp.OptionError, match=r"(day 0|link)\.parquet' is given twice.*Name it once"):
+            cp.evaluate(twice, **QUESTION)
+    (folder / "link.parquet").unlink()
+    (folder / "inner").mkdir()
+    one.rename(folder / "inner" / "day 0.parquet")
+    assert cp.evaluate(f"{folder}/**", **QUESTION).n == 3000
+
+
+@pytest.mark.parametrize("beside", ["_temporary/0", ".ipynb_checkpoints", "_delta_log", "_x=1/_temporary"])
+def test_what_lies_hidden_beside_a_log_is_no_part_of_it(tmp_path, beside):
+    log = planted.a_log(600, bad=False)
+    for place, rows in ((beside, log[:100]), ("_x=1", log[:200])):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        rows.write_parquet(tmp_path / place / "part.parquet")
+    (tmp_path / "_x=1" / "_SUCCESS").touch()
+    for log in (tmp_path, f"{tmp_path}/**", f"{tmp_path}/**/*.parquet"):
+        assert cp.evaluate(log, **QUESTION, segment="_x")["new", "ips", 1].n == 200
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_signs_of_globs_in_a_name_are_its_own(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for rows, name in ((100, "day1"), (200, "day*"), (300, "day[1]"), (400, "day?")):
+        write(log[:rows], tmp_path / f"{name}.{ending}")
+    for rows, name in ((200, "day*"), (300, "day[1]"), (400, "day?")):
+        assert cp.evaluate(tmp_path / f"{name}.{ending}", **QUESTION).n == rows
+
+
+def test_unknown_and_mixed_formats_are_refused(folder):
+    (folder / "log.xlsx").write_text("")
+    with pytest.raises(cp.OptionError, match=r"cannot tell the format of .*xlsx"):
+        cp.evaluate(folder / "log.xlsx", **QUESTION)
+    (folder / "log.csv").write_text("reward,propensity,new\n1,0.5,0.5\n")
+    with pytest.raises(cp.OptionError, match="one format, found csv, parquet"):
+        cp.evaluate([folder / "log.csv", folder / "day 0.parquet"], **QUESTION)
+
+
+def test_files_in_the_cloud_are_left_to_polars():
+    with pytest.raises(cp.OptionError, match="scan_parquet"):
+        cp.evaluate("s3://bucket/logs/*.parquet", **QUESTION)
+
+
+def test_a_file_that_may_not_be_read_is_named(folder):
+    (folder / "day 1.parquet").chmod(0)
+    if os.access(folder / "day 1.parquet", os.R_OK):
+        pytest.skip("this user reads whatever the permissions say; the next test stands in")
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*[Pp]ermission"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_a_refusal_to_open_is_an_error_with_the_name(folder, monkeypatch):
+    opened = type(folder).open
+
+    def refuse(path, *arguments, **options):
+        if path.name == "day 1.parquet":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(type(folder), "open", refuse)
+    with pytest.raises(cp.LogError, match=r"day 1\.parquet.*Permission denied"):
+        cp.evaluate(folder, **QUESTION)
+
+
+def test_bad_rows_of_files_are_named_by_row(tmp_path):
+    planted.a_log().write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(
+        cp.LogError, match=r"of 4,000 rows: propensity 'propensity'.*4 rows do not; the first is row 20 with 0.0"
+    ):
+        cp.evaluate(tmp_path / "log.parquet", **QUESTION)
+
+
+def test_numbers_that_look_whole_at_first_are_read_as_numbers(tmp_path):
+    rows = "\n".join(["1,0.5,1"] * 20_000 + ["0.25,0.5,0.5"])
+    (tmp_path / "log.csv").write_text("reward,propensity,new\n" + rows)
+    assert cp.evaluate(tmp_path / "log.csv", **QUESTION).n == 20_001
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("late", "question"),
+    [
+        ({"reward": 0.5}, {"reward": "reward * 2"}),
+        ({"age": 0.5}, {"where": "age > 0"}),
+        ({"age": 0.5}, {"where": "cast(age as varchar) <> '1'"}),
+        ({"user": "anonymous"}, {"cluster": "user"}),
+        ({"user": "anonymous"}, {"segment": "user"}),
+    ],
+)
+def test_late_rows_may_be_of_another_kind(tmp_path, ending, late, question):
+    rows = [{"reward": 1, "propensity": 0.5, "new": 0.5, "age": 1, "user": k % 7} for k in range(12_000)]
+    rows += [rows[0] | late | {"new": 0.25}] * 40
+    log = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    if "user" in late:
+        log = log.with_columns(user=pl.Series([str(row["user"]) for row in rows]))
+    if ending == "csv":
+        (tmp_path / "log.csv").write_text(
+            "\n".join(",".join(map(str, row)) for row in ([*rows[0]], *map(dict.values, rows)))
+        )
+    else:
+        (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = planted.numbers("", cp.evaluate(tmp_path / f"log.{ending}", **QUESTION | question))
+    expected = planted.numbers("", cp.evaluate(log, **QUESTION | question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+
+
+@pytest.mark.parametrize(
+    ("ending", "bad"), [("csv", "n/a,0.5,0.5"), ("jsonl", '{"reward": "n/a", "propensity": 0.5, "new": 0.5}')]
+)
+def test_late_text_among_numbers_is_shown_with_its_column(tmp_path, ending, bad):
+    good = {"csv": "1,0.5,0.5", "jsonl": '{"reward": 1, "propensity": 0.5, "new": 0.5}'}[ending]
+    header = ["reward,propensity,new"] if ending == "csv" else []
+    (tmp_path / f"log.{ending}").write_text("\n".join([*header, *[good] * 12_000, bad]))
+    with pytest.raises(cp.ColumnError, match=r"column 'reward' holds String. Cast it to a number.* but then: .*n/a"):
+        cp.evaluate(tmp_path / f"log.{ending}", **QUESTION)
+
+
+def test_rows_without_clusters_are_grouped_by_their_place(folder):
+    question = QUESTION | {"interval": "jackknife"}
+    frame = pl.read_parquet(f"{folder}/*.parquet")
+    assert cp.evaluate(folder, **question)["new", "snips"].stderr == pytest.approx(
+        cp.evaluate(frame, **question)["new", "snips"].stderr, rel=1e-12
+    )
+
+
+def test_clusters_of_text_in_files(folder):
+    log = pl.read_parquet(f"{folder}/*.parquet").with_columns(name=pl.format("user {}", "user"))
+    log.write_parquet(folder / "named.parquet")
+    expected = cp.evaluate(log, **QUESTION, cluster="name")["new", "snips"].stderr
+    found = cp.evaluate(folder / "named.parquet", **QUESTION, cluster="name")["new", "snips"].stderr
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_folders_named_after_days_are_columns(tmp_path):
+    log = planted.a_log(1000, bad=False)
+    for k, day in enumerate(["2025-12-31", "2026-01-01", "2026-01-02"]):
+        (tmp_path / f"day={day}").mkdir()
+        log[k * 300 : (k + 1) * 300].write_parquet(tmp_path / f"day={day}" / "part.parquet")
+    result = cp.evaluate(tmp_path, **QUESTION, where="day >= '2026-01-01'", segment="day")
+    assert result.n == 600
+    assert result["new", "ips", "2026-01-02"].n == 300
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["2026-01-01", "2026-01-02"], ["2026-01-01", "2026-01-02"]),
+        (["1", "02"], [1, 2]),
+        (["1", "2.5"], [1.0, 2.5]),
+        (["1", "x"], ["1", "x"]),
+        (["1", "__HIVE_DEFAULT_PARTITION__"], [1, None]),
+        (["true", "false"], [True, False]),
+        (["a%20b", "c"], ["a b", "c"]),
+    ],
+)
+def test_folders_name_columns_in_every_format(tmp_path, ending, write, names, labels):
+    log = planted.a_log(600, bad=False)
+    for k, name in enumerate(names):
+        (tmp_path / f"part={name}").mkdir()
+        write(log[k * 200 : (k + 1) * 200 + 100 * k], tmp_path / f"part={name}" / f"log.{ending}")
+    result = cp.evaluate(tmp_path, **QUESTION, segment="part", where="part is not null or new >= 0")
+    assert set(result.moments.segments) == {(label,) for label in labels}
+    assert [result["new", "ips", (label,)].n for label in labels] == [200, 300]
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_a_folder_may_not_contradict_a_column(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    for value in ("0.25", "0.5"):
+        (tmp_path / f"propensity={value}").mkdir()
+        write(log.with_columns(propensity=float(value)), tmp_path / f"propensity={value}" / f"log.{ending}")
+    assert cp.evaluate(tmp_path, **QUESTION).n == 1200
+    write(log, tmp_path / "propensity=0.5" / f"log.{ending}")
+    with pytest.raises(
+        cp.LogError, match=r"says propensity=0.5, but .* column 'propensity' of its own with other values"
+    ):
+        cp.evaluate(tmp_path, **QUESTION)
+
+
+@pytest.mark.parametrize("first", ["0.csv", "z.csv"])
+@pytest.mark.parametrize("rows", ["", ",,,,\n,,,,\n"])
+def test_files_without_values_say_nothing_of_types(tmp_path, first, rows):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", "user", "device")
+    question = QUESTION | {"segment": "device", "cluster": "user", "drop_bad_rows": True}
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / first).write_text(",".join(log.columns) + "\n" + rows)
+    found, expected = cp.evaluate(tmp_path, **question), cp.evaluate(log, **question)
+    assert found.moments.segments == expected.moments.segments
+    assert found["new", "snips"].stderr == pytest.approx(expected["new", "snips"].stderr, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ending", "write"), WRITERS.items(), ids=list(WRITERS))
+def test_the_order_of_columns_does_not_matter(tmp_path, ending, write):
+    log = planted.a_log(600, bad=False)
+    question = QUESTION | {"interval": "jackknife"}
+    for k in range(3):
+        write(log[k * 200 : (k + 1) * 200].select(log.columns[:: -1 if k == 1 else 1]), tmp_path / f"{k}.{ending}")
+    found, expected = cp.evaluate(tmp_path, **question)["new", "snips"], cp.evaluate(log, **question)["new", "snips"]
+    assert (found.value, found.stderr) == pytest.approx((expected.value, expected.stderr), rel=1e-12)
+
+
+def test_text_files_share_their_types(tmp_path):
+    log = planted.a_log(600, bad=False).select("reward", "propensity", "new", id=pl.int_range(pl.len()))
+    log.write_csv(tmp_path / "0.csv")
+    log.with_columns(id=pl.format("user {}", "id")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION, cluster="id").n == 1200
+    log.with_columns(id=pl.col("id") / 2, reward=pl.lit("n/a")).write_csv(tmp_path / "1.csv")
+    assert cp.evaluate(tmp_path, **QUESTION | {"reward": "new"}, segment="id").moments.segments[1] == (0.5,)
+    with pytest.raises(cp.LogError, match=r"0\.csv.*1\.csv.*'reward' is Float64 in the one and String in the other"):
+        cp.evaluate(tmp_path, **QUESTION)
+
+
+def test_expressions_that_are_none_are_refused(folder):
+    for question, message in (
+        ({"target": "0.5 * neww"}, "no column 'neww' in target='0.5 \\* neww'.*Did you mean 'new'"),
+        ({"target": "new +"}, "no column 'new \\+' for target"),
+        ({"target": "sum(new)"}, "one value per row"),
+        ({"where": "country ="}, "no SQL condition"),
+        ({"where": "nothing = 1"}, "no column 'nothing' in where"),
+        ({"where": "country"}, "cannot compute"),
+        ({"target": "new; drop table log"}, "no column"),
+    ):
+        with pytest.raises(cp.ColumnError, match=message):
+            cp.evaluate(folder, **QUESTION | question)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a;b", "a b", "日本", "a.b", "select", "a`b", "a'b"])
+def test_odd_names_of_columns_are_columns(tmp_path, name):
+    log = planted.a_log(500, bad=False)
+    expected = cp.evaluate(log, **QUESTION)["new", "snips"].value
+    log.rename({"new": name, "reward": name + "2"}).write_parquet(tmp_path / "log.parquet")
+    question = QUESTION | {"target": name, "reward": name + "2", "where": "device >= 0"}
+    assert cp.evaluate(tmp_path / "log.parquet", **question)[name, "snips"].value == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("keys", [[], ["device"]])
+def test_the_largest_weights_of_a_stream_are_exact(monkeypatch, keys):
+    """A watcher drops what cannot be among the largest; what it keeps must be exact."""
+    monkeypatch.setattr(largest, "PENDING", 1500)
+    log = planted.a_log(60_000, bad=False)
+    watcher = largest.Watcher("w", keys)
+    for piece in log.with_columns(w=pl.col("new") / pl.col("propensity")).iter_slices(777):
+        watcher.see(piece)
+    found = watcher.largest()
+    expected = cp.evaluate(log, **QUESTION, segment=keys).moments
+    for label, tail in zip(expected.segments, expected.tails["new", ""], strict=True):
+        assert found[label].tolist() == tail.weights.tolist()
+
+
+def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
+    cp.evaluate(folder, **QUESTION)
+    assert capsys.readouterr() == ("", "")
+    cp.evaluate(folder, **QUESTION, progress=True)
+    with progress_bar(True) as report:
+        report(1234)
+        sys.stderr.flush()
+    assert "1,234 rows" in capsys.readouterr().err
+    with progress_bar(None) as report:
+        assert report is None
+    with progress_bar(False) as report:
+        assert report is None
+
+
+@pytest.mark.parametrize("bad", [False, True])
+@pytest.mark.parametrize(("wide", "pieces"), [(1000, 1), (2, 2)])
+def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad, wide, pieces):
+    """Twelve targets are one pass, or two where they are many columns; a bad row for one of them is left out for all."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(read, "LONG", 0)
+    monkeypatch.setattr(scans, "WIDE", wide)
+    taken = []
+    result = compiled.Running.result
+    monkeypatch.setattr(compiled.Running, "result", lambda self: taken.append(found := result(self)) or found)
+    log = planted.a_log(bad=bad)
+    log.write_parquet(tmp_path / "log.parquet")
+    question = planted.QUESTIONS["many"]
+    expected = planted.numbers("", cp.evaluate(log, **question))
+    found = planted.numbers("", cp.evaluate(tmp_path / "log.parquet", **question))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+    assert [sums is None for sums in taken] == ([True] if bad else [False] * pieces)
+
+
+def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path):
+    """Compiling takes five seconds, finding what another process compiled a third of one."""
+    pytest.importorskip("numba")
+    program = (
+        "import numpy as np; from counterpoise.engines.loop import loop; x = np.ones(9); loop(x, x, x, x, 0.5, 0.0); "
+        "print(sum(loop.stats.cache_hits.values()))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    hits = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in "12"]
+    assert list(map(int, hits)) == [0, 1]
