@@ -1,74 +1,158 @@
-"""This file holds the compiled engine: one pass at the speed of memory, where numba is installed.
+"""The compiled engine: one pass at the speed of memory, where numba is installed.
 
-It computes what `query.aggregate` and the ranking of the largest weights compute, for logs without segments, groups, models and
-controls. Everything else, every short log and every log with a bad row takes another engine.
+It computes what the aggregate query and the ranking of the largest weights compute, for logs without segments, groups, models and
+controls, and for plain importance weights. Everything else, and every log with a bad row, is left to the engine that it wraps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.assemble import Largest
-from counterpoise.log.request import LOGGING, Request
+from counterpoise.engines.query import Query
+from counterpoise.engines.summarize import Answer, Largest
+from counterpoise.log.names import PROPENSITY, ROWS, Lane
+from counterpoise.log.question import Question
+from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats
 from counterpoise.moments.tails import KEPT
 from counterpoise.readers.progress import Report
+from counterpoise.weights import Ratio
+
+if TYPE_CHECKING:
+    from counterpoise.engines.memory import Memory
+    from counterpoise.engines.streaming import Streaming
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
-
-Sums = tuple[dict[str, Floats], dict[str, Largest]]
-
-
-def suits(frame: pl.DataFrame, request: Request) -> bool:
-    """Whether the compiled loop can take this log."""
-    return frame.height >= SHORTEST and answers(request)
+WIDE = 16  # columns; more of them at once would take too much memory
+LANES = 10  # in one pass over a wide log
 
 
-def answers(request: Request) -> bool:
+def suits(frame: pl.DataFrame, question: Question) -> bool:
+    """Whether the compiled loop is the fastest way for rows in memory."""
+    return frame.height >= SHORTEST and answers(question)
+
+
+def answers(question: Question) -> bool:
     """Whether the compiled loop answers such questions."""
-    plain = request.groups == 1 and not (request.segment or request.model_value or request.control)
-    return plain and _loop() is not None
+    is_plain = question.groups == 1 and not (question.segment or question.model_value or question.control)
+    return is_plain and isinstance(question.weight, Ratio) and _loop() is not None
 
 
-def scan(frame: pl.DataFrame, request: Request, centre: float) -> Sums | None:
-    """The result of `Running` for a frame in memory, parts of it on every core."""
-    running, threads = Running(request, centre), pl.thread_pool_size()
-    ends = np.linspace(0, frame.height, threads + 1, dtype=np.int64)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(running.see, [frame.slice(i, j - i) for i, j in pairwise(ends)]))
-    return running.result()
+@dataclass
+class InMemory:
+    """The compiled loop over a frame, parts of it on every core."""
+
+    inner: Memory
+    skips_bad_rows = False
+
+    def centers(self, *, only_good: bool) -> tuple[float, ...]:
+        """The median of some rewards."""
+        return self.inner.centers(only_good=only_good)
+
+    def aggregate(self, query: Query) -> Answer:
+        """The sums, by the compiled loop if no row is bad."""
+        if query.only_good:
+            return self.inner.aggregate(query)
+        running, threads, frame = Running(query, query.names.lanes), pl.thread_pool_size(), self.inner.frame
+        ends = np.linspace(0, frame.height, threads + 1, dtype=np.int64)
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(running.see, [frame.slice(int(i), int(j - i)) for i, j in pairwise(ends)]))
+        return running.answer() or self.inner.aggregate(query)
+
+    def problems(self) -> list[Problem]:
+        """The bad rows, by number."""
+        return self.inner.problems()
+
+    def duplicates(self, n: int) -> int | None:
+        """Counted over all batches."""
+        return None
+
+
+@dataclass
+class OnScan:
+    """The compiled loop on the pieces of a scan: one pass, or one per ten lanes of a wide log."""
+
+    inner: Streaming
+    report: Report | None = None
+    skips_bad_rows = False
+
+    def centers(self, *, only_good: bool) -> tuple[float, ...]:
+        """The median of some rewards."""
+        return self.inner.centers(only_good=only_good)
+
+    def aggregate(self, query: Query) -> Answer:
+        """The sums, by the compiled loop if no row is bad."""
+        names, answers = query.names, list[Answer]()
+        lanes = names.lanes
+        size = LANES if len(names.question.numbers) > WIDE else len(lanes)
+        for k in range(0, 0 if query.only_good else len(lanes), size):
+            running = Running(query, lanes[k : k + size], None if answers else self.report)
+            self.inner.frame.select(running.expression()).collect(engine="streaming")
+            found = running.answer()
+            if found is None:
+                break
+            answers.append(found)
+        else:
+            if answers:
+                return _together(answers)
+        return self.inner.aggregate(query)
+
+    def problems(self) -> list[Problem]:
+        """The bad rows, by number."""
+        return self.inner.problems()
+
+    def duplicates(self, n: int) -> int | None:
+        """Counted by the engine that this one wraps."""
+        return self.inner.duplicates(n)
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    """The answers about some lanes each as one about all."""
+    numbers = {name: value for answer in answers for name, value in answer.numbers.items()}
+    by_lane = [answer.largest for answer in answers]
+
+    def largest(lane: Lane) -> Largest:
+        return next(found for one in by_lane if (found := one(lane)))
+
+    return Answer(numbers, [()], answers[0].rows, True, largest)
 
 
 class Running:
     """The sums of a log's pieces, which several threads may show in any order."""
 
-    def __init__(self, request: Request, centre: float, report: Report | None = None) -> None:
-        self._request, self._centre, self._report = request, centre, report
-        self._parts = [_Part(*_columns(request, k)) for k in range(len(request.contrasts))]
+    def __init__(self, query: Query, lanes: Sequence[Lane], report: Report | None = None) -> None:
+        self._names, self._report = query.names, report
+        own = query.own
+        self._centers = query.centers if own is None else tuple(float(own[name][0]) for name in query.names.centers)
+        self._parts = [_Part(lane) for lane in lanes]
+        columns = {name for part in self._parts for name in (part.target, part.minus, self._reward(part))}
+        self._columns = [PROPENSITY, *sorted(columns - {PROPENSITY})]
         self._loop, self._lock = _loop(), Lock()
         self._rows = self._bad = 0
 
     def expression(self) -> pl.Expr:
-        """An expression that computes nothing, but shows every piece of a frame of the request's columns in passing."""
-        whole = pl.struct(*self._request.numbers)
+        """An expression that computes nothing, but shows every piece of a frame in passing."""
+        whole = pl.struct(*self._columns)
         return whole.map_batches(self._see_struct, return_dtype=pl.Float64, is_elementwise=True).null_count()
 
     def see(self, piece: pl.DataFrame) -> None:
         """One more piece; after a bad row (a null is a NaN here) the rest is not looked at."""
         if self._loop is None or self._bad:
             return
-        columns = {name: np.ascontiguousarray(piece.get_column(name).to_numpy()) for name in self._request.numbers}
+        columns = {name: np.ascontiguousarray(piece.get_column(name).to_numpy()) for name in self._columns}
         for part in self._parts:
-            p, t, minus, r = (columns[name] for name in ("p", part.target, part.minus, "r"))
-            found = self._loop(p, t, minus, r, self._centre, part.threshold)
+            p, t, minus = columns[PROPENSITY], columns[part.target], columns[part.minus]
+            r, center = columns[self._reward(part)], self._centers[part.lane.reward]
+            found = self._loop(p, t, minus, r, center, part.threshold)
             with self._lock:
                 self._bad += part.add(*found)
         with self._lock:
@@ -76,34 +160,37 @@ class Running:
             if self._report is not None:
                 self._report(piece.height)
 
-    def result(self) -> Sums | None:
-        """The sums under the names that `query.aggregate` gives them, and each target's largest weights.
-
-        None if a row is bad, or there are none.
-        """
+    def answer(self) -> Answer | None:
+        """The sums under the names that the aggregate gives them; None if a row is bad, or there are none."""
         if self._bad or not self._rows:
             return None
-        numbers = {"n": np.array([self._rows])}
-        largest: dict[str, Largest] = {}
-        for k, ((_, against), part) in enumerate(zip(self._request.contrasts, self._parts, strict=True)):
-            of_u = (f"u{k}", f"us{k}", "s_s", f"s_us{k}", f"u{k}_u{k}", f"u{k}_us{k}", f"us{k}_us{k}")
-            names = ("s", *of_u, f"zero{part.target[1:]}")
-            numbers |= {name: np.array([value]) for name, value in zip(names, part.sums, strict=True)}
-            numbers |= {"r_min": np.array([part.low]), "r_max": np.array([part.high])}
-            if not against:
-                largest[part.target] = {(): 1.0 + np.sort(np.concatenate(part.kept))[::-1][:KEPT]}
-        return numbers, largest
+        names = self._names
+        numbers = {ROWS: np.array([float(self._rows)])}
+        for part in self._parts:
+            lane = part.lane
+            u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
+            pairs = ((s, s), (s, us), (u, u), (u, us), (us, us))
+            order = (s, u, us, *(names.product(a, b) for a, b in pairs), lane.zeros)
+            numbers |= {name: np.array([value]) for name, value in zip(order, part.sums, strict=True)}
+            reward = names.rewards[lane.reward]
+            numbers |= {f"{reward}_min": np.array([part.low]), f"{reward}_max": np.array([part.high])}
+            numbers[names.centers[lane.reward]] = np.array([self._centers[lane.reward]])
+        largest = {part.lane: {(): part.largest()} for part in self._parts}
+        return Answer(numbers, [()], self._rows, True, lambda lane: largest.get(lane, {}))
+
+    def _reward(self, part: _Part) -> str:
+        return self._names.rewards[part.lane.reward]
 
     def _see_struct(self, piece: pl.Series) -> pl.Series:
         self.see(piece.struct.unnest())
-        return piece.struct.field("r")
+        return piece.struct.field(PROPENSITY)
 
 
 class _Part:
-    """The sums of one contrast, and the largest weights so far."""
+    """The sums of one lane, and the largest weights so far."""
 
-    def __init__(self, target: str, minus: str) -> None:
-        self.target, self.minus = target, minus
+    def __init__(self, lane: Lane) -> None:
+        self.lane, self.target, self.minus = lane, lane.target, lane.other or PROPENSITY
         self.sums: Floats = np.zeros(9)
         self.low, self.high, self.threshold = np.inf, -np.inf, -np.inf
         self.kept: list[Floats] = []
@@ -118,12 +205,9 @@ class _Part:
             self.kept, self.threshold = [top], float(top.min())
         return bad
 
-
-def _columns(request: Request, contrast: int) -> tuple[str, str]:
-    """The columns whose difference is a contrast's u, times p."""
-    target, against = request.contrasts[contrast]
-    minus = "p" if against in ("", LOGGING) else f"t{request.targets.index(against)}"
-    return f"t{request.targets.index(target)}", minus
+    def largest(self) -> Floats:
+        """The largest weights, in descending order."""
+        return 1.0 + np.sort(np.concatenate(self.kept))[::-1][:KEPT]
 
 
 @cache

@@ -3,105 +3,208 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.assemble import assemble, labels_of, numbers_of
-from counterpoise.engines.memory import centre_of
-from counterpoise.engines.query import aggregate, excess_of, indicator, is_well_centred
+from counterpoise.engines.polars_frames import center_of
+from counterpoise.engines.query import Frame, Numbers, Query, aggregate
+from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.log import rules as checks
-from counterpoise.log.groups import PRIME, with_groups
-from counterpoise.log.request import Request
+from counterpoise.log.good import is_number
+from counterpoise.log.groups import CLUSTER, PRIME, with_groups
+from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
+from counterpoise.log.question import Question, part_of
+from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
 from counterpoise.moments import Floats
-from counterpoise.moments.log_moments import Contrast, Label, LogMoments, as_label
+from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
 
 PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning the statement
+GOOD = "good"
 
-CLUSTER = (
-    "the cluster's checksum"  # among the names of columns: where the cluster is text, and other parts may want the text
-)
-
-Frame = nw.LazyFrame[Any]
+Select = Callable[[Question], tuple[Frame, Mapping[str, str]]]
 Collect = Callable[[Frame], pl.DataFrame]
 
 
-@dataclass(frozen=True)
-class Database:
-    """Where a log lives, and how it is asked.
+@dataclass
+class PushedDown:
+    """The engine of a log in a database, or in Spark.
 
-    `select` gives the rows with every column that a request names, some under other names, and which is which. A `fence` keeps the
-    database from writing one step's expressions into the next.
+    `select` gives the rows with every column that a question names, some under other names, and which is which. A `fence` keeps the
+    database from writing one step's expressions into the next. Bad rows are blanked before any arithmetic, because databases stop at a
+    division by zero where embedded engines carry on, so that one statement both counts the bad rows and adds up the good ones. Of many
+    targets each statement knows the rules of its own, or their cost would grow with the square of their number; where that finds bad
+    rows, they are asked again with a few rules more.
     """
 
-    select: Callable[[Request], tuple[Frame, Mapping[str, str]]]
+    question: Question
+    select: Select
     collect: Collect
-    fence: Callable[[Frame, Request], Frame] = lambda rows, request: rows
+    fence: Callable[[Frame, Question], Frame] = lambda rows, question: rows
+    also: tuple[str, ...] = field(init=False)  # targets whose rules every statement has
+    skips_bad_rows = True
 
-    def rows(self, request: Request) -> Frame:
-        """The columns under internal names."""
-        frame, names = self.select(request)
-        return self.fence(prepare(frame, request, names), request)
+    def __post_init__(self) -> None:
+        few = len(self.question.targets) <= PER_STATEMENT
+        self.also = self.question.names.targets if few else ()
+        if not few:
+            self._rows(self.question.names.targets)  # so that a missing column is known before the first statement runs
 
-    def good(self, request: Request, part: Request, also: Sequence[str]) -> Frame:
-        """The rows of a part of the request, with every number blank where one of its targets, or of those in `also`, is bad."""
-        wider = only(request, (*part.targets, *(target for target in also if target not in part.targets)))
-        marked = self.fence(self.rows(wider).with_columns(good=checks.valid(wider)), wider)
-        return self.fence(_blank(marked, part), wider)
+    def centers(self, *, only_good: bool) -> tuple[float, ...]:
+        """The median of the first good rewards."""
+        rewards = list(self.question.names.rewards)
+        first = self.collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(1000))
+        return tuple(center_of(first.get_column(name).cast(pl.Float64)) for name in rewards)
+
+    def aggregate(self, query: Query) -> Answer:
+        """The sums of the good rows, a statement for every few targets."""
+        parts = [self._ask(query, chunk) for chunk in _chunks(query.names)]
+        total = _one({part.total for part in parts})
+        is_clean = all(part.n == total for part in parts)
+        if not is_clean and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
+            self.also = self._culprits([part.chunk for part in parts if part.n < total])
+            parts = [self._ask(query, part.chunk) for part in parts]
+        if self.question.log.drop_bad_rows:
+            _one({part.n for part in parts})
+        first = parts[0].answer
+        numbers: Numbers = {name: one for part in parts for name, one in _aligned(part.answer, first, query.names).items()}
+        labels = labels_of(first, query.names)
+        keys = first.select(query.names.segments) if query.names.segments else None
+        return Answer(numbers, labels, total, is_clean, lambda lane: self._largest(lane, query.names), keys)
+
+    def problems(self) -> list[Problem]:
+        """Which rules are broken, how often, and one value that breaks each, in the order of the rules."""
+        known: dict[tuple[str, str, str], Problem] = {}
+        for chunk in _chunks(self.question.names):
+            rules = rules_of(self.question, chunk.targets)
+            known |= {key_of(one.rule): one for one in self._broken(rules, chunk.targets)}
+        return [known[key] for key in map(key_of, rules_of(self.question)) if key in known]
+
+    def duplicates(self, n: int) -> int | None:
+        """Good rows whose key another good row has."""
+        if not self.question.log.key:
+            return None
+        keys = [f"key{k}" for k in range(len(self.question.log.key))]
+        good = self._good(next(iter(_chunks(self.question.names))).targets).filter(nw.col(GOOD))
+        return n - int(self.collect(good.select(*keys).unique().select(nw.len().alias(ROWS))).item())
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _rows(self, targets: Sequence[str]) -> Frame:
+        """The columns under internal names, of some targets."""
+        part = self._part(targets)
+        frame, names = self.select(part)
+        return self.fence(prepare(frame, self.question, names, targets), part)
+
+    def _good(self, targets: Sequence[str]) -> Frame:
+        """The rows of some targets, with every number blank where one of them, or one of those in `also`, breaks a rule."""
+        wider = list(dict.fromkeys([*targets, *self.also]))
+        part = self._part(wider)
+        marked = self.fence(self._rows(wider).with_columns(good=is_good(self.question, wider)), part)
+        return self.fence(_blank(marked, self.question, targets), part)
+
+    def _part(self, targets: Sequence[str]) -> Question:
+        places = [self.question.names.targets.index(name) for name in targets]
+        return part_of(self.question, tuple(self.question.targets[k] for k in places), ())
+
+    def _ask(self, query: Query, chunk: _Chunk) -> _Part:
+        """The sums of some of the targets, and the number of all rows."""
+        names, good = query.names, self._good(chunk.targets)
+        if query.own is not None:
+            means = zip(names.centers, names.rewards, strict=True)
+            if names.segments:
+                good = good.with_columns(**{name: nw.col(r).mean().over(*names.segments) for name, r in means})
+            else:
+                good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
+        answer = self.collect(aggregate(good, query, lanes=chunk.lanes))
+        total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
+        counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
+        return _Part(chunk, counted.filter(pl.col(ROWS) > 0), total)
+
+    def _largest(self, lane: Lane, names: Names) -> Largest:
+        """The largest weights of a lane in every segment, by a statement that leaves the rules of other targets out."""
+        weight, keys = self.question.weight, list(names.segments)
+        rows = self._good([lane.target])
+        if names.apart:
+            rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
+        p = nw.col(PROPENSITY) if weight.needs_propensity else None
+        weights = rows.select(*keys, w=weight.excess(nw.col(lane.target), p) + 1.0).filter(~nw.col("w").is_null())
+        if not keys:
+            top = self.collect(weights.sort("w", descending=True).head(KEPT))
+            return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
+        rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
+        top = self.collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
+        grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
+        return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
+
+    def _broken(self, rules: Sequence[Any], targets: Sequence[str]) -> list[Problem]:
+        bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
+        marked = self._rows(targets).with_columns(**bad)
+        shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(one.shows)) for k, one in enumerate(rules)}
+        marked = marked.with_columns(**{f"{name}_count": indicator(nw.col(name)) for name in bad}, **shown)
+        counts = [nw.col(f"{name}_count").sum() for name in bad]
+        found = self.collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
+        return [
+            Problem(rule, int(found[f"rule{k}_count"]), None, found[f"rule{k}_value"])
+            for k, rule in enumerate(rules)
+            if found[f"rule{k}_count"]
+        ]
+
+    def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
+        """Targets such that every bad row breaks a rule of one of them, or one that all targets share.
+
+        Rows are often bad for many targets at once, and then the first of these will do.
+        """
+        found: tuple[str, ...] = ()
+        for chunk in chunks:
+            asked = [*found, *(target for target in chunk.targets if target not in found)]
+            first = nw.lit(-1)
+            for k, target in reversed(list(enumerate(asked))):
+                own = [rule.holds for rule in rules_of(self.question, [target]) if rule.target == target]
+                first = nw.when(nw.all_horizontal(*own, ignore_nulls=False)).then(first).otherwise(nw.lit(k))
+            places = self.collect(self._rows(asked).select(first=first).unique()).to_series().to_list()
+            found = tuple(target for k, target in enumerate(asked) if target in found or k in places)
+        return found
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A few lanes for one statement, and the targets that they are about."""
+
+    targets: tuple[str, ...]
+    lanes: tuple[Lane, ...]
 
 
 @dataclass(frozen=True)
 class _Part:
     """What a few of the targets add up to: the sums of the good rows, and the number of all rows."""
 
-    request: Request
-    good: Frame
+    chunk: _Chunk
     answer: pl.DataFrame
     total: int
 
     @property
     def n(self) -> int:
-        return int(numbers_of(self.answer)["n"].sum())
+        return int(self.answer.get_column(ROWS).cast(pl.Float64).sum())
 
 
-def summarise(log: Database, request: Request) -> LogMoments:
-    """Moments of a log in a database: one aggregate per ten targets, then the largest weights of each target.
+def _chunks(names: Names) -> Iterator[_Chunk]:
+    """The lanes in pieces of a few targets.
 
-    Bad rows are blanked before any arithmetic, because databases stop at a division by zero where embedded engines carry on, so that
-    one statement both counts the bad rows and adds up the good ones. Of many targets each statement knows the rules of its own, or
-    their cost would grow with the square of their number; where that finds bad rows, they are asked again with a few rules more.
+    Segments and comparisons make a statement longer, and Spark plans for minutes where it is too long.
     """
-    few = len(request.targets) <= PER_STATEMENT
-    also = request.targets if few else ()
-    if not few:
-        log.rows(request)  # so that a missing column is known before the first statement runs
-    centre, parts = None, []
-    for part in split(request):
-        good = log.good(request, part, also)
-        if centre is None:
-            centre = centre_of(log.collect(good.select("r").head(1000)).to_series().cast(pl.Float64))
-        parts.append(_ask(log, part, good, centre))
-    assert centre is not None  # a request has targets
-    total = _one({part.total for part in parts})
-    if total == 0:
-        raise LogError("the log has no rows.")
-    if all(part.n == total for part in parts):
-        also = ()
-    elif not request.drop_bad_rows:
-        checks.refuse(_problems(log, request, parts), total)
-    elif not few:
-        also = _culprits(log, request, parts)
-        parts = [_ask(log, part.request, log.good(request, part.request, also), centre) for part in parts]
-    n = _one({part.n for part in parts})
-    if n == 0:
-        raise checks.all_bad(_problems(log, request, parts), total)
-    found = together([_moments(log, request, part, also, centre) for part in parts], request)
-    return replace(found, dropped=total - n, duplicates=duplicates_of(parts[0].good, request, n, log.collect))
+    question = names.question
+    is_compared = any(other for _, other in question.contrasts)
+    size = PER_STATEMENT // (2 if is_compared else 1) // (2 if question.segment or question.groups > 1 else 1)
+    values = [target for target, against in question.contrasts if not against] or list(question.target_names)
+    for k in range(0, len(values), size):
+        lanes = tuple(lane for lane in names.lanes if lane.contrast[0] in values[k : k + size])
+        used = dict.fromkeys(name for lane in lanes for name in (lane.target, lane.other) if name is not None)
+        yield _Chunk(tuple(used), lanes)
 
 
 def _one(counts: set[int]) -> int:
@@ -111,40 +214,66 @@ def _one(counts: set[int]) -> int:
     return counts.pop()
 
 
-def together(parts: Sequence[LogMoments], request: Request) -> LogMoments:
-    """The moments of a request whose targets were asked for in pieces."""
-    moments = {contrast: stack for part in parts for contrast, stack in part.moments.items()}
-    tails = {contrast: tail for part in parts for contrast, tail in part.tails.items()}
-    ordered = {contrast: moments[contrast] for contrast in request.contrasts}
-    return replace(parts[0], moments=ordered, tails={key: tails[key] for key in ordered if not key[1]})
+def _aligned(answer: pl.DataFrame, first: pl.DataFrame, names: Names) -> dict[str, Floats]:
+    """The numbers of an answer in the order of the first one's segments and groups."""
+    if answer is not first and names.keys:
+        order = first.select(names.keys).with_row_index("order")
+        joined = answer.join(order, on=names.keys, how="inner", nulls_equal=True).sort("order").drop("order")
+        if joined.height != answer.height or joined.height != first.height:
+            raise LogError("the log changed while it was read: run it again, or read a copy that does not change.")
+        answer = joined
+    return numbers_of(answer, names)
 
 
-def prepare(frame: Frame, request: Request, names: Mapping[str, str]) -> Frame:
-    """The columns under internal names: numbers as float64, segments, groups."""
-    schema = frame.collect_schema()
+def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:
+    """The columns under internal names, of all targets or some: numbers as float64, segments, groups."""
+    schema, log = frame.collect_schema(), question.log
     chosen = []
-    for name, (part, column) in request.numbers.items():
+    for name in numbers_for(question, targets):
+        part, column = question.numbers[name]
         found = names.get(column, column)
-        checks.check_type(part, column, schema[found])
+        check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
-    chosen += [_segment(names.get(column, column), schema).alias(f"k{k}") for k, column in enumerate(request.segment)]
-    chosen += [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(request.key)]
-    if request.groups > 1:
-        if request.cluster is None:
+    segments = zip(question.names.segments, question.segment, strict=True)
+    chosen += [_segment(names.get(column, column), schema).alias(name) for name, column in segments]
+    chosen += [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(log.key)]
+    if question.groups > 1:
+        if log.cluster is None:
             raise OptionError(
                 "rows in a database have no order to group them by: pass cluster=, the column of a whole number such as the "
                 "user's id, for the jackknife and cross_fit."
             )
-        ids = names.get(CLUSTER, names.get(request.cluster, request.cluster))
+        ids = names.get(CLUSTER, names.get(log.cluster, log.cluster))
         if not schema[ids].is_integer():
             raise ColumnError(
-                f"cluster {request.cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
+                f"cluster {log.cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
                 "expression that makes one of it with the database's own hash function."
             )
         # the remainder first: an unsigned id may be too large for the type
-        chosen.append((nw.col(ids) % PRIME).cast(nw.Int64).alias("g"))
+        chosen.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
     prepared = frame.select(*chosen)
-    return with_groups(prepared, request.groups) if request.groups > 1 else prepared
+    return with_groups(prepared, question.groups) if question.groups > 1 else prepared
+
+
+def numbers_for(question: Question, targets: Sequence[str] | None) -> list[str]:
+    """The internal names of the numbers that some of the targets need."""
+    names = question.names
+    left_out = set() if targets is None else {name for name in names.targets if name not in targets}
+    left_out |= {value for value, name in zip(names.values, names.targets, strict=False) if name in left_out}
+    return [name for name in question.numbers if name not in left_out]
+
+
+def guard(rows: Frame, question: Question) -> Frame:
+    """The rows with every number of a bad one blank."""
+    return _blank(rows.with_columns(good=is_good(question)), question, None)
+
+
+def _blank(marked: Frame, question: Question, targets: Sequence[str] | None) -> Frame:
+    numbers, rewards = numbers_for(question, targets), question.names.rewards
+    kept = {name: nw.col(GOOD) for name in numbers}
+    if len(rewards) > 1:
+        kept |= {name: nw.col(GOOD) & is_number(nw.col(name)) for name in rewards}
+    return marked.with_columns(*(nw.when(kept[name]).then(nw.col(name)).alias(name) for name in numbers))
 
 
 def _segment(column: str, schema: Any) -> nw.Expr:
@@ -156,141 +285,3 @@ def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
     if dtype == nw.Boolean:  # which not every database casts to a number
         column = nw.when(~column.is_null()).then(indicator(column))
     return column.cast(nw.Float64)
-
-
-def guard(rows: Frame, request: Request) -> Frame:
-    """The rows with every number of a bad one blank."""
-    return _blank(rows.with_columns(good=checks.valid(request)), request)
-
-
-def _blank(marked: Frame, request: Request) -> Frame:
-    return marked.with_columns(*(nw.when(nw.col("good")).then(nw.col(name)).alias(name) for name in request.numbers))
-
-
-def split(request: Request) -> Iterator[Request]:
-    """The request in pieces of a few targets.
-
-    Segments and comparisons make a statement longer, and Spark plans for minutes where it is too long.
-    """
-    is_compared = any(other for _, other in request.contrasts)
-    size = PER_STATEMENT // (2 if is_compared else 1) // (2 if request.segment or request.groups > 1 else 1)
-    values = [target for target, against in request.contrasts if not against]
-    against = {other for _, other in request.contrasts if other in request.targets}
-    for k in range(0, len(values), size):
-        chunk = values[k : k + size]
-        contrasts = tuple(contrast for contrast in request.contrasts if contrast[0] in chunk)
-        yield only(request, (*chunk, *(other for other in against if other not in chunk)), contrasts)
-
-
-def only(request: Request, targets: Sequence[str], contrasts: Sequence[Contrast] = ()) -> Request:
-    """The same question about some of the targets."""
-    columns = {request.target_columns.get(target, target) for target in targets}
-    return replace(
-        request,
-        targets=tuple(targets),
-        contrasts=tuple(contrasts),
-        model_value={target: request.model_value[target] for target in targets} if request.model_value else {},
-        target_actions={made: taken for made, taken in request.target_actions.items() if made in columns},
-    )
-
-
-def _ask(log: Database, request: Request, good: Frame, centre: float | None) -> _Part:
-    """The sums of some of the targets."""
-    keys = [f"k{j}" for j in range(len(request.segment))]
-    if centre is None:
-        good = good.with_columns(c=nw.col("r").mean().over(*keys))
-    answer = log.collect(aggregate(good, request, centre))
-    total = int(numbers_of(answer)["n"].sum())
-    return _Part(request, good, answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0), total)
-
-
-def _moments(log: Database, request: Request, part: _Part, also: Sequence[str], centre: float) -> LogMoments:
-    """Moments of some of the targets, around a centre that suits their rewards."""
-    asked, sums = part.request, numbers_of(part.answer)
-    if not is_well_centred(sums, labels_of(part.answer, asked)):
-        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
-        centre += float(sums["s"].sum() / sums["n"].sum())
-        part = _ask(log, asked, part.good, None if asked.segment else centre)
-    largest = {}
-    for name in excess_of(asked):
-        # a statement about this target alone, which leaves the rules of the others out
-        alone = only(request, [asked.targets[int(name[1:])]])
-        largest[name] = _largest(log.good(request, alone, also), len(asked.segment), log.collect)
-    return assemble(numbers_of(part.answer), labels_of(part.answer, asked), largest, asked, centre)
-
-
-def _largest(good: Frame, segments: int, collect: Collect) -> dict[Label, Floats]:
-    """The largest weights of the first target in every segment, in descending order."""
-    keys = [f"k{j}" for j in range(segments)]
-    weights = good.select(*keys, w=nw.col("t0") / nw.col("p")).filter(~nw.col("w").is_null())
-    if not keys:
-        top = collect(weights.sort("w", descending=True).head(KEPT))
-        return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
-    rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
-    top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
-    grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
-    return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
-
-
-def find_problems(rows: Frame, request: Request, collect: Collect) -> list[checks.Problem]:
-    """Which rules are broken, how often, and one value that breaks each."""
-    rules = checks.rules(request)
-    bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
-    marked = rows.with_columns(**bad)
-    marked = marked.with_columns(
-        *(indicator(nw.col(name)).alias(f"{name}_count") for name in bad),
-        *(nw.when(nw.col(f"rule{k}")).then(nw.col(rule.shows)).alias(f"rule{k}_value") for k, rule in enumerate(rules)),
-    )
-    answer = collect(
-        marked.select(
-            *(nw.col(f"{name}_count").sum() for name in bad), *(nw.col(f"{name}_value").max() for name in bad)
-        )
-    ).row(0, named=True)
-    return [
-        checks.Problem(rule, int(answer[f"rule{k}_count"]), None, answer[f"rule{k}_value"])
-        for k, rule in enumerate(rules)
-        if answer[f"rule{k}_count"]
-    ]
-
-
-def _problems(log: Database, request: Request, parts: Sequence[_Part]) -> list[checks.Problem]:
-    """What is wrong with the bad rows, in the order of the rules; a part that found none is not asked."""
-    known: dict[tuple[str, str, str], checks.Problem] = {}
-    for part in parts:
-        if part.n < part.total:
-            asked = only(part.request, part.request.targets)
-            known |= {checks.key_of(one.rule): one for one in find_problems(log.rows(asked), asked, log.collect)}
-    return [known[key] for key in map(checks.key_of, checks.rules(request)) if key in known]
-
-
-def _culprits(log: Database, request: Request, parts: Sequence[_Part]) -> tuple[str, ...]:
-    """Targets such that every bad row breaks a rule of one of them, or one that all targets share.
-
-    Rows are often bad for many targets at once, and then the first of these will do.
-    """
-    found: tuple[str, ...] = ()
-    for part in parts:
-        if part.n < part.total:
-            asked = only(request, (*found, *(target for target in part.request.targets if target not in found)))
-            first = nw.lit(-1)
-            for k, target in reversed(list(enumerate(asked.targets))):
-                first = nw.when(_holds(asked, target)).then(first).otherwise(nw.lit(k))
-            places = log.collect(log.rows(asked).select(first=first).unique()).to_series().to_list()
-            found = tuple(target for k, target in enumerate(asked.targets) if target in found or k in places)
-    return found
-
-
-def _holds(request: Request, target: str) -> nw.Expr:
-    """Whether a row is good for one of the targets."""
-    own = (("target", target), ("model_value", request.model_value.get(target)))
-    rules = [rule.holds for rule in checks.rules(request) if (rule.part, rule.column) in own]
-    return nw.all_horizontal(*rules, ignore_nulls=False)
-
-
-def duplicates_of(good: Frame, request: Request, n: int, collect: Collect) -> int | None:
-    """Good rows whose key another good row has."""
-    if not request.key:
-        return None
-    keys = [f"key{k}" for k in range(len(request.key))]
-    distinct = collect(good.filter(nw.col("good")).select(*keys).unique().select(nw.len().alias("n")))
-    return n - int(distinct.item())

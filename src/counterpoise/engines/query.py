@@ -1,147 +1,191 @@
-"""This file holds the one aggregate query: sums of the rows' columns and of their products, by segment and group."""
+"""The one aggregate query: sums of the rows' columns and of their products, by segment and group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.request import LOGGING, Request
-from counterpoise.log.rules import LARGEST
+from counterpoise.log.good import LARGEST
+from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
+from counterpoise.log.rules import indicator
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 
 Frame = nw.LazyFrame[Any]
+Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and group
 
 
-def columns_of(request: Request, contrast: int) -> dict[str, str]:
-    """Column of the moments → column of the query, for one contrast."""
-    k, (target, against) = contrast, request.contrasts[contrast]
-    found = {"u": f"u{k}", "s": "s", "us": f"us{k}"}
-    if against:
-        return found
-    if request.model_reward is not None:
-        found |= {"e": "e", "ue": f"ue{k}", "v": f"w{request.targets.index(target)}"}
-    return found | {column: f"y{j}" for j, column in enumerate(request.control)}
+@dataclass(frozen=True)
+class Query:
+    """Which sums to take: around which centers of the rewards, and of all rows or the good ones.
 
+    `own` has a center for each segment, where one for all would cost digits: the segments' columns, and one per reward.
+    """
 
-def excess_of(request: Request) -> dict[str, str]:
-    """Column of a target → column of its u, of which the largest are wanted besides the sums."""
-    values = {target: f"u{k}" for k, (target, against) in enumerate(request.contrasts) if not against}
-    return {f"t{k}": values[target] for k, target in enumerate(request.targets) if target in values}
+    names: Names
+    centers: tuple[float, ...]
+    own: pl.DataFrame | None = None
+    only_good: bool = False
+
+    def around(self, own: pl.DataFrame) -> Query:
+        """The same sums around centers of each segment's own."""
+        return replace(self, own=own)
 
 
 def aggregate(
     frame: Frame,
-    request: Request,
-    centre: float | None,
+    query: Query,
+    *,
+    lanes: Sequence[Lane] | None = None,
     peaks: Sequence[str] = (),
     watch: Callable[[Frame], Frame] = lambda rows: rows,
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    Without a centre, the column c holds one for each row's segment, and is part of the answer. Of the columns `peaks`, which the
+    With centers of the segments' own, the frame has them as columns, and they are part of the answer. Of the columns `peaks`, which the
     frame has besides, the largest value is too. `watch` sees the rows with their u and s in passing.
     """
-    p, r = nw.col("p"), nw.col("r")
-    middle = nw.col("c") if centre is None else nw.lit(centre)
-    first: dict[str, nw.Expr] = {"s": r - middle}
-    if request.model_reward is not None:
-        first["e"] = r - nw.col("q")
-        first |= {f"w{k}": nw.col(f"v{k}") - middle for k in range(len(request.targets))}
-    first |= {f"y{k}": nw.col(f"x{k}") - mean for k, mean in enumerate(request.control.values())}
-    products: dict[str, nw.Expr] = {}
-    for k, (target, against) in enumerate(request.contrasts):
-        t = nw.col(f"t{request.targets.index(target)}")
-        minus = p if against in ("", LOGGING) else nw.col(f"t{request.targets.index(against)}")
-        first[f"u{k}"] = (t - minus) / p  # not t/p − 1: for weights near 1 this one keeps its digits
-        products[f"us{k}"] = nw.col(f"u{k}") * nw.col("s")
-        if request.model_reward is not None and not against:
-            products[f"ue{k}"] = nw.col(f"u{k}") * nw.col("e")
-    rows = watch(frame.with_columns(**first)).with_columns(**products)
-    pairs = sorted({pair for k in range(len(request.contrasts)) for pair in _pairs(request, k)})
-    squares = {_square(a, b): nw.col(a) * nw.col(b) for a, b in pairs if "_" in _square(a, b)}
-    singles = sorted({name for k in range(len(request.contrasts)) for name in columns_of(request, k).values()})
-    zeros = {f"zero{k}": indicator(nw.col(f"t{k}") == 0) for k in range(len(request.targets))}
-    keys = [f"k{j}" for j in range(len(request.segment))] + (["g"] if request.groups > 1 else [])
-    wanted = [nw.len().alias("n")] + ([nw.col("c").max()] if centre is None else [])
-    wanted += [nw.col(name).sum() for name in singles]
-    if keys:  # not every engine adds up products by group that are not columns
+    names = query.names
+    lanes = names.lanes if lanes is None else lanes
+    rows = watch(_with_excess(frame, query, lanes))
+    products = {lane.columns[xy]: (lane.columns[x], lane.excess) for lane in lanes for x, xy in MIXED if xy in lane.columns}
+    rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
+    squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
+    zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
+    wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
+    wanted += [nw.col(name).sum() for name in singles_of(lanes)]
+    if names.keys:  # not every engine adds up products by group that are not columns
         rows = rows.with_columns(**squares, **zeros)
         wanted += [nw.col(name).sum() for name in (*squares, *zeros)]
     else:
         wanted += [product.sum().alias(name) for name, product in (squares | zeros).items()]
-    for name in request.numbers:
+    for name in _numbers(names, lanes):
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
-    return rows.group_by(*keys).agg(*wanted) if keys else rows.select(*wanted)
+    return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
 
 
-def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
-    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
+MIXED = (("s", "us"), ("e", "ue"))  # columns of the moments, and their products with u, which are columns too
 
 
-def is_clean(result: Mapping[str, Floats], request: Request) -> bool:
+def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
+    """The rows with rewards less their centers, and the excess u = w − 1 (or difference of two weights) of every lane."""
+    names, question = query.names, query.names.question
+    first: dict[str, nw.Expr] = {}
+    for j, reward in enumerate(names.rewards):
+        center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
+        first[names.shifted[j]] = nw.col(reward) - center
+        if names.values:
+            first[MODEL_ERROR] = nw.col(reward) - nw.col(MODEL_REWARD)
+            pairs = zip(names.centered_values, names.values, strict=True)
+            first |= {made: nw.col(value) - center for made, value in pairs if value in _numbers(names, lanes)}
+    means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
+    first |= {made: nw.col(name) - mean for made, name, mean in means}
+    p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
+    for lane in lanes:
+        t, weight = nw.col(lane.target), question.weight
+        alone = lane.other is None
+        first[lane.shared] = weight.excess(t, p) if alone else weight.difference(t, nw.col(str(lane.other)), p)
+    rows = frame.with_columns(**first)
+    if not names.apart:
+        return rows
+    own = {lane.excess: nw.when(_is_known(lane)).then(nw.col(lane.shared)) for lane in lanes}
+    return rows.with_columns(**own)
+
+
+def _is_known(lane: Lane) -> nw.Expr:
+    return ~nw.col(lane.columns["s"]).is_null()
+
+
+def _is_zero(lane: Lane, names: Names) -> nw.Expr:
+    zero = nw.col(lane.target) == 0
+    return zero & _is_known(lane) if names.apart else zero
+
+
+def _numbers(names: Names, lanes: Sequence[Lane]) -> list[str]:
+    """The columns that some lanes are made from."""
+    used = {lane.target for lane in lanes} | {lane.other for lane in lanes}
+    skipped = {t for t in names.targets if t not in used}
+    skipped |= {v for v, t in zip(names.values, names.targets, strict=False) if t in skipped}
+    return [name for name in names.question.numbers if name not in skipped]
+
+
+def singles_of(lanes: Sequence[Lane]) -> list[str]:
+    """The columns that are added up as they are."""
+    return sorted({name for lane in lanes for name in lane.columns.values()})
+
+
+def squares_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, str]]:
+    """The products that are added up besides: name → its two factors."""
+    found = {}
+    for lane in lanes:
+        for a, b in combinations_with_replacement(sorted(lane.columns.values()), 2):
+            found[names.product(a, b)] = (a, b)
+    singles = set(singles_of(lanes))
+    return {name: pair for name, pair in sorted(found.items()) if name not in singles}
+
+
+def is_clean(numbers: Numbers, names: Names) -> bool:
     """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
-    n = result["n"]
-    for name in request.numbers:
-        low, high = _limits(name)
-        if (result[f"{name}_count"] != n).any() or not (result[f"{name}_min"] >= low).all():
+    n, question = numbers[ROWS], names.question
+    for name, (part, _) in question.numbers.items():
+        low, high = LIMITS.get(part, (-LARGEST, LARGEST))
+        if (numbers[f"{name}_count"] != n).any() or not (numbers[f"{name}_min"] >= low).all():
             return False
-        if not (result[f"{name}_max"] <= high).all():
+        if not (numbers[f"{name}_max"] <= high).all():
             return False
-    if not (result["p_min"] >= 1.0 / LARGEST).all():
+    if question.log.cluster is not None and np.isnan(numbers[GROUP]).any():
         return False
-    if request.cluster is not None and np.isnan(result["g"]).any():
-        return False
-    sums = [name for name in result if name[0] in "usewy" and not name.endswith(("_min", "_max", "_count"))]
-    return all(bool(np.isfinite(result[name]).all()) for name in sums)
+    sums = [*singles_of(names.lanes), *squares_of(names, names.lanes)]
+    return all(bool(np.isfinite(numbers[name]).all()) for name in sums)
 
 
-def is_well_centred(result: Mapping[str, Floats], labels: Sequence[Label]) -> bool:
-    """Whether the centre was near enough to the rewards of every segment for their variance to keep its digits."""
+# 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
+LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
+
+
+def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
+    """The rows on which a reward is good, by segment and group."""
+    return numbers[f"{names.rewards[reward]}_count" if names.apart else ROWS]
+
+
+def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
+    """Whether every center was near enough to the rewards of every segment for their variance to keep its digits."""
     place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     at = [place[label] for label in labels]
-    rows, s, squares = (np.bincount(at, result[name], len(place)) for name in ("n", "s", "s_s"))
-    n = np.maximum(rows, 1)
-    mean = s / n
-    return bool((np.square(mean) <= 1e4 * np.maximum(squares / n - np.square(mean), 0.0)).all())
+    for j, s in enumerate(names.shifted):
+        columns = (counts_of(numbers, names, j), numbers[s], numbers[names.product(s, s)])
+        rows, total, squares = (np.bincount(at, np.nan_to_num(column), len(place)) for column in columns)
+        n = np.maximum(rows, 1)
+        mean = total / n
+        if not (np.square(mean) <= 1e4 * np.maximum(squares / n - np.square(mean), 0.0)).all():
+            return False
+    return True
 
 
 def moments_of(
-    result: Mapping[str, Floats], request: Request, centre: Floats, segment: NDArray[np.int64], segments: int
+    numbers: Numbers, names: Names, reward: int, center: Floats, place: NDArray[np.int64], segments: int
 ) -> dict[Contrast, Moments]:
-    """The answer of `aggregate` as one stack (segments × groups) per contrast."""
-    group = result["g"].astype(np.int64) if request.groups > 1 else np.zeros(len(segment), dtype=np.int64)
+    """The sums of one reward as one stack (segments × groups) per contrast."""
+    groups = names.question.groups
+    group = numbers[GROUP].astype(np.int64) if groups > 1 else np.zeros(len(place), dtype=np.int64)
     found = {}
-    for k, contrast in enumerate(request.contrasts):
-        columns = columns_of(request, k)
-        names = list(columns.values())
-        d, shape = len(names), (segments, request.groups)
+    for lane in names.lanes_of(reward):
+        columns = list(lane.columns.values())
+        d, shape = len(columns), (segments, groups)
         n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))
-        np.add.at(n, (segment, group), result["n"].astype(np.int64))
-        for i, a in enumerate(names):
-            np.add.at(sums[..., i], (segment, group), result[a])
-            for j, b in enumerate(names):
-                np.add.at(products[..., i, j], (segment, group), result[_square(*sorted((a, b)))])
-        found[contrast] = Moments.of_sums(n, sums, products, centre, tuple(columns))
+        np.add.at(n, (place, group), counts_of(numbers, names, reward).astype(np.int64))
+        for i, a in enumerate(columns):
+            np.add.at(sums[..., i], (place, group), np.nan_to_num(numbers[a]))
+            for j, b in enumerate(columns):
+                np.add.at(products[..., i, j], (place, group), np.nan_to_num(numbers[names.product(a, b)]))
+        found[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
     return found
-
-
-def _pairs(request: Request, contrast: int) -> list[tuple[str, str]]:
-    names = sorted(columns_of(request, contrast).values())
-    return [(a, b) for i, a in enumerate(names) for b in names[i:]]
-
-
-def _square(a: str, b: str) -> str:
-    """Name of the product of two columns, in alphabetical order; u·s and u·e are columns themselves."""
-    return f"u{a}{b[1:]}" if a in ("s", "e") and b[0] == "u" and b[1:].isdigit() else f"{a}_{b}"
-
-
-def _limits(name: str) -> tuple[float, float]:
-    return (0.0, 1.0) if name[0] in "pt" else (-LARGEST, LARGEST)

@@ -11,7 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from counterpoise.errors import ColumnError, OptionError, first_line
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.log.rules import check_columns, missing
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -35,9 +35,9 @@ class Plan:
     expressions: tuple[str, ...]
     number: str | None = None  # name of a column for the row's number in the log
 
-    def complete(self, frame: Frame, request: Request) -> Frame:
+    def complete(self, frame: Frame, question: Question) -> Frame:
         """The rows that the condition lets through, with a column for every expression and deterministic target."""
-        frame = only(frame if self.number is None else frame.with_row_index(self.number), request.where)
+        frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
         if self.expressions:
             # The names are ours, so that no name of the user's needs quoting.
             names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
@@ -49,11 +49,11 @@ class Plan:
                 asked = " or ".join(map(repr, self.expressions))
                 raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
             frame = frame.rename({name: text for name, text in names.items() if name in schema})
-        if request.target_actions:
-            action = column(str(request.action))
+        if question.choices:
+            action = column(str(question.log.action))
             frame = frame.with_columns(
-                (column(chosen) == action).cast(pl.Float64).alias(made)
-                for made, chosen in request.target_actions.items()
+                (column(target.source.column) == action).cast(pl.Float64).alias(target.column)
+                for target in question.choices
             )
         return frame
 
@@ -117,30 +117,30 @@ def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> Non
             )
 
 
-def plan(request: Request, names: Sequence[object], number: str | None = None) -> Plan:
+def plan(question: Question, names: Sequence[object], number: str | None = None) -> Plan:
     """What to read and what to compute: a text that names a column is that column, any other is an SQL expression."""
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
     expressions: dict[str, None] = {}
-    for part, asked in request.columns:
+    for part, asked in question.columns:
         if asked in available:
             read[asked] = None
             continue
-        roots = _roots(part, asked, request, available)
+        roots = _roots(part, asked, question, available)
         expressions[asked] = None
         read |= dict.fromkeys(roots)
-    if request.where is not None:
-        read |= dict.fromkeys(_roots("where", request.where, request, available))
-    clash = [name for name in (*request.target_actions, *request.policies) if name in read]
+    if question.log.where is not None:
+        read |= dict.fromkeys(_roots("where", question.log.where, question, available))
+    clash = [target.name for target in (*question.choices, *question.policies) if target.column in read]
     if clash:
         raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
     return Plan(tuple(read), tuple(expressions), number)
 
 
-def _roots(part: str, text: str, request: Request, available: Sequence[str]) -> list[str]:
+def _roots(part: str, text: str, question: Question, available: Sequence[str]) -> list[str]:
     """The columns that an expression is made of; raises if it is none, or if they are not there."""
     if not isinstance(text, str):
-        check_columns(request, available)
+        check_columns(question, available)
     plain = _plain_names(available)
     back = {name: odd for odd, name in plain.items()}
     try:

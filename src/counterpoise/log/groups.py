@@ -11,6 +11,7 @@ import polars as pl
 from counterpoise.errors import ColumnError
 
 PRIME = 2**26 - 5
+CLUSTER = "the cluster's checksum"  # a column of our own: where the cluster is text, and other parts may want the text
 
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])

@@ -94,6 +94,11 @@ class Log:
         kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
         return type(self)(self.data, **(kept | changed))  # type: ignore[arg-type]
 
+    def of(self, data: Any) -> Self:
+        """The same parts of other data."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
+        return type(self)(data, **kept)  # type: ignore[arg-type]
+
     @property
     def is_arrays(self) -> bool:
         """Whether the parts were given as arrays, so that targets and segments may be arrays too."""

@@ -123,7 +123,9 @@ class Question:
         return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
 
 
-def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
+def ask(
+    log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1
+) -> Question:
     """The question about a log; arrays given without data become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
     arrays = log.data.copy() if log.is_arrays else None
@@ -141,13 +143,8 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
     segments = many("segment", segment, arrays)
     values = _model_values(log, targets, arrays)
     if arrays is not None:
-        log = replace_data(log, arrays)
+        log = log.of(arrays)
     return Question(log, targets, weight, contrasts, segments, groups, values)
-
-
-def replace_data(log: Log, data: Any) -> Log:
-    """The same parts of other data."""
-    return type(log)(data, **{name: getattr(log, name) for name in type(log).__dataclass_fields__ if name != "data"})
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, LogError
-from counterpoise.log.request import Request
+from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.names import GROUP, PROPENSITY
+from counterpoise.log.question import Question
 
-LARGEST = 1e50  # squares of products of weights and rewards must stay finite
+
+Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Rule:
     holds: nw.Expr
     shows: str
     advice: str
+    target: str | None = None  # the internal name of the one target that it speaks of
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,17 @@ class Problem:
     def __str__(self) -> str:
         rule = self.rule
         found = "null" if self.found is None else f"{self.found}"
-        if rule.part == "target" and rule.shows == "p":  # what is shown is not what is judged
+        if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
             found = f"a propensity of {found}"
         verb = "row does" if self.count == 1 else "rows do"
         where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
         return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
 
 
-def check_columns(request: Request, names: Sequence[object]) -> None:
+def check_columns(question: Question, names: Sequence[object]) -> None:
     """Every named column exists; if not, the nearest names are suggested."""
     available = [name for name in names if isinstance(name, str)]
-    for part, column in request.columns:
+    for part, column in question.columns:
         if not isinstance(column, str):
             raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
         if column not in available:
@@ -99,42 +103,72 @@ def check_type(part: str, column: str, dtype: Any) -> None:
     raise ColumnError(f"{part} must be a number, but column {column!r} holds {dtype}. {advice}.")
 
 
-def rules(request: Request) -> list[Rule]:
-    """What every row must obey."""
-    p = nw.col("p")
-    found = [
-        Rule("propensity", request.propensity, "lie in (0, 1]", (p > 0) & (p <= 1), "p", _PROPENSITY),
-        Rule("reward", request.reward, "be a finite number", nw.col("r").abs() <= LARGEST, "r", _DROP),
+def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
+    """What every row must obey: for all targets, or for some, by their internal names."""
+    log, names = question.log, question.names
+    found = []
+    if question.weight.needs_propensity:
+        holds = is_propensity(nw.col(PROPENSITY))
+        found.append(Rule("propensity", str(log.propensity), "lie in (0, 1]", holds, PROPENSITY, _PROPENSITY))
+    found += [
+        Rule("reward", column, FINITE, is_number(nw.col(name)), name, _DROP)
+        for name, column in zip(names.rewards, log.reward, strict=True)
     ]
-    for k, target in enumerate(request.targets):
-        t = nw.col(f"t{k}")
-        found.append(Rule("target", target, "lie in [0, 1]", (t >= 0) & (t <= 1), f"t{k}", _TARGET))
-        # false only where both are fine by themselves, so that one wrong value is reported once
-        believable = ~((p > 0) & (t <= 1) & (t > p * LARGEST)).fill_null(False)
-        found.append(Rule("target", target, f"be below {LARGEST:g} times the propensity", believable, "p", _DROP))
-    for name, (part, column) in request.numbers.items():
-        if name[0] in "qvx":
-            found.append(Rule(part, column, "be a finite number", nw.col(name).abs() <= LARGEST, name, _DROP))
-    if request.cluster is not None:
-        found.append(Rule("cluster", request.cluster, "be given", ~nw.col("g").is_null(), "g", _DROP))
-    return found
+    for name, target in zip(names.targets, question.targets, strict=True):
+        found += _rules_of_target(name, target.name, question)
+    owner = dict(zip(names.values, names.targets, strict=False))
+    for name, (part, column) in question.numbers.items():
+        if part in ("model_reward", "model_value", "control"):
+            found.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
+    if log.cluster is not None:
+        found.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
+    return [rule for rule in found if targets is None or rule.target is None or rule.target in targets]
 
 
-def valid(request: Request) -> nw.Expr:
-    """All rules at once."""
-    return nw.all_horizontal(*(rule.holds for rule in rules(request)), ignore_nulls=False)
+def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
+    t, p = nw.col(name), nw.col(PROPENSITY)
+    if not question.weight.needs_propensity:
+        return [Rule("weight", called, FINITE, is_number(t), name, _DROP, name)]
+    # false only where both are fine by themselves, so that one wrong value is reported once
+    believable = ~(is_propensity(p) & is_probability(t) & ~is_believable(t, p)).fill_null(False)
+    what = f"be below {LARGEST:g} times the propensity"
+    return [
+        Rule("target", called, "lie in [0, 1]", is_probability(t), name, _TARGET, name),
+        Rule("target", called, what, believable, PROPENSITY, _DROP, name),
+    ]
 
 
-def find_problems(frame: nw.DataFrame[Any], request: Request, first_row: int) -> list[Problem]:
+def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
+    """All rules at once; of several rewards, each has rows of its own, and none decides about a row."""
+    apart = len(question.log.reward) > 1
+    held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
+    return nw.all_horizontal(*held, ignore_nulls=False)
+
+
+def only_good(frame: Frame, question: Question) -> Frame:
+    """The rows that break no rule; of several rewards, the bad ones are blank."""
+    kept = frame.filter(is_good(question))
+    rewards = question.names.rewards
+    if len(rewards) == 1:
+        return kept
+    return kept.with_columns(*(nw.when(is_number(nw.col(name))).then(nw.col(name)).alias(name) for name in rewards))
+
+
+def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int) -> list[Problem]:
     """Which rules are broken, how often, and where first."""
     problems = []
     indexed = frame.with_row_index("row")
-    for rule in rules(request):
+    for rule in rules_of(question):
         bad = indexed.filter(~rule.holds.fill_null(False)).select("row", rule.shows)
         if len(bad):
             row, found = bad.row(0)
             problems.append(Problem(rule, len(bad), first_row + int(row), found))
     return problems
+
+
+def indicator(condition: nw.Expr) -> nw.Expr:
+    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
+    return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def key_of(rule: Rule) -> tuple[str, str, str]:
@@ -165,6 +199,7 @@ def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
 
 
+FINITE = "be a finite number"
 _DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "

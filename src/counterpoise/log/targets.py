@@ -52,6 +52,13 @@ class Target:
         return not isinstance(self.source, str | Chosen)
 
     @property
+    def described(self) -> str:
+        """What it is made from, as a text that is the same tomorrow."""
+        if isinstance(self.source, Chosen):
+            return f"the action in {self.source.column}"
+        return self.source if isinstance(self.source, str) else "a policy"
+
+    @property
     def column(self) -> str:
         """The column of its probabilities; one of our own making where the log has none."""
         if isinstance(self.source, str):

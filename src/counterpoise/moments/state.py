@@ -190,7 +190,7 @@ _PARTS = {
     "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "list of pairs",
     "segment": _TEXTS, "cluster": _MAYBE, "groups": "number", "key": _TEXTS, "model_reward": _MAYBE,
     "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
-    "drop_bad_rows": "true or false", "version": _MAPPING,
+    "drop_bad_rows": "true or false", "version": _MAPPING, "weight": "text",
 }  # fmt: skip
 
 

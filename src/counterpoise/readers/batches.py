@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
@@ -41,8 +41,7 @@ class Addition:
 
 def start(
     path: str | PathLike[str],
-    log: Any,
-    request: Request,
+    question: Question,
     *,
     batch: str | None = None,
     replaces: bool = False,
@@ -57,13 +56,13 @@ def start(
         raise OptionError(f"replace must be True or False, found {replaces!r}.")
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
-    question = _question(request, version)
+    log, asked = question.log.data, _question(question, version)
     known = states.load(path)
     if known is not None:
-        _check_question(path, known, question)
+        _check_question(path, known, asked)
     seen = _look(log, batch)
     new = Batch(batch, {str(file.resolve()): str(found[0]) for file, found in seen.items()})
-    job = Addition(Path(path), question, new, log, seen, replaces)
+    job = Addition(Path(path), asked, new, log, seen, replaces)
     if known is not None:
         _outdated(job, known)
     return job
@@ -279,44 +278,46 @@ def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str,
             )
 
 
-def _question(request: Request, version: str | Mapping[str, str] | None) -> dict[str, Any]:
+def _question(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
     """What must be the same every day, as JSON keeps it."""
     asked = {
-        "reward": request.reward,
-        "propensity": request.propensity,
-        "target": list(request.targets),
-        "target columns": dict(request.target_columns),
-        "contrasts": [list(contrast) for contrast in request.contrasts],
-        "segment": list(request.segment),
-        "cluster": request.cluster,
-        "groups": request.groups,
-        "key": list(request.key),
-        "model_reward": request.model_reward,
-        "model_value": dict(request.model_value),
-        "control": dict(request.control),
-        "where": request.where,
-        "action": request.action,
-        "context": list(request.context),
-        "drop_bad_rows": request.drop_bad_rows,
-        "version": _versions(request, version),
+        "reward": question.log.reward[0],
+        "propensity": question.log.propensity,
+        "target": list(question.target_names),
+        "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
+        "weight": repr(question.weight),
+        "contrasts": [list(contrast) for contrast in question.contrasts],
+        "segment": list(question.segment),
+        "cluster": question.log.cluster,
+        "groups": question.groups,
+        "key": list(question.log.key),
+        "model_reward": question.log.model_reward,
+        "model_value": dict(question.model_value),
+        "control": dict(question.control),
+        "where": question.log.where,
+        "action": question.log.action if question.policies or question.choices else None,
+        "context": list(question.log.context) if question.policies else [],
+        "drop_bad_rows": question.log.drop_bad_rows,
+        "version": _versions(question, version),
     }
     return dict(json.loads(json.dumps(asked)))
 
 
-def _versions(request: Request, version: str | Mapping[str, str] | None) -> dict[str, str]:
+def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
     """Version of every target that has one: what was given, or what a policy's code and parameters tell."""
     from counterpoise.log.identity import identity
 
-    given = dict.fromkeys(request.targets, version) if isinstance(version, str) else version or {}
+    given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
     if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
         raise OptionError(f"version must be a text such as '2', or map targets to texts, found {version!r}.")
     for name in given:
-        if name not in request.targets:
-            raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, request.targets))}.")
+        if name not in question.target_names:
+            raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
     found = {str(name): str(one) for name, one in given.items()}
-    for name, column in request.target_columns.items():
-        if column in request.policies and name not in found:
-            told = identity(request.policies[column])
+    for target in question.policies:
+        name = target.name
+        if name not in found:
+            told = identity(target.source)
             if told is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "

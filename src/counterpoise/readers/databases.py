@@ -13,14 +13,12 @@ from urllib.parse import quote
 import narwhals as nw
 import polars as pl
 
-from counterpoise.engines import pushdown
-from counterpoise.engines.query import indicator
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
 from counterpoise.log.addresses import secrets_of, without
-from counterpoise.log.groups import PRIME
-from counterpoise.log.request import Request
-from counterpoise.log.rules import check_distinct, missing
-from counterpoise.moments.log_moments import LogMoments
+from counterpoise.log.groups import CLUSTER, PRIME
+from counterpoise.log.log import Log
+from counterpoise.log.question import Question
+from counterpoise.log.rules import check_distinct, indicator, missing
 from counterpoise.readers import judge, postgres
 
 BATCH = 1_000_000
@@ -45,38 +43,34 @@ def is_database(log: object) -> bool:
     return _is(log, "duckdb") or _is(log, "ibis")
 
 
-def check_no_database(table: Table, query: str | None, external_access: bool) -> None:
+def check_no_database(log: Log) -> None:
     """Refuse what only a database understands."""
-    if table is not None or query is not None:
-        raise OptionError("table= and query= are for databases; this log is none.")
-    if external_access:
+    if log.table is not None or log.query is not None:
+        raise OptionError("`table=` and `query=` only work with a database, and this log is not one.")
+    if log.external_access:
         raise OptionError(ONLY_DUCKDB)
 
 
-def read(
-    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
-) -> LogMoments:
-    """Moments of a log in a database, computed there."""
-    with connected(log, external_access=external_access) as place:
-        native = relation(place, table, query)
-        return pushdown.summarise(pushdown.Database(lambda part: complete(native, part), _collect, _fence), request)
+@contextmanager
+def opened(log: Log) -> Iterator[Any]:
+    """The log's native table or query, for as long as its connection is open."""
+    with connected(log.data, external_access=log.external_access) as place:
+        yield relation(place, log.table, log.query)
 
 
-def batches(
-    log: Any, request: Request, table: Table = None, query: str | None = None, *, external_access: bool = False
-) -> Iterator[pl.DataFrame]:
+def batches(question: Question) -> Iterator[pl.DataFrame]:
     """The needed columns in batches, for policies that only run here."""
-    with connected(log, external_access=external_access) as place:
-        frame, names = complete(relation(place, table, query), request)
-        asked = [*(column for _, column in request.columns), *request.target_actions]
+    with opened(question.log) as native:
+        frame, names = complete(native, question)
+        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
         fetched = {column: names.get(column, column) for column in asked}
-        if pushdown.CLUSTER in names and asked.count(str(request.cluster)) == 1:
+        if CLUSTER in names and asked.count(str(question.log.cluster)) == 1:
             # already a number: Arrow does not take every id, such as a UUID
-            fetched[str(request.cluster)] = names[pushdown.CLUSTER]
-        native = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
-        for batch in _record_batches(native):
-            rows = pl.DataFrame(pl.from_arrow(batch))
-            yield rows.select(pl.col(name).alias(column) for column, name in fetched.items())
+            fetched[str(question.log.cluster)] = names[CLUSTER]
+        rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
+        for batch in _record_batches(rows):
+            found = pl.DataFrame(pl.from_arrow(batch))
+            yield found.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
 def relation(log: Any, table: Table, query: str | None) -> Any:
@@ -193,44 +187,44 @@ def _duckdb_file(place: str) -> str | None:
     return None if "://" in place else place
 
 
-def complete(native: Any, request: Request) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=_is(native, "duckdb"))
-    native, names = _with_columns(_with_fewer_digits(native, request), request, available)
+    native, names = _with_columns(_with_fewer_digits(native, question), question, available)
     frame = nw.from_native(native)
     frame = frame.lazy() if isinstance(frame, nw.DataFrame) else frame
-    return with_actions(frame, request, names)
+    return with_actions(frame, question, names)
 
 
-def _with_columns(native: Any, request: Request, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
-    texts = {column: part for part, column in request.columns if not has_column(part, column, available)}
-    judge.check_expressions(texts | ({} if request.where is None else {request.where: "where"}), _dialect(native))
+def _with_columns(native: Any, question: Question, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    texts = {column: part for part, column in question.columns if not has_column(part, column, available)}
+    judge.check_expressions(texts | ({} if question.log.where is None else {question.log.where: "where"}), _dialect(native))
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
-        if names or request.where is not None:
-            native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, request.where)
+        if names or question.log.where is not None:
+            native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where)
     except Exception as error:
-        raise cannot_compute([*texts, request.where], error, available) from error
-    if request.cluster is not None:
-        column = names.get(request.cluster, request.cluster)
+        raise cannot_compute([*texts, question.log.where], error, available) from error
+    if question.log.cluster is not None:
+        column = names.get(question.log.cluster, question.log.cluster)
         dtype = nw.from_native(native).collect_schema()[column]
         is_text = dtype in (nw.String, nw.Unknown)  # unknown: such as a UUID
         number = (CHECKSUMS if is_text else REMAINDERS).get(_engine(native))
         if number is not None and (is_text or dtype.is_integer()):
             quoted = '"' + column.replace('"', '""') + '"'
-            native = _computed("counterpoise_clusters", native, {pushdown.CLUSTER: number.format(quoted)})
+            native = _computed("counterpoise_clusters", native, {CLUSTER: number.format(quoted)})
             if not is_text:  # ibis guesses the type from the first rows, which may be null
-                native = native.mutate(**{pushdown.CLUSTER: native[pushdown.CLUSTER].cast("int64")})
-            names |= {pushdown.CLUSTER: pushdown.CLUSTER}
+                native = native.mutate(**{CLUSTER: native[CLUSTER].cast("int64")})
+            names |= {CLUSTER: CLUSTER}
     return native, names
 
 
-def _with_fewer_digits(native: Any, request: Request) -> Any:
+def _with_fewer_digits(native: Any, question: Question) -> Any:
     """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
     if not _is(native, "ibis"):
         return native
-    labels = {column for _, column in request.others} - {column for _, column in request.numbers.values()}
+    labels = {column for _, column in question.others} - {column for _, column in question.numbers.values()}
     wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
     cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
     return native.mutate(**cast) if cast else native
@@ -261,26 +255,26 @@ def _dialect(log: Any) -> Any:
     return getattr(backend, "dialect", None)
 
 
-def _fence(rows: nw.LazyFrame[Any], request: Request) -> nw.LazyFrame[Any]:
+def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
     """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
 
     It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
     the subquery has a limit. The price is that it then works with one process, so that short questions go without.
     """
-    is_long = len(request.numbers) > 4 or request.groups > 1
+    is_long = len(question.numbers) > 4 or question.groups > 1
     return rows.head(2**62) if is_long and _engine(rows.to_native()) == "postgres" else rows
 
 
 def with_actions(
-    frame: nw.LazyFrame[Any], request: Request, names: dict[str, str]
+    frame: nw.LazyFrame[Any], question: Question, names: dict[str, str]
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
     """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
-    action = nw.col(names.get(str(request.action), str(request.action)))
-    made = {name: f"counterpoise choice {k}" for k, name in enumerate(request.target_actions)}
+    action = nw.col(names.get(str(question.log.action), str(question.log.action)))
+    made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
-    for name, column in request.target_actions.items():
-        same = nw.col(names.get(column, column)) == action
-        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[name]))
+    for target in question.choices:
+        same = nw.col(names.get(target.source.column, target.source.column)) == action
+        chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))
     # one step for all: a step for each would be as many subqueries, one inside the other
     return frame.with_columns(*chosen) if chosen else frame, names | made
 
@@ -300,12 +294,6 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
     if re.fullmatch(r"\w+", column):
         raise missing(part, column, available)
     return False
-
-
-def _collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
-    """The rows of a small answer."""
-    answer: pl.DataFrame = frame.collect("polars").to_native()
-    return answer
 
 
 def _is(log: object, library: str) -> bool:

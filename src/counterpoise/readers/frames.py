@@ -11,7 +11,7 @@ import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.expressions import check_digits, columns, plan
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.readers.policies import add_policies
 from counterpoise.readers.progress import Report
 
@@ -19,37 +19,37 @@ BATCH = 1_000_000
 
 
 def completed(
-    log: object, request: Request, report: Report | None = None, number: str | None = None
+    log: object, question: Question, report: Report | None = None, number: str | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The batches with a column for everything the request names: expressions, chosen actions, policies."""
-    return with_policies(batches(log, request, number), request, report)
+    """The batches with a column for everything the question names: expressions, chosen actions, policies."""
+    return with_policies(batches(log, question, number), question, report)
 
 
 def with_policies(
-    whole: Iterable[pl.DataFrame], request: Request, report: Report | None = None
+    whole: Iterable[pl.DataFrame], question: Question, report: Report | None = None
 ) -> Iterator[pl.DataFrame]:
     """The batches with a column for every policy, in pieces small enough for one."""
     first_row = 0
     for batch in whole:
-        for piece in batch.iter_slices(BATCH) if request.policies else (batch,):
+        for piece in batch.iter_slices(BATCH) if question.policies else (batch,):
             frame = piece
-            if request.policies and frame.height:
+            if question.policies and frame.height:
                 last = first_row + frame.height - 1
-                frame = add_policies(frame, request, f"the batch of rows {first_row:,} to {last:,}")
+                frame = add_policies(frame, question, f"the batch of rows {first_row:,} to {last:,}")
             first_row += frame.height
             if report is not None:
                 report(frame.height)
             yield frame
 
 
-def batches(log: object, request: Request, number: str | None = None) -> Iterator[pl.DataFrame]:
+def batches(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
     """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy.
 
     Rows come in the log's order; `number` names a column for their number in it.
     """
     if isinstance(log, Mapping):
-        wanted = plan(request, list(log), number)
-        yield wanted.complete(from_arrays(log, request, wanted.read), request)
+        wanted = plan(question, list(log), number)
+        yield wanted.complete(from_arrays(log, question, wanted.read), question)
         return
     try:
         frame = nw.from_native(log)  # type: ignore[call-overload]
@@ -61,22 +61,27 @@ def batches(log: object, request: Request, number: str | None = None) -> Iterato
     except nw.exceptions.DuplicateError as error:
         raise ColumnError(f"every column needs a name of its own: {error}") from error
     if isinstance(log, pl.LazyFrame):
-        schema = log.collect_schema()
-        wanted = plan(request, schema.names(), number)
-        check_digits(schema, wanted.read)
         # expressions first: one that looks at several rows must see all of them, not those of a batch
-        whole = wanted.complete(log.select(columns(wanted.read)), request)
+        whole = selected(log, question, number)
         yield from whole.collect_batches(chunk_size=BATCH, engine="streaming", maintain_order=True)
         return
-    wanted = plan(request, frame.collect_schema().names(), number)
+    wanted = plan(question, frame.collect_schema().names(), number)
     if isinstance(log, pl.DataFrame):
-        yield wanted.complete(log.select(columns(wanted.read)), request)
+        yield wanted.complete(log.select(columns(wanted.read)), question)
     elif isinstance(frame, nw.LazyFrame):
-        yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), request)
+        yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), question)
     else:
-        numbers = {column for _, column in request.numbers.values()}
+        numbers = {column for _, column in question.numbers.values()}
         read = pl.DataFrame({name: series_of(frame[name], is_number=name in numbers) for name in wanted.read})
-        yield wanted.complete(read, request)
+        yield wanted.complete(read, question)
+
+
+def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
+    """The needed columns and expressions of a lazy frame."""
+    schema = scan.collect_schema()
+    wanted = plan(question, schema.names(), number)
+    check_digits(schema, wanted.read)
+    return wanted.complete(scan.select(columns(wanted.read)), question)
 
 
 def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
@@ -94,9 +99,9 @@ def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
         raise ColumnError(f"column {values.name!r} of type {values.dtype} cannot be read: {error}") from error
 
 
-def from_arrays(arrays: Mapping[str, Any], request: Request, names: Sequence[str]) -> pl.DataFrame:
+def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    numbers = {column for _, column in request.numbers.values()}
+    numbers = {column for _, column in question.numbers.values()}
     series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
     lengths = {name: one.len() for name, one in series.items()}
     if len(set(lengths.values())) > 1:

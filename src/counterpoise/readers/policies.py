@@ -13,31 +13,31 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError
 from counterpoise.log.expressions import columns
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 
 
-def add_policies(frame: pl.DataFrame, request: Request, batch: str) -> pl.DataFrame:
+def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
     known = frame.get_column(
-        str(request.action)
+        str(question.log.action)
     ).is_not_null()  # without an action a row is bad, and no policy's concern
     shown = frame if known.all() else frame.filter(known)
     columns = []
-    for made, policy in request.policies.items():
+    for target in question.policies:
         values = np.full(frame.height, np.nan)
         if shown.height:
-            values[known.to_numpy()] = probabilities(policy, shown, request, _name(request, made), batch)
-        columns.append(pl.Series(made, values).fill_nan(None))
+            values[known.to_numpy()] = probabilities(target.source, shown, question, target.name, batch)
+        columns.append(pl.Series(target.column, values).fill_nan(None))
     return frame.with_columns(columns)
 
 
-def probabilities(policy: Any, frame: pl.DataFrame, request: Request, name: str, batch: str) -> Floats:
+def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
     """A policy's probabilities of the logged actions of one batch, checked."""
     found = (
-        _of_classifier(policy, frame, request)
+        _of_classifier(policy, frame, question)
         if hasattr(policy, "predict_proba")
-        else _of_callable(policy, frame, request)
+        else _of_callable(policy, frame, question)
     )
     try:
         values = np.asarray(found, dtype=np.float64)
@@ -57,9 +57,9 @@ def probabilities(policy: Any, frame: pl.DataFrame, request: Request, name: str,
     return values
 
 
-def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
+def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     """The policy sees an Arrow record batch of its context and the logged action."""
-    names = list(dict.fromkeys([*request.context, str(request.action)]))
+    names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
     try:
         table = frame.select(columns(names)).rechunk().to_arrow()
     except ImportError as error:
@@ -70,15 +70,15 @@ def _of_callable(policy: Any, frame: pl.DataFrame, request: Request) -> Any:
     return policy(table.combine_chunks().to_batches()[0])
 
 
-def _of_classifier(policy: Any, frame: pl.DataFrame, request: Request) -> Floats:
+def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     """The probability of the logged action among the classes; an action the classifier does not know is never taken."""
     known = getattr(policy, "context_", ())
     if known:
-        check_context(known, request.context)
-    context = frame.select(columns(request.context))
+        check_context(known, question.log.context)
+    context = frame.select(columns(question.log.context))
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
     table = policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
-    actions = frame.get_column(str(request.action)).to_numpy()
+    actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
@@ -118,19 +118,3 @@ def check_context(known: Sequence[str], found: Sequence[str]) -> None:
             f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
             f"{', '.join(map(repr, found))}. {advice}."
         )
-
-
-def _name(request: Request, made: str) -> str:
-    return next(name for name, column in request.target_columns.items() if column == made)
-
-
-def _named(context: pl.DataFrame) -> Any:
-    """A frame whose names scikit-learn can read: before 1.9 that is one of pandas, as polars has left the protocol it asks for."""
-    sklearn = sys.modules.get("sklearn")
-    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
-        return context
-    try:
-        pandas: Any = import_module("pandas")
-    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
-        return context
-    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

@@ -1,0 +1,101 @@
+"""What the engines on polars frames share: columns under internal names, and the way from a small answer to `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.engines.query import Query, is_clean
+from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
+from counterpoise.log.expressions import column as exactly
+from counterpoise.log.expressions import columns as exactly_all
+from counterpoise.log.good import is_number
+from counterpoise.log.groups import integer_ids, with_groups
+from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
+from counterpoise.log.question import Question
+from counterpoise.log.rules import check_type
+
+
+def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
+    """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
+    chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
+    if question.groups > 1:
+        cluster = question.log.cluster
+        rows = pl.Series(np.arange(first_row, first_row + batch.height))
+        chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
+    if question.log.key:
+        chosen.append(batch.select(exactly_all(question.log.key)).hash_rows().alias(KEY))
+    return _grouped(pl.DataFrame(chosen), question)
+
+
+def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The same of a lazy frame."""
+    schema = frame.collect_schema()
+    chosen: list[pl.Expr] = list(_columns(exactly, schema, question))
+    cluster = question.log.cluster
+    if cluster is not None:
+        ids = exactly(cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        chosen.append(ids.alias(GROUP))
+    if question.log.key:
+        chosen.append(pl.struct(exactly_all(question.log.key)).hash().alias(KEY))
+    prepared = frame.select(chosen)
+    if question.groups > 1 and cluster is None:
+        prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
+    return _grouped(prepared, question)
+
+
+def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
+    """Numbers and segments, as series or expressions, whichever `get` gives."""
+    for name, (part, column) in question.numbers.items():
+        dtype = schema[column]
+        check_type(part, column, dtype)
+        value = get(column)
+        is_kept = dtype == pl.Float64 or (dtype == pl.Float32 and isinstance(value, pl.Series))
+        yield (value if is_kept else value.cast(pl.Float64)).alias(name)
+    for name, column in zip(question.names.segments, question.segment, strict=True):
+        value = get(column).alias(name)
+        yield value.fill_nan(None) if schema[column].is_float() else value
+
+
+def _grouped(frame: Any, question: Question) -> Any:
+    return with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+
+
+def center_of(rewards: pl.Series) -> float:
+    """The median of some rewards: near the others, whatever a broken row may hold."""
+    middle = rewards.filter(is_number(rewards)).median()
+    return float(middle) if isinstance(middle, float) else 0.0
+
+
+def with_centers(frame: pl.LazyFrame, query: Query) -> pl.LazyFrame:
+    """The rows with a center of each segment's own, where the query has them."""
+    if query.own is None:
+        return frame
+    keys = list(query.names.segments)
+    if not keys:
+        return frame.with_columns(pl.lit(query.own[name][0]).alias(name) for name in query.names.centers)
+    return frame.join(query.own.lazy(), on=keys, how="left", nulls_equal=True)
+
+
+def weights_of(frame: pl.LazyFrame, lane: Lane, query: Query) -> pl.LazyFrame:
+    """The weights of a lane in the column w beside the segments, without rows on which its reward is bad."""
+    names, weight = query.names, query.names.question.weight
+    t = nw.col(lane.target).cast(nw.Float64)
+    p = nw.col(PROPENSITY).cast(nw.Float64) if weight.needs_propensity else None
+    rows = nw.from_native(frame)
+    if names.apart:
+        rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
+    return rows.select(*names.segments, w=1.0 + weight.excess(t, p)).to_native()
+
+
+def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest]) -> Answer:
+    """The small answer of the aggregate."""
+    names = query.names
+    numbers, labels = numbers_of(found, names), labels_of(found, names)
+    keys = found.select(names.segments) if names.segments else None
+    rows = int(numbers[ROWS].sum())
+    return Answer(numbers, labels if rows else [], rows, is_clean(numbers, names), largest, keys)

@@ -1,0 +1,164 @@
+"""What every engine can do, and the one way from its answers to a log's moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from counterpoise.engines.query import Numbers, Query, counts_of, is_well_centered, moments_of
+from counterpoise.errors import LogError
+from counterpoise.log.names import Lane, Names
+from counterpoise.log.question import Question
+from counterpoise.log.rules import Problem, all_bad, refuse
+from counterpoise.moments import Floats, LogMoments, Tail
+from counterpoise.moments.log_moments import Label, as_label, in_order
+from counterpoise.moments.tails import EMPTY
+
+Largest = Mapping[Label, Floats]  # segment → its largest weights in descending order
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sums of one query by segment and group, and how to rank the largest weights of a lane."""
+
+    numbers: Numbers
+    labels: Sequence[Label]
+    rows: int  # that were looked at, bad ones included
+    is_clean: bool
+    largest: Callable[[Lane], Largest]
+    keys: pl.DataFrame | None = None  # the segments' columns, where there are any
+
+
+class Engine(Protocol):
+    """Rows of one question, wherever they are: add them up, rank the largest weights (in the answer), find the bad ones."""
+
+    skips_bad_rows: bool  # whether every answer is of good rows only
+
+    def centers(self, *, only_good: bool) -> tuple[float, ...]:
+        """Something near the middle of each reward, from a few rows."""
+
+    def aggregate(self, query: Query) -> Answer:
+        """The sums that a query asks for."""
+
+    def problems(self) -> list[Problem]:
+        """Which rules are broken, how often, and where first."""
+
+    def duplicates(self, n: int) -> int | None:
+        """How many of `n` good rows have the key of another; None where nobody named a key."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of some rows: the moments of each reward's good ones, and the problems of the others."""
+
+    moments: tuple[LogMoments, ...]  # one per reward; none where bad rows are an error, or all are bad
+    problems: tuple[Problem, ...]
+    rows: int
+
+
+def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
+    """The moments of a log, one for each reward; raises if any row is bad, unless bad rows are to be dropped."""
+    found = survey(engine, question)
+    return finish(found, question, engine.duplicates)
+
+
+def survey(engine: Engine, question: Question) -> Summary:
+    """One pass over clean rows; more where some are bad, or rewards lie far from where they began."""
+    names = Names(question, apart=engine.skips_bad_rows and len(question.log.reward) > 1)
+    query = Query(names, engine.centers(only_good=False))
+    answer = engine.aggregate(query)
+    problems: list[Problem] = []
+    if answer.rows and not answer.is_clean:
+        problems = engine.problems()
+    if problems and not question.log.drop_bad_rows:
+        return Summary((), tuple(problems), answer.rows)
+    rows = answer.rows
+    if problems and not engine.skips_bad_rows:
+        names = Names(question, apart=len(question.log.reward) > 1)
+        query = Query(names, engine.centers(only_good=True), only_good=True)
+        answer = engine.aggregate(query)
+    if not answer.labels:
+        return Summary((), tuple(problems), rows)
+    if not is_well_centered(answer.numbers, answer.labels, names):
+        # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
+        query = query.around(_own_centers(answer, query))
+        answer = engine.aggregate(query)
+    return Summary(assemble(answer, query, rows), tuple(problems), rows)
+
+
+def finish(
+    found: Summary, question: Question, duplicates: Callable[[int], int | None] = lambda n: None
+) -> tuple[LogMoments, ...]:
+    """The moments, or the error that says what is wrong with the rows."""
+    if not found.rows:
+        raise LogError("the log has no rows.")
+    if found.problems and not question.log.drop_bad_rows:
+        refuse(found.problems, found.rows)
+    if not found.moments or any(one.n == 0 for one in found.moments):
+        raise all_bad(found.problems, found.rows)
+    counted = duplicates(found.moments[0].n)
+    return tuple(replace(one, dropped=found.rows - one.n, duplicates=counted) for one in found.moments)
+
+
+def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
+    """Each segment's columns and mean rewards, known from sums that were too far from them for more."""
+    names = query.names
+    place = {label: k for k, label in enumerate(dict.fromkeys(answer.labels))}
+    at = [place[label] for label in answer.labels]
+    means = {}
+    for j, center in enumerate(names.centers):
+        n = np.bincount(at, counts_of(answer.numbers, names, j), len(place))
+        total = np.bincount(at, np.nan_to_num(answer.numbers[names.shifted[j]]), len(place))
+        means[center] = query.centers[j] + total / np.maximum(n, 1)
+    own = pl.DataFrame(means)
+    if answer.keys is None:
+        return own
+    return answer.keys[[at.index(k) for k in range(len(place))]].hstack(own)
+
+
+def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
+    """The moments of each reward from the sums, and from the largest weights."""
+    return tuple(_of_reward(answer, query, j, rows) for j in range(len(query.names.rewards)))
+
+
+def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMoments:
+    names, numbers, question = query.names, answer.numbers, query.names.question
+    segments = in_order(answer.labels)
+    place = {label: k for k, label in enumerate(segments)}
+    at = np.array([place[label] for label in answer.labels], dtype=np.int64)
+    lowest, highest = np.full(len(segments), np.inf), np.full(len(segments), -np.inf)
+    np.fmin.at(lowest, at, numbers[f"{names.rewards[reward]}_min"])
+    np.fmax.at(highest, at, numbers[f"{names.rewards[reward]}_max"])
+    tails = {}
+    for lane in names.lanes_of(reward):
+        if not lane.contrast[1]:
+            zeros = np.zeros(len(segments))
+            np.add.at(zeros, at, np.nan_to_num(numbers[lane.zeros]))
+            largest = answer.largest(lane)
+            tails[lane.contrast] = tuple(
+                Tail(largest.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
+            )
+    center = np.full((len(segments), 1), query.centers[reward])
+    if query.own is not None:
+        center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
+    moments = moments_of(numbers, names, reward, center, at, len(segments))
+    log = question.log
+    found = LogMoments(moments, tails, segments, lowest, highest, question.segment, log.cluster)
+    n = found.n
+    return replace(found, control=tuple(question.control.items()), dropped=rows - n)
+
+
+def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:
+    """The answer's columns as float64, with nan for null; some engines' sums are decimals."""
+    wanted = [name for name in answer.columns if name not in names.segments]
+    return {name: answer.get_column(name).cast(pl.Float64).to_numpy() for name in wanted}
+
+
+def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
+    """The segment of each of the answer's rows."""
+    keys = list(names.segments)
+    return [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
