@@ -116,7 +116,6 @@ def _fetched(native: Any) -> pl.LazyFrame:
     if isinstance(frame, nw.LazyFrame):
         fetched: pl.DataFrame = frame.collect("polars").to_native()
         return fetched.lazy()
-    chosen = {
-        name: frame[name] for name in frame.columns
-    }  # unknown are decimals too wide for polars, which are numbers
+    chosen = {name: frame[name] for name in frame.columns}
+    # unknown to narwhals are decimals too wide for polars, which are numbers all the same
     return pl.LazyFrame({name: series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()})
