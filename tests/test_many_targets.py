@@ -112,8 +112,8 @@ def test_what_is_wrong_is_said_once_and_in_order(clean):
     said = [part.split(" must ")[0] for part in str(error.value).removeprefix("of 2,000 rows: ").split(" Also: ")]
     assert said == ["propensity 'propensity'", "target 't2'", "target 't20'"]
     assert "propensity 'propensity' must lie in (0, 1]: 23 rows do not" in str(error.value)
+    question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "drop_bad_rows": True}
     with pytest.raises(cp.LogError, match="all 2,000 rows are bad"):
-        question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "drop_bad_rows": True}
         cp.evaluate(duckdb.sql("select * from log"), **question)
 
 

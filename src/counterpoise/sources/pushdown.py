@@ -255,7 +255,7 @@ def find_problems(rows: Frame, request: Request, collect: Collect) -> list[check
 
 def _problems(log: Database, request: Request, parts: Sequence[_Part]) -> list[checks.Problem]:
     """What is wrong with the bad rows, in the order of the rules; a part that found none is not asked."""
-    known = {}
+    known: dict[tuple[str, str, str], checks.Problem] = {}
     for part in parts:
         if part.n < part.total:
             asked = only(part.request, part.request.targets)
