@@ -26,13 +26,12 @@ def start(master):
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["PYTHONPATH"] = os.path.dirname(
-        os.path.abspath(__file__)
-    )  # Connect's workers know no other way to this module
+    # Connect's workers know no other way to this module
+    here = [os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, here))
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.driver.memory", "1g").config(
-        "spark.executorEnv.PYTHONPATH", os.path.dirname(__file__)
-    )
+    builder = builder.config("spark.driver.memory", "1g")
+    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     return (builder.remote("local[2]") if master == "connect" else builder.master(master)).getOrCreate()
 
 
