@@ -11,18 +11,21 @@ from counterpoise.estimators import ESTIMATORS, Estimate, Interval
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.sql import from_sums, sql
-from counterpoise.moments import Moments
-from counterpoise.moments.log_moments import LogMoments
+from counterpoise.log.log import Log
+from counterpoise.log.targets import Chosen
+from counterpoise.moments import LogMoments, Moments
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ESTIMATORS",
+    "Chosen",
     "ColumnError",
     "Comparison",
     "CounterpoiseError",
     "Estimate",
     "Interval",
+    "Log",
     "LogError",
     "LogMoments",
     "Moments",

@@ -51,7 +51,6 @@ def report(path: str) -> None:
     written = write_report(
         result,
         path,
-        log=shop,
         command=f"python -m counterpoise.demo {path}",
         title=f"A simulated shop, whose new policy truly earns {truth:.4f} clicks per banner",
     )

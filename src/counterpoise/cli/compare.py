@@ -65,15 +65,16 @@ def compare(
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console
+    from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, comparison
     from counterpoise.evaluation.heaviest import heaviest
     from counterpoise.evaluation.ranking import drivers, rank
-    from counterpoise.log.request import LOGGING
+    from counterpoise.log.log import Log
+    from counterpoise.log.question import LOGGING
     from counterpoise.log.rules import missing
-    from counterpoise.readers.rows import columns_of
 
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query, external_access=external_access)
+    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
     if against != LOGGING and against not in names and against.isidentifier():
         raise missing("against", against, names)
     rest = [name for name in names if name != against]
@@ -102,17 +103,7 @@ def compare(
     top, best = None, _best(result, ranked)
     if rows > 0 and best is not None:
         beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(
-            log,
-            result.question(),
-            target=best.target,
-            against=against,
-            baseline=beta,
-            count=rows,
-            table=place,
-            query=query,
-            external_access=external_access,
-        )
+        top = heaviest(result.asked(), target=best.target, against=against, baseline=beta, count=rows)
     if json:
         print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
     else:

@@ -41,7 +41,7 @@ def doctor(
       counterpoise doctor log.parquet --target pi_new --key request_id --json
     """
     from counterpoise.cli.printing import console
-    from counterpoise.evaluation.doctor import examine
+    from counterpoise.evaluation.doctor import doctor as examine
     from counterpoise.evaluation.documents import as_text
 
     found = examine(

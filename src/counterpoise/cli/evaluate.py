@@ -6,7 +6,7 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,14 +87,15 @@ def evaluate(
 
     import counterpoise as cp
     from counterpoise.cli.printing import console, estimates
+    from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, evaluation
     from counterpoise.log.addresses import without_password
-    from counterpoise.readers.rows import columns_of
+    from counterpoise.log.log import Log
 
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query, external_access=external_access)
+    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
@@ -130,9 +131,7 @@ def evaluate(
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         # a state holds earlier logs, too, of which this one's rows would tell only a part
-        rows: dict[str, Any] = {"log": log, "table": place, "query": query, "external_access": external_access}
-        rows = rows if state is None else {}
-        import_module("counterpoise.report").write_report(result, html, command=command, **rows)
+        import_module("counterpoise.report").write_report(result, html, command=command, rows=state is None)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

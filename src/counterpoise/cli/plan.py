@@ -47,12 +47,13 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
     from counterpoise.cli.printing import console
+    from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.evaluation.plan import plan as make
-    from counterpoise.readers.rows import columns_of
+    from counterpoise.log.log import Log
 
     place = options.table_path(table)
-    names = columns_of(log, table=place, query=query, external_access=external_access)
+    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     if len(parts.target) > 1:
         raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")

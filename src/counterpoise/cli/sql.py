@@ -20,7 +20,7 @@ def sql(
     segment: options.Segments = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
-    centre: Annotated[
+    center: Annotated[
         float, typer.Option(metavar="REWARD", help="A number near the mean reward: sums far from it lose digits.")
     ] = 0.0,
 ) -> None:
@@ -44,6 +44,6 @@ def sql(
             segment=segment or None,
             cluster=cluster,
             where=where,
-            centre=centre,
+            center=center,
         )
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from counterpoise.readers.rows import collect
+from counterpoise.engines.rows import collect
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 _LIST = re.compile(

@@ -175,7 +175,7 @@ class Running:
             reward = names.rewards[lane.reward]
             numbers |= {f"{reward}_min": np.array([part.low]), f"{reward}_max": np.array([part.high])}
             numbers[names.centers[lane.reward]] = np.array([self._centers[lane.reward]])
-        largest = {part.lane: {(): part.largest()} for part in self._parts}
+        largest: dict[Lane, Largest] = {part.lane: {(): part.largest()} for part in self._parts}
         return Answer(numbers, [()], self._rows, True, lambda lane: largest.get(lane, {}))
 
     def _reward(self, part: _Part) -> str:

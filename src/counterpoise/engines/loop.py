@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from counterpoise.log.rules import LARGEST
+from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.moments.tails import KEPT
 
 BLOCK = 2048  # rows whose weights stay in the first-level cache
@@ -29,6 +29,15 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
         compiled.enable_caching()
     return compiled
+
+
+def _inlined(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for a good row, compiled into the loop."""
+    return numba.njit(inline="always")(rule)
+
+
+_propensity, _probability = _inlined(is_propensity), _inlined(is_probability)
+_number, _believable = _inlined(is_number), _inlined(is_believable)
 
 
 @_compiled
@@ -49,7 +58,7 @@ def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: f
     good = zeros = outside = above = 0
     for k in range(len(p)):
         q, x, y = np.float64(p[k]), np.float64(t[k]), np.float64(r[k])
-        good += 1 if (q > 0) & (q <= 1) & (x >= 0) & (x <= 1) & (x <= q * LARGEST) & (abs(y) <= LARGEST) else 0
+        good += 1 if _propensity(q) & _probability(x) & _believable(x, q) & _number(y) else 0
         zeros += 1 if x == 0 else 0
         outside += 1 if (y < low) | (y > high) else 0
         above += 1 if u[k] > threshold else 0

@@ -46,7 +46,9 @@ class Batches:
     def add_summary(self, found: Summary) -> None:
         """What is known of some more rows."""
         if found.moments:
-            self.total = tuple(a + b for a, b in zip(self.total, found.moments, strict=True)) if self.total else found.moments
+            self.total = (
+                tuple(a + b for a, b in zip(self.total, found.moments, strict=True)) if self.total else found.moments
+            )
         self.rows += found.rows
         self.problems += found.problems
 
@@ -91,7 +93,8 @@ class Memory:
 
     def good_rows(self) -> pl.DataFrame:
         """The rows that break no rule."""
-        return only_good(nw.from_native(self.frame, eager_only=True), self.question).to_native()
+        good: pl.DataFrame = only_good(nw.from_native(self.frame, eager_only=True), self.question).to_native()
+        return good
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of some rewards."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -18,6 +18,8 @@ from counterpoise.log.groups import integer_ids, with_groups
 from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_type
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
@@ -61,8 +63,9 @@ def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -
         yield value.fill_nan(None) if schema[column].is_float() else value
 
 
-def _grouped(frame: Any, question: Question) -> Any:
-    return with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+def _grouped(frame: Frame, question: Question) -> Frame:
+    grouped: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+    return grouped
 
 
 def center_of(rewards: pl.Series) -> float:

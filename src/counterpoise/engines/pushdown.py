@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import narwhals as nw
@@ -71,7 +71,9 @@ class PushedDown:
         if self.question.log.drop_bad_rows:
             _one({part.n for part in parts})
         first = parts[0].answer
-        numbers: Numbers = {name: one for part in parts for name, one in _aligned(part.answer, first, query.names).items()}
+        numbers: Numbers = {
+            name: one for part in parts for name, one in _aligned(part.answer, first, query.names).items()
+        }
         labels = labels_of(first, query.names)
         keys = first.select(query.names.segments) if query.names.segments else None
         return Answer(numbers, labels, total, is_clean, lambda lane: self._largest(lane, query.names), keys)

@@ -55,7 +55,9 @@ def aggregate(
     names = query.names
     lanes = names.lanes if lanes is None else lanes
     rows = watch(_with_excess(frame, query, lanes))
-    products = {lane.columns[xy]: (lane.columns[x], lane.excess) for lane in lanes for x, xy in MIXED if xy in lane.columns}
+    products = {
+        lane.columns[xy]: (lane.columns[x], lane.excess) for lane in lanes for x, xy in MIXED if xy in lane.columns
+    }
     rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}

@@ -47,7 +47,9 @@ class Short:
         names = query.names
         if names.apart:
             return self.inner.aggregate(query)
-        columns = {name: frame.get_column(name).to_numpy().astype(np.float64, copy=False) for name in names.question.numbers}
+        columns = {
+            name: frame.get_column(name).to_numpy().astype(np.float64, copy=False) for name in names.question.numbers
+        }
         if not _is_clean(columns, names):
             return self.inner.aggregate(query)
         return _answer(columns, query, frame.height)

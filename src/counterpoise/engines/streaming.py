@@ -29,7 +29,8 @@ class Streaming:
 
     def good_rows(self) -> pl.LazyFrame:
         """The rows that break no rule."""
-        return only_good(nw.from_native(self.frame), self.question).to_native()
+        good: pl.LazyFrame = only_good(nw.from_native(self.frame), self.question).to_native()
+        return good
 
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of the first rewards."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -22,11 +22,12 @@ from counterpoise.diagnostics.findings import (
     about_target,
 )
 from counterpoise.diagnostics.list_logs import find_lists
+from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import ColumnError, LogError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.readers.rows import collect, rows_of
+from counterpoise.log.log import LogFields, as_log
 
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -64,19 +65,7 @@ class Examination:
     findings: tuple[Finding, ...]
 
 
-def examine(
-    log: Any,
-    *,
-    reward: str | None = None,
-    propensity: str | None = None,
-    target: Sequence[str] = (),
-    action: str | None = None,
-    key: Sequence[str] = (),
-    where: str | None = None,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
-    external_access: bool = False,
-) -> Examination:
+def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
 
     Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
@@ -84,10 +73,13 @@ def examine(
     Examples
     --------
     >>> log = pl.DataFrame({"click": [1, 0, 1, 0], "p": [0.5, 0.5, 0.0, 0.5], "pi_new": [0.9, 0.1, 0.9, 0.1]})
-    >>> print(examine(log).findings[0].message.partition(":")[0])
+    >>> print(doctor(log).findings[0].message.partition(":")[0])
     1 of 4 values of 'p' does not lie in (0, 1]
     """
-    frame = rows_of(log, where=where, table=table, query=query, external_access=external_access)
+    asked_log = as_log(log, parts)
+    frame = rows_of(asked_log)
+    reward, propensity = next(iter(asked_log.reward), None), asked_log.propensity
+    action, key = asked_log.action, asked_log.key
     schema = frame.collect_schema()
     names = schema.names()
     check_digits(schema, names)
@@ -102,8 +94,8 @@ def examine(
     rows = int(counts["rows"][0])
     if rows == 0:
         raise LogError("the log has no rows.")
-    parts = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
-    described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), parts.get(n)) for n in names)
+    roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
+    described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
     findings = [
         Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
         for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))

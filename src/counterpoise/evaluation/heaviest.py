@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
-from counterpoise.log.request import LOGGING, Request
-from counterpoise.readers.rows import over_good_rows
+from counterpoise.engines.rows import over_good_rows
+from counterpoise.log.names import PROPENSITY
+from counterpoise.log.question import LOGGING, Question
 
 ROW = "row number in the log"  # a name that no log has
 MOST = 100_000  # rows among which the largest one in a hundred are told
@@ -37,31 +37,28 @@ class Heaviest:
     top_share: float
 
 
-def heaviest(
-    log: Any,
-    request: Request,
-    *,
-    target: str,
-    against: str = LOGGING,
-    baseline: float,
-    count: int = 10,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
-    external_access: bool = False,
-) -> Heaviest:
-    """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest, among those that the request's estimates rest on.
+def heaviest(question: Question, *, target: str, against: str = LOGGING, baseline: float, count: int = 10) -> Heaviest:
+    """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest, among those that the question's estimates rest on.
 
     >>> from counterpoise import compare
     >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})
-    >>> asked = compare(log, reward="r", propensity="p", target="new").request
-    >>> found = heaviest(log, asked, target="new", baseline=0.0, count=1)
+    >>> asked = compare(log, reward="r", propensity="p", target="new").question
+    >>> found = heaviest(asked, target="new", baseline=0.0, count=1)
     >>> found.rows[0].row, round(found.rows[0].part, 6)
     (2, 21.0)
     """
-    weight = {name: pl.col(f"t{k}") / pl.col("p") for k, name in enumerate(request.targets)} | {LOGGING: pl.lit(1.0)}
+    r, p = pl.col(question.names.rewards[0]), pl.col(PROPENSITY)
+    pairs = zip(question.target_names, question.names.targets, strict=True)
+    weight = {name: pl.col(column) / p for name, column in pairs} | {LOGGING: pl.lit(1.0)}
     w, v = weight[target], weight[against]
-    part = (w - v) * (pl.col("r") - baseline)
-    columns = [pl.col(ROW), pl.col("r"), pl.col("p"), w.alias("w"), v.alias("v"), part.alias("part")]
+    columns = [
+        pl.col(ROW),
+        r.alias("r"),
+        p.alias("p"),
+        w.alias("w"),
+        v.alias("v"),
+        ((w - v) * (r - baseline)).alias("part"),
+    ]
     size = pl.col("part").abs()
     order = [size, pl.col(ROW)]  # of rows with equal parts the first
 
@@ -79,4 +76,4 @@ def heaviest(
         rows = (Row(int(k), r, p, w, v, part / n) for k, r, p, w, v, part in top.head(count).iter_rows())
         return Heaviest(n, tuple(rows), first, carried / total if total > 0 else 0.0)
 
-    return over_good_rows(log, request, largest, table=table, query=query, external_access=external_access, number=ROW)
+    return over_good_rows(question, largest, number=ROW)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
 from counterpoise.diagnostics import Verdict
+from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
-from counterpoise.readers.rows import over_good_rows
+from counterpoise.log.log import LogFields
+from counterpoise.log.names import PROPENSITY
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
 
@@ -56,21 +58,14 @@ class Plan:
 
 
 def plan(
-    log: Any,
+    log: Any = None,
     *,
-    reward: str,
-    propensity: str,
-    target: str,
+    target: Any,
     difference: float,
     actions: int | None = None,
-    cluster: str | None = None,
     level: float = 0.95,
     power: float = 0.8,
-    where: str | None = None,
-    drop_bad_rows: bool = False,
-    table: str | None = None,
-    query: str | None = None,
-    external_access: bool = False,
+    **parts: Unpack[LogFields],
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
@@ -97,12 +92,13 @@ def plan(
     True
     """
     _check(difference, power, actions)
-    asked: dict[str, Any] = {"reward": reward, "propensity": propensity, "target": target, "where": where}
-    asked |= {"drop_bad_rows": drop_bad_rows, "estimator": ["beta_ips", "lift"]}
-    place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access}
-    result = evaluate(log, cluster=cluster, level=level, **asked, **place)
+    asked = ["beta_ips", "lift"]
+    result = evaluate(log, target=target, level=level, estimator=asked, **parts)
+    if len(result.targets) > 1:
+        raise OptionError(f"plan is for one target; found {', '.join(result.targets)}.")
+    target = result.targets[0]
     value, lift = result[target, "beta_ips"], result[target, "lift"]
-    question = Question(difference, level, power)
+    wish = Wish(difference, level, power)
     explored: tuple[Exploration, ...] = ()
     verdict = result.verdict(target)
     # rewards that never vary show no variance: it is unknown, not 0
@@ -110,16 +106,16 @@ def plan(
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
-        alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked["estimator"]), target)
+        alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target)
         means = partial(_means, actions=actions, centre=float(value.baseline))  # type: ignore[arg-type]
-        seen = over_good_rows(log, result.question(), means, **place)
-        explored = tuple(_explore(seen, actions, alike, question))
-    needs = question.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
+        seen = over_good_rows(result.asked(), means)
+        explored = tuple(_explore(seen, actions, alike, wish))
+    needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
 
 
 @dataclass(frozen=True)
-class Question:
+class Wish:
     """A difference to be sure of, and how sure."""
 
     difference: float
@@ -148,7 +144,7 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, centre: float) -> dict
 
     Rewards are taken around a centre: large ones would lose their digits.
     """
-    r, p, t = pl.col("r") - centre, pl.col("p"), pl.col("t0")
+    r, p, t = pl.col("r0") - centre, pl.col(PROPENSITY), pl.col("t0")
     sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p, "squares": 1 / (p * p)}
     for k, share in enumerate(SHARES):
         mixed = (1 - share) * p + share / actions
@@ -160,9 +156,7 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, centre: float) -> dict
     return {name: total[name] / total["n"] for name in sums} | {"n": total["n"]}
 
 
-def _explore(
-    seen: Mapping[str, float], actions: int, alike: tuple[float, float], question: Question
-) -> Iterator[Exploration]:
+def _explore(seen: Mapping[str, float], actions: int, alike: tuple[float, float], wish: Wish) -> Iterator[Exploration]:
     """What the variances would be with every share."""
     _check_actions(actions, seen["ones"], math.sqrt(max(seen["squares"] - seen["ones"] ** 2, 0.0) / seen["n"]))
     v = seen["target"]
@@ -173,7 +167,7 @@ def _explore(
         value = c - 2 * b * beta + a * beta**2 - (v - beta) ** 2
         a, b, c = (seen[f"lift {k} {power}"] for power in range(3))
         lift = c - (b * b / a if a > 0 else 0.0) - gap**2
-        needs = question.needs(_variance(value, c) * alike[0], _variance(lift, c) * alike[1])
+        needs = wish.needs(_variance(value, c) * alike[0], _variance(lift, c) * alike[1])
         yield Exploration(share, needs, share * (seen["logging"] - seen["uniform"] / seen["ones"]))
 
 

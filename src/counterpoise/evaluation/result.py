@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.estimators.estimate import Interval
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Result:
     method: str
     tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
     reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
-    request: Request | None = None  # what was asked of the log; stored moments have forgotten it
+    question: Question | None = None  # what was asked, of which log; stored moments have forgotten it
+    others: Mapping[str, Result] = field(default_factory=dict)  # of further rewards, by their names
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -59,17 +60,28 @@ class Result:
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
-    def question(self) -> Request:
+    def of(self, reward: str) -> Result:
+        """The result for one of several rewards."""
+        first = self.question.log.reward[0] if self.question is not None else None
+        if reward == first:
+            return self
+        if reward not in self.others:
+            raise OptionError(
+                f"no reward {reward!r} in this result; {_choice(reward, {*self.others, *([first] if first else [])})}"
+            )
+        return self.others[reward]
+
+    def asked(self) -> Question:
         """What was asked of the log, for those who look at its rows once more."""
-        if self.request is None:
+        if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.request
+        return self.question
 
     def __getstate__(self) -> dict[str, Any]:
-        # a policy in the request may be a lambda or hold a connection, which do not travel; the numbers do
-        return {**self.__dict__, "request": None}
+        # a policy in the question may be a lambda or hold a connection, which do not travel; the numbers do
+        return {**self.__dict__, "question": None}
 
     @property
     def targets(self) -> tuple[str, ...]:

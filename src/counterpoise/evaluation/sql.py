@@ -3,75 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from counterpoise.errors import LogError, OptionError, first_line
-from counterpoise.log.arguments import arrange
-from counterpoise.log.request import GROUPS, Request
-from counterpoise.moments.log_moments import LogMoments
+from counterpoise.evaluation.asking import question_of
+from counterpoise.log.log import LogFields
+from counterpoise.log.names import GROUP, ROWS
+from counterpoise.log.question import Question
+from counterpoise.moments import LogMoments
 from counterpoise.readers import judge
+
+CENTER = "center"
 
 
 def sql(
+    log: Any = None,
     *,
-    dialect: str,
-    table: str | Sequence[str],
-    reward: str,
-    propensity: str,
     target: Any,
+    dialect: str,
     segment: Any = None,
-    cluster: str | None = None,
-    groups: int | None = None,
-    model_reward: str | None = None,
-    model_value: Any = None,
-    control: Mapping[str, float] | None = None,
-    where: str | None = None,
-    centre: float = 0.0,
+    weight: Any = None,
+    center: float = 0.0,
+    **parts: Unpack[LogFields],
 ) -> str:
     """The aggregate statement that `evaluate` would run, as text for a database that only you can reach.
 
-    Give its answer to `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of
-    columns are quoted, anything else is taken for an expression of that dialect. `centre` should lie near the mean reward: sums
-    of rewards far from it lose digits.
+    The log is one whose `table` nobody can open from here: ``Log(table="logs", reward="click", …)``. Give the statement's answer to
+    `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are quoted, anything
+    else is taken for an expression of that dialect. `center` should lie near the mean reward: sums of rewards far from it lose digits.
 
-    >>> text = sql(dialect="bigquery", table="logs", reward="click", propensity="p", target="new")
+    >>> text = sql(table="logs", reward="click", propensity="p", target="new", dialect="bigquery")
     >>> "SUM(" in text and "`click`" in text
     True
     """
     import narwhals as nw
 
     from counterpoise.engines.pushdown import guard, prepare
-    from counterpoise.engines.query import aggregate
+    from counterpoise.engines.query import Query, aggregate
 
     ibis, sqlglot = _libraries()
-    if not math.isfinite(centre):
-        raise OptionError(f"centre must be a number near the mean reward, found {centre!r}.")
-    request = _request(
-        reward=reward,
-        propensity=propensity,
-        target=target,
-        segment=segment,
-        cluster=cluster,
-        groups=groups,
-        model_reward=model_reward,
-        model_value=model_value,
-        control=control,
-        where=where,
-    )
-    columns = dict.fromkeys(column for _, column in request.columns)
+    if not math.isfinite(center):
+        raise OptionError(f"center must be a number near the mean reward, found {center!r}.")
+    question = _question(log, parts, target, weight, segment)
+    if question.log.table is None:
+        raise OptionError("table is missing: name the table that the statement reads.")
+    columns = dict.fromkeys(column for _, column in question.columns)
     names = {column: f"c{k}" for k, column in enumerate(columns)}
-    types = {names[column]: "float64" for _, column in request.numbers.values()}
-    types |= {names[column]: "string" for column in request.segment}
-    types |= {names[request.cluster]: "int64"} if request.cluster is not None else {}
+    types = {names[column]: "float64" for _, column in question.numbers.values()}
+    types |= {names[column]: "string" for column in question.segment}
+    types |= {names[question.log.cluster]: "int64"} if question.log.cluster is not None else {}
     frame = nw.from_native(ibis.table(types, name="log"))
-    rows = guard(prepare(frame, request, names), request)
-    largest = {f"top{k}": nw.col(f"t{k}") / nw.col("p") for k in range(len(request.targets))}
-    answer = aggregate(rows.with_columns(**largest), request, centre, list(largest))
-    answer = answer.with_columns(centre=nw.lit(centre))
+    rows = guard(prepare(frame, question, names), question).with_columns(**_tops(question))
+    answer = aggregate(rows, Query(question.names, (center,)), peaks=list(_tops(question)))
+    answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:
         (outer,) = sqlglot.parse(ibis.to_sql(answer.to_native(), dialect="duckdb"), read="duckdb")
-        inner = _inner(sqlglot, table, names, {column: part for part, column in request.columns}, where, dialect)
+        inner = _inner(sqlglot, question, names, dialect)
         whole = outer.transform(lambda node: inner.subquery(node.alias or "log") if _is_log(sqlglot, node) else node)
         return str(whole.sql(dialect=dialect, pretty=True))
     except ValueError as error:  # an unknown dialect
@@ -79,21 +67,9 @@ def sql(
 
 
 def from_sums(
-    rows: Any,
-    *,
-    reward: str,
-    propensity: str,
-    target: Any,
-    segment: Any = None,
-    cluster: str | None = None,
-    groups: int | None = None,
-    model_reward: str | None = None,
-    model_value: Any = None,
-    control: Mapping[str, float] | None = None,
-    where: str | None = None,
-    drop_bad_rows: bool = False,
+    rows: Any, log: Any = None, *, target: Any, segment: Any = None, weight: Any = None, **parts: Unpack[LogFields]
 ) -> LogMoments:
-    """The moments of a log from the answer of the statement that `sql` wrote for the same columns.
+    """The moments of a log from the answer of the statement that `sql` wrote for the same log, targets and segments.
 
     `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Of the weights, sums tell the largest and no more: the
     tail's shape stays unknown.
@@ -101,79 +77,91 @@ def from_sums(
     import numpy as np
     import polars as pl
 
-    from counterpoise.engines.assemble import assemble, labels_of, numbers_of
-    from counterpoise.engines.query import is_well_centred
+    from counterpoise.engines.query import Query, is_well_centered
+    from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 
-    request = _request(
-        reward=reward,
-        propensity=propensity,
-        target=target,
-        segment=segment,
-        cluster=cluster,
-        groups=groups,
-        model_reward=model_reward,
-        model_value=model_value,
-        control=control,
-        where=where,
-    )
-    answer = _checked(_frame(rows), request)
-    total = int(numbers_of(answer.select("n"))["n"].sum())
+    question = _question(log, parts, target, weight, segment)
+    names, drops = question.names, question.log.drop_bad_rows
+    answer = _checked(_frame(rows), question)
+    total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
-    centre = float(answer.get_column("centre")[0])
-    good = answer.with_columns(n=pl.col("p_count")).filter(pl.col("n") > 0)
-    n = int(numbers_of(good.select("n"))["n"].sum())
-    if n < total and (not drop_bad_rows or n == 0):
+    center = float(answer.get_column(CENTER)[0])
+    good = answer.with_columns(pl.col(f"{names.targets[0]}_count").alias(ROWS)).filter(pl.col(ROWS) > 0)
+    n = int(good.get_column(ROWS).sum())
+    if n < total and (not drops or n == 0):
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity outside (0, 1], target outside [0, 1], no finite "
             "reward). Fix the logger, or leave them out with drop_bad_rows=True."
         )
-    labels = labels_of(good, request)
-    if not is_well_centred(numbers_of(good), labels):
-        mean = centre + float(good.get_column("s").sum()) / n
+    numbers, labels = numbers_of(good, names), labels_of(good, names)
+    if not is_well_centered(numbers, labels, names):
+        mean = center + float(numbers[names.shifted[0]].sum()) / n
         raise LogError(
-            f"the rewards lie around {mean:.12g}, too far from the statement's centre {centre:.12g} for errors to keep their digits: write "
-            f"it again with centre={mean:.12g}, or one for each segment where these are worlds apart."
+            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their digits: write "
+            f"it again with center={mean:.12g}, or one for each segment where these are worlds apart."
         )
-    largest: dict[str, dict[Any, Any]] = {}
-    for k in range(len(request.targets)):
-        tops = largest[f"t{k}"] = {}
-        for label, top in zip(labels, good.get_column(f"top{k}").to_list(), strict=True):
+
+    def largest(lane: Any) -> dict[Any, Any]:
+        tops: dict[Any, Any] = {}
+        for label, top in zip(labels, good.get_column(f"top_{lane.target}").to_list(), strict=True):
             tops[label] = np.array([max(top, *tops.get(label, [0.0]))])
-    return assemble(numbers_of(good), labels, largest, request, centre, dropped=total - n)
+        return tops
+
+    (found,) = assemble(Answer(numbers, labels, total, n == total, largest), Query(names, (center,)), total)
+    return found
 
 
-def _checked(answer: Any, request: Request) -> Any:
-    """The answer with its sums as numbers, if it is one to the statement of this request."""
+def _tops(question: Question) -> dict[str, Any]:
+    """The weights of every target, of which the largest is wanted."""
+    import narwhals as nw
+
+    from counterpoise.log.names import PROPENSITY
+
+    p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
+    return {f"top_{name}": question.weight.excess(nw.col(name), p) + 1.0 for name in question.names.targets}
+
+
+def _checked(answer: Any, question: Question) -> Any:
+    """The answer with its sums as numbers, if it is one to the statement of this question."""
     import narwhals as nw
     import polars as pl
 
-    from counterpoise.engines.query import aggregate
+    from counterpoise.engines.query import Query, aggregate
 
-    tops = [f"top{k}" for k in range(len(request.targets))]
-    keys = [f"k{j}" for j in range(len(request.segment))]
-    columns = [*request.numbers, *tops, *keys, *(["g"] if request.groups > 1 else [])]
+    names, tops = question.names, list(_tops(question))
+    columns = [*question.numbers, *tops, *names.keys]
     empty = nw.from_native(pl.LazyFrame(schema=dict.fromkeys(columns, pl.Float64)))
-    expected = [*aggregate(empty, request, 0.0, tops).collect_schema().names(), "centre"]
+    expected = [*aggregate(empty, Query(names, (0.0,)), peaks=tops).collect_schema().names(), CENTER]
     missing = [name for name in expected if name not in answer.columns]
     if missing:
         raise LogError(
-            f"these are not the rows of this request's statement: {', '.join(missing[:5])} is missing. Give `from_sums` the same "
+            f"these are not the rows of this question's statement: {', '.join(missing[:5])} is missing. Give `from_sums` the same "
             "columns, targets and groups as `sql`."
         )
+    numbers = [pl.col(name).cast(pl.Float64) for name in expected if name not in names.segments]
     try:
-        answer = answer.select(*keys, *(pl.col(name).cast(pl.Float64) for name in expected if name not in keys))
+        answer = answer.select(*names.segments, *numbers)
     except pl.exceptions.PolarsError as error:
-        raise LogError(f"the rows of the statement hold what is no number: {first_line(error)}.") from error
-    if request.groups > 1 and answer.height and answer.get_column("g").max() >= request.groups:
-        raise LogError(f"the rows of the statement are of more than {request.groups} groups: give groups= as to `sql`.")
+        raise LogError(
+            f"the rows of the statement contain something that isn't a number: {first_line(error)}."
+        ) from error
+    if question.groups > 1 and answer.height and answer.get_column(GROUP).max() >= question.groups:
+        raise LogError(
+            f"the rows of the statement are of more than {question.groups} groups: give groups= as to `sql`."
+        )
     return answer
 
 
-def _request(*, cluster: str | None, groups: int | None, **parts: Any) -> Request:
-    if groups is not None and cluster is None:
+def _question(log: Any, parts: LogFields, target: Any, weight: Any, segment: Any) -> Question:
+    if parts.get("groups") is not None and parts.get("cluster") is None:
         raise OptionError("groups need a cluster, by which a database tells them: pass cluster= too.")
-    return arrange("", cluster=cluster, groups=(groups or GROUPS) if cluster else 1, drop_bad_rows=True, **parts)[1]
+    if log is None and not parts.get("table"):
+        log = ""  # from_sums needs no table
+    question = question_of(log, parts, target, weight=weight, segment=segment)
+    if len(question.log.reward) > 1:
+        raise OptionError("a statement is about one reward: write one for each.")
+    return question
 
 
 def _libraries() -> tuple[Any, Any]:
@@ -185,16 +173,11 @@ def _libraries() -> tuple[Any, Any]:
     return ibis, sqlglot
 
 
-def _inner(
-    sqlglot: Any,
-    table: str | Sequence[str],
-    names: Mapping[str, str],
-    parts: Mapping[str, str],
-    where: str | None,
-    dialect: str,
-) -> Any:
+def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: str) -> Any:
     """The log's columns under plain names; what is one word is a name and quoted, all else is an expression."""
-    path = [table] if isinstance(table, str) else list(table)
+    table, where = question.log.table, question.log.where
+    parts = {column: part for part, column in question.columns}
+    path = [table] if isinstance(table, str) else list(table or ())
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
     chosen = []

@@ -80,7 +80,8 @@ class Log:
         unknown = sorted(set(given) - set(LogFields.__annotations__))
         if unknown:
             raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
-        arrays = Arrays() if data is None else None
+        # a table without its database is one that only its owner can reach: see `sql`
+        arrays = Arrays() if data is None and not (given.get("table") or given.get("query")) else None
         found = _normal(given, arrays)
         if arrays is not None:
             data = arrays
@@ -91,13 +92,15 @@ class Log:
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
         """The same log with other parts."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
-        return type(self)(self.data, **(kept | changed))  # type: ignore[arg-type]
+        return self._with(self.data, changed)
 
     def of(self, data: Any) -> Self:
         """The same parts of other data."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
-        return type(self)(data, **kept)  # type: ignore[arg-type]
+        return self._with(data, {})
+
+    def _with(self, data: Any, changed: LogFields) -> Self:
+        kept: Any = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
+        return type(self)(data, **(kept | changed))
 
     @property
     def is_arrays(self) -> bool:

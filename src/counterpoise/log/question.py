@@ -123,9 +123,7 @@ class Question:
         return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
 
 
-def ask(
-    log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1
-) -> Question:
+def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
     """The question about a log; arrays given without data become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
     arrays = log.data.copy() if log.is_arrays else None

@@ -14,7 +14,6 @@ from counterpoise.log.good import LARGEST, is_believable, is_number, is_probabil
 from counterpoise.log.names import GROUP, PROPENSITY
 from counterpoise.log.question import Question
 
-
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 

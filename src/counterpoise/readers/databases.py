@@ -199,11 +199,15 @@ def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[s
 
 def _with_columns(native: Any, question: Question, available: Sequence[str]) -> tuple[Any, dict[str, str]]:
     texts = {column: part for part, column in question.columns if not has_column(part, column, available)}
-    judge.check_expressions(texts | ({} if question.log.where is None else {question.log.where: "where"}), _dialect(native))
+    judge.check_expressions(
+        texts | ({} if question.log.where is None else {question.log.where: "where"}), _dialect(native)
+    )
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if names or question.log.where is not None:
-            native = _computed("counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where)
+            native = _computed(
+                "counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where
+            )
     except Exception as error:
         raise cannot_compute([*texts, question.log.where], error, available) from error
     if question.log.cluster is not None:

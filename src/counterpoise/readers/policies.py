@@ -118,3 +118,15 @@ def check_context(known: Sequence[str], found: Sequence[str]) -> None:
             f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
             f"{', '.join(map(repr, found))}. {advice}."
         )
+
+
+def _named(context: pl.DataFrame) -> Any:
+    """A frame whose names scikit-learn can read: before 1.9 that is one of pandas, as polars has left the protocol it asks for."""
+    sklearn = sys.modules.get("sklearn")
+    if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
+        return context
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError:  # the classifier was fitted elsewhere; it answers, and warns
+        return context
+    return pandas.DataFrame({column.name: column.to_numpy() for column in context})

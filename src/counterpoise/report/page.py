@@ -5,18 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.result import Result
-from counterpoise.log.arguments import arrange
-from counterpoise.log.request import Request
 from counterpoise.report import sections, weights
 from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
@@ -28,14 +23,9 @@ def write_report(
     result: Result,
     path: str | os.PathLike[str],
     *,
-    log: Any = None,
     command: str | None = None,
     title: str | None = None,
-    reward: str | None = None,
-    propensity: str | None = None,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
-    external_access: bool = False,
+    rows: bool = True,
 ) -> Path:
     """Write a result as one HTML file that opens anywhere, without a network, and give back its path.
 
@@ -45,17 +35,13 @@ def write_report(
         What `evaluate` or `compare` gave.
     path
         Where to write. The file appears when it is complete; a failure leaves what was there before.
-    log
-        The log once more, whatever `evaluate` takes: adds the histogram of the weights and the estimate by rows read. The result knows
-        which of its columns, rows and policies it asked for.
     command
         How the result was made, to be shown to those who want to make it again.
     title
         The heading.
-    reward, propensity
-        The log's columns, where they have other names than when it was evaluated, or the result was made from stored moments.
-    table, query
-        Which table of a database, or which query, is the log.
+    rows
+        Whether to read the log once more, for the histogram of the weights and the estimate by rows read. A result that was made from
+        stored moments has no log to read.
 
     Examples
     --------
@@ -65,24 +51,10 @@ def write_report(
     ...     write_report(result, folder + "/report.html").name
     'report.html'
     """
-    where: dict[str, Any] = {"reward": reward, "propensity": propensity, "table": table, "query": query}
-    where["external_access"] = external_access
-    page = render(result, log=log, command=command, title=title, **where)
-    return _write(Path(path), page)
+    return _write(Path(path), render(result, command=command, title=title, rows=rows))
 
 
-def render(
-    result: Result,
-    *,
-    log: Any = None,
-    command: str | None = None,
-    title: str | None = None,
-    reward: str | None = None,
-    propensity: str | None = None,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
-    external_access: bool = False,
-) -> str:
+def render(result: Result, *, command: str | None = None, title: str | None = None, rows: bool = True) -> str:
     """The report as text; the arguments are those of `write_report`."""
     from counterpoise import __version__
 
@@ -90,11 +62,9 @@ def render(
         raise OptionError(f"a report is made of a result of evaluate or compare, found {type(result).__name__}.")
     reading = read(result)
     profiles = {}
-    if log is not None:
-        request = _request(result, reward, propensity)
+    if rows and result.question is not None and result.question.weight.needs_propensity:
         drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
-        place: dict[str, Any] = {"table": table, "query": query, "external_access": external_access}
-        profiles = profile(log, request, drawn, rows=result.n, level=result.level, **place)
+        profiles = profile(result.question, drawn, rows=result.n, level=result.level)
     shown = [
         ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         ("lift", "Lift over what ran", sections.lift(reading)),
@@ -105,15 +75,6 @@ def render(
         ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
     ]
     return _assemble(reading, [part for part in shown if part[2]], title or "Off-policy evaluation", __version__)
-
-
-def _request(result: Result, reward: str | None, propensity: str | None) -> Request:
-    """The result's own question, about the log's columns as they are called now; stored moments know their targets' names only."""
-    if result.request is None:
-        targets = list(result.moments.targets)
-        return arrange({}, reward=reward or "reward", propensity=propensity or "propensity", target=targets)[1]
-    known = result.request
-    return replace(known, reward=reward or known.reward, propensity=propensity or known.propensity)
 
 
 def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, version: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from counterpoise.estimators import Estimate, beta_ips
 from counterpoise.estimators.estimate import normal
-from counterpoise.log.request import Request
+from counterpoise.log.names import PROPENSITY
+from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Moments
 
 if TYPE_CHECKING:
@@ -29,36 +30,27 @@ class Profile:
     zeros: int = 0
 
 
-def profile(
-    log: Any,
-    request: Request,
-    targets: Sequence[str],
-    *,
-    rows: int,
-    level: float,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
-    external_access: bool = False,
-) -> dict[str, Profile]:
-    """One pass in row order over the rows that the request's estimates rest on, of which there are about `rows`.
+def profile(question: Question, targets: Sequence[str], *, rows: int, level: float) -> dict[str, Profile]:
+    """One pass in row order over the rows that the question's estimates rest on, of which there are about `rows`.
 
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 1, 1], "p": [0.5, 0.5, 0.25, 0.5], "pi_new": [0.5, 0.25, 0.5, 0.25]}
     >>> result = evaluate(log, reward="r", propensity="p", target={"new": "pi_new"})
-    >>> found = profile(log, result.question(), ["new"], rows=4, level=0.95)["new"]
+    >>> found = profile(result.question, ["new"], rows=4, level=0.95)["new"]
     >>> [step.n for step in found.steps], int(found.counts.sum())
     ([1, 2, 3, 4], 4)
     """
-    from counterpoise.readers.rows import over_good_rows  # not before a log is given: polars takes its time
+    from counterpoise.engines.rows import over_good_rows  # not before a log is given: polars takes its time
 
-    chosen = {target: f"t{request.targets.index(target)}" for target in targets}
+    chosen = {target: question.names.targets[question.target_names.index(target)] for target in targets}
+    reward = question.names.rewards[0]
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
         found = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
         seen, every, centre = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
-            r, p = (batch.get_column(name).to_numpy() for name in "rp")
+            r, p = (batch.get_column(name).to_numpy() for name in (reward, PROPENSITY))
             centre = float(r.mean()) if centre is None and len(r) else centre
             for part in _parts(len(r), seen, every):
                 seen += part.stop - part.start
@@ -72,7 +64,7 @@ def profile(
             found[target].steps.append(_step(running[target], level))
         return found
 
-    return over_good_rows(log, request, pass_over, table=table, query=query, external_access=external_access)
+    return over_good_rows(question, pass_over)
 
 
 def _parts(length: int, seen: int, every: int) -> Iterator[slice]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.result import Result, Segment
-from counterpoise.log.request import Request
+from counterpoise.log.question import Question
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -299,11 +299,12 @@ def _effective_clusters(result: Result) -> list[tuple[object, object]]:
     return [(term("effective_clusters"), f"about {round(found.effective_clusters):,}")]
 
 
-def _asked(request: Request | None) -> list[tuple[object, object]]:
+def _asked(question: Question | None) -> list[tuple[object, object]]:
     """Which columns and rows were asked for, where the result still knows."""
-    if request is None:
+    if question is None:
         return []
-    parts = {"Reward": request.reward, "Propensity": request.propensity, "Condition": request.where}
+    log = question.log
+    parts = {"Reward": log.reward[0], "Propensity": log.propensity, "Condition": log.where}
     return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
 
 
@@ -321,7 +322,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         (term("n"), f"{result.n:,}"),
         (term("dropped"), f"{result.dropped_rows:,}"),
         ("Targets", _listed(log.targets)),
-        *_asked(result.request),
+        *_asked(result.question),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
         *_effective_clusters(result),
