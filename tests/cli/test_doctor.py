@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from command_line import invoke, shop
 
-from counterpoise.evaluation.doctor import examine
+from counterpoise.evaluation.doctor import doctor as examine
 
 
 def noisy(n=3000, seed=0):

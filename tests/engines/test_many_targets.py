@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.readers import databases as sql
+from counterpoise.engines import spark
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -27,13 +27,13 @@ def clean():
 def statements(monkeypatch):
     """The statements that DuckDB is asked, as they are asked."""
     asked = []
-    collect = sql._Errors.collect
+    collect = spark.collect
 
-    def collected(self, frame):
+    def collected(frame):
         asked.append(frame.to_native().sql_query())
-        return collect(self, frame)
+        return collect(frame)
 
-    monkeypatch.setattr(sql._Errors, "collect", collected)
+    monkeypatch.setattr(spark, "collect", collected)
     return asked
 
 
@@ -99,7 +99,7 @@ def test_models_expressions_and_chosen_actions_agree_when_there_are_many(clean):
     question = COLUMNS | {"target": targets, "drop_bad_rows": True, "model_reward": "model"}
     question |= {"model_value": [f"v{k}" for k in range(12)]}
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
-    question = COLUMNS | {"target": TARGETS, "target_action": "chosen", "action": "action", "drop_bad_rows": True}
+    question = COLUMNS | {"target": [*TARGETS, cp.Chosen("chosen")], "action": "action", "drop_bad_rows": True}
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
 
 

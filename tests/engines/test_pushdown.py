@@ -69,7 +69,7 @@ def test_columns_with_our_own_names_stay_apart(log):
     ours = ["counterpoise expression 0", "expression 0", "chosen 0", "n", "u0", "k0", "g", "c", "t0", "row"]
     for name in ours[1:]:
         odd = log.with_columns(pl.col("old").alias(name))
-        question = QUESTION | {"target": [name, "0.5*new"], "target_action": "chosen", "action": "action"}
+        question = QUESTION | {"target": [name, "0.5*new", cp.Chosen("chosen")], "action": "action"}
         expected = cp.evaluate(odd, **question)
         assert expected[name, "ips"].value == cp.evaluate(log, **QUESTION | {"target": "old"})["old", "ips"].value
         same(cp.evaluate(duckdb.sql("select * from odd"), **question), expected)
@@ -78,14 +78,14 @@ def test_columns_with_our_own_names_stay_apart(log):
 def test_a_table_that_grows_between_statements_is_refused(log, monkeypatch):
     with duckdb.connect() as connection:
         connection.execute("create table growing as select * from log")
-        split = pushdown.split
+        chunks = pushdown._chunks
 
-        def growing(request):
-            for part in split(request):
+        def growing(names):
+            for part in chunks(names):
                 yield part
                 connection.execute("insert into growing select * from growing limit 100")
 
-        monkeypatch.setattr(pushdown, "split", growing)
+        monkeypatch.setattr(pushdown, "_chunks", growing)
         targets = {f"blend {k}": f"{k / 12} * new" for k in range(12)}
         with pytest.raises(cp.LogError, match="changed while it was read"):
             cp.evaluate(connection, table="growing", **QUESTION | {"target": targets})
@@ -148,8 +148,8 @@ def test_no_target_disappears_behind_another_of_its_name(log):
     question = {**planted.POLICY, "drop_bad_rows": True}
     with pytest.raises(cp.OptionError, match="two targets are called 'LogisticRegression'"):
         cp.evaluate(log, **question, target=[half, LogisticRegression()])
-    with pytest.raises(cp.OptionError, match="both called 'chosen'"):
-        cp.evaluate(log, **QUESTION | {"target": "chosen", "target_action": "chosen", "action": "action"})
+    with pytest.raises(cp.OptionError, match="two targets are called 'chosen'"):
+        cp.evaluate(log, **QUESTION | {"target": ["chosen", cp.Chosen("chosen")], "action": "action"})
     for part in ("key", "segment"):
         with pytest.raises(cp.OptionError, match=f"{part} names a column twice"):
             cp.evaluate(log, **QUESTION, **{part: ["user", "user"]})

@@ -36,7 +36,7 @@ def test_duckdb_runs_the_statement(name):
     log = planted.a_log()
     with duckdb.connect() as connection:
         connection.execute('create table "the ""log""; x" as select * from log')
-        text = cp.sql(dialect="duckdb", table='the "log"; x', **columns(question), centre=100.0)
+        text = cp.sql(dialect="duckdb", table='the "log"; x', **columns(question), center=100.0)
         answer = connection.sql(text).pl()
     expected = cp.evaluate(log, **question)
     assert_same(cp.evaluate(cp.from_sums(answer, **question)), expected)
@@ -52,7 +52,7 @@ def test_postgresql_runs_the_statement(postgres):
     connection.create_table("the log", log.to_arrow(), overwrite=True)
     try:
         question = QUESTIONS["whole"]
-        text = cp.sql(dialect="postgres", table="the log", **columns(question), centre=100.0)
+        text = cp.sql(dialect="postgres", table="the log", **columns(question), center=100.0)
         cursor = connection.raw_sql(text)
         names = [column.name for column in cursor.description]
         answer = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -91,10 +91,10 @@ def test_answers_to_another_question_or_around_a_far_centre_are_refused():
             return connection.sql(cp.sql(dialect="duckdb", table="rows", **question | changes)).pl()
 
     with pytest.raises(
-        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* write it again with centre=1000000\d+"
+        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* write it again with center=1000000\d+"
     ):
         cp.from_sums(answer(), **question)
-    good = answer(centre=1e9 + 100)
+    good = answer(center=1e9 + 100)
     found = cp.evaluate(cp.from_sums(good, **question))["new", "snips"].stderr
     assert found == pytest.approx(cp.evaluate(log, **question)["new", "snips"].stderr, rel=1e-6)
     as_text = [{name: str(value) for name, value in row.items()} for row in good.to_dicts()]
@@ -106,7 +106,7 @@ def test_answers_to_another_question_or_around_a_far_centre_are_refused():
     with pytest.raises(cp.LogError, match="no number"):
         cp.from_sums(good.with_columns(s=pl.lit("x")), **question)
     with pytest.raises(cp.LogError, match="no rows"):
-        cp.from_sums(answer(log.clear(), centre=1e9 + 100), **question)
+        cp.from_sums(answer(log.clear(), center=1e9 + 100), **question)
     with pytest.raises(cp.OptionError, match="groups need a cluster"):
         cp.from_sums(good, **question | {"cluster": None, "groups": 7})
 

@@ -160,9 +160,9 @@ def test_a_missing_cluster_is_a_bad_row():
         ({"interval": "bernstein", "reward_bounds": ("a", "b"), "max_weight": 3}, "reward_bounds"),
         ({"interval": "anytime", "tuned_for": True}, "tuned_for"),
         ({"target": []}, "no target"),
-        ({"target": ["t", "t"]}, "named once"),
-        ({"target": 3}, "name of a column or a list"),
-        ({"reward": 3}, "must name a column"),
+        ({"target": ["t", "t"]}, "two targets are called 't'"),
+        ({"target": 3}, "a target is the name of a column"),
+        ({"reward": 3}, "must be the name of a column"),
         ({"reward": None}, "reward is missing"),
         ({"model_reward": "r"}, "go together"),
     ],
@@ -264,7 +264,7 @@ def test_moments_have_no_columns_to_choose_from():
         {"table": "t"},
         {"drop_bad_rows": True},
     )
-    for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}, {"target_action": "t"}, *rows):
+    for options in ({"target": "t"}, {"cluster": "t"}, {"segment": "t"}, {"groups": 5}, {"action": "t"}, *rows):
         with pytest.raises(cp.OptionError, match="no columns or rows left"):
             cp.evaluate(moments, **options)
         with pytest.raises(cp.OptionError, match="no columns or rows left"):

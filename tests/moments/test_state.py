@@ -314,8 +314,8 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
             other.unlink()
         return found
 
-    reading = read.read
-    monkeypatch.setattr(read, "read", changes)
+    reading = read.moments_of
+    monkeypatch.setattr(read, "moments_of", changes)
     for batch in (None, "key"):
         with pytest.raises(cp.MomentsError, match="changed while the log was read"):
             cp.evaluate(tmp_path / "logs", **SHORT, state=state, batch=batch)

@@ -8,7 +8,7 @@ import pytest
 from command_line import invoke, shop
 
 import counterpoise as cp
-from counterpoise.evaluation.doctor import examine
+from counterpoise.evaluation.doctor import doctor as examine
 from counterpoise.log import addresses
 from counterpoise.readers import databases as sql
 

@@ -11,7 +11,6 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.engines import compiled, largest, read
-from counterpoise.engines import streaming as scans
 from counterpoise.readers.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -356,10 +355,10 @@ def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad,
     """Twelve targets are one pass, or two where they are many columns; a bad row for one of them is left out for all."""
     pytest.importorskip("numba")
     monkeypatch.setattr(read, "LONG", 0)
-    monkeypatch.setattr(scans, "WIDE", wide)
+    monkeypatch.setattr(compiled, "WIDE", wide)
     taken = []
-    result = compiled.Running.result
-    monkeypatch.setattr(compiled.Running, "result", lambda self: taken.append(found := result(self)) or found)
+    answer = compiled.Running.answer
+    monkeypatch.setattr(compiled.Running, "answer", lambda self: taken.append(found := answer(self)) or found)
     log = planted.a_log(bad=bad)
     log.write_parquet(tmp_path / "log.parquet")
     question = planted.QUESTIONS["many"]

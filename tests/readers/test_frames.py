@@ -364,7 +364,7 @@ def test_the_compiled_loop_and_the_embedded_engine_agree(monkeypatch, dtype):
     log = {name: column.astype(dtype) for name, column in log.items()}
     question = {"reward": "r", "propensity": "p", "target": "t"}
     calls = []
-    monkeypatch.setattr(compiled, "scan", lambda *args, scan=compiled.scan: calls.append(1) or scan(*args))
+    monkeypatch.setattr(compiled, "Running", lambda *args, made=compiled.Running: calls.append(1) or made(*args))
     fast = cp.evaluate(log, **question)
     change = cp.compare(log, **question)
     assert calls == [1, 1]

@@ -18,7 +18,7 @@ import pytest
 from command_line import COMMAND, invoke, shop
 
 import counterpoise as cp
-from counterpoise.evaluation.doctor import examine
+from counterpoise.evaluation.doctor import doctor as examine
 from counterpoise.evaluation.heaviest import heaviest
 from counterpoise.evaluation.plan import plan
 
@@ -324,8 +324,11 @@ def test_policies_and_chosen_actions_take_columns_by_their_exact_names(log):
 
     question = {"reward": "reward", "propensity": "propensity", "target": {"t": Policy()}}
     for one in (odd, odd.lazy()):
-        found = cp.evaluate(one, **question, context=["^a$", "x1"], action="*", target_action={"c": "^b$"})
-        expected = cp.evaluate(log, **question, context=["x0", "x1"], action="action", target_action={"c": "chosen"})
+        found = cp.evaluate(
+            one, **question | {"target": {"t": Policy(), "c": cp.Chosen("^b$")}}, context=["^a$", "x1"], action="*"
+        )
+        both = {"t": Policy(), "c": cp.Chosen("chosen")}
+        expected = cp.evaluate(log, **question | {"target": both}, context=["x0", "x1"], action="action")
         same(found, expected)
         called = cp.evaluate(
             one, **question | {"target": {"t": lambda batch: 0.5 + 0.0 * batch.column("^a$").to_numpy()}},
@@ -380,7 +383,7 @@ def test_pandas_columns_of_any_type_are_read_without_pyarrow(tmp_path, log):
     log.write_csv(tmp_path / "log.csv")
     code = """
 import pandas as pd, counterpoise as cp
-from counterpoise.evaluation.doctor import examine
+from counterpoise.evaluation.doctor import doctor as examine
 log = pd.read_csv(sys.argv[1], keep_default_na=False, na_values={"country": [""]})
 log["kind"], log["device"] = log["country"].astype("category"), log["device"].astype("Int64")
 log["day"] = pd.Timestamp("2026-01-01", tz="Europe/Berlin")

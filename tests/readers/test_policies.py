@@ -161,7 +161,7 @@ def test_what_a_policy_needs_is_asked_for(log):
 
 def test_a_deterministic_target_is_its_indicator(log):
     indicator = log.with_columns(same=(pl.col("chosen") == pl.col("action")).cast(pl.Int8))
-    found = cp.evaluate(log, **planted.BASE, target_action={"greedy": "chosen"}, target="old", action="action")
+    found = cp.evaluate(log, **planted.BASE, target={"old": "old", "greedy": cp.Chosen("chosen")}, action="action")
     expected = cp.evaluate(indicator, **planted.BASE, target=["old", "same"])
     assert found.targets == ("old", "greedy")
     assert found["greedy", "snips"].value == pytest.approx(expected["same", "snips"].value, rel=1e-12)

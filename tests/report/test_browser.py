@@ -21,15 +21,12 @@ def browser():
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     result, log = ordinary()
-    alone = write_report(result, folder / "alone.html")
-    whole = write_report(
-        result, folder / "whole.html", log=log, reward="click", propensity="propensity", command="make report"
-    )
+    alone = write_report(result, folder / "alone.html", rows=False)
+    whole = write_report(result, folder / "whole.html", command="make report")
     result, log = hostile()
-    reward, propensity = list(log)[:2]
-    bad = write_report(result, folder / "bad.html", log=log, reward=reward, propensity=propensity, title=reward)
+    bad = write_report(result, folder / "bad.html", title=next(iter(log)))
     result, log = crowded()
-    many = write_report(result, folder / "many.html", log=log)
+    many = write_report(result, folder / "many.html")
     return {"alone": alone, "whole": whole, "hostile": bad, "many": many}
 
 

@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -57,15 +58,10 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def columns(log):
-    names = list(log)
-    return {"log": log, "reward": names[0], "propensity": names[1]}
-
-
 PAGES = {
-    "ordinary": lambda: render(ordinary()[0], **columns(ordinary()[1])),
-    "result alone": lambda: render(ordinary()[0]),
-    "hostile": lambda: render(hostile()[0], **columns(hostile()[1]), command=" ".join(HOSTILE), title=HOSTILE[0]),
+    "ordinary": lambda: render(ordinary()[0]),
+    "result alone": lambda: render(ordinary()[0], rows=False),
+    "hostile": lambda: render(hostile()[0], command=" ".join(HOSTILE), title=HOSTILE[0]),
     "comparison": lambda: render(
         cp.compare(ordinary()[1], reward="click", propensity="propensity", target="new", against="bold")
     ),
@@ -105,8 +101,8 @@ def test_is_small(page):
 
 
 def test_hostile_names_are_shown_as_they_are():
-    result, log = hostile()
-    page = render(result, **columns(log), command="\n".join(HOSTILE), title=HOSTILE[0])
+    result, _ = hostile()
+    page = render(result, command="\n".join(HOSTILE), title=HOSTILE[0])
     words = "".join(Page(page).words)
     for text in HOSTILE:
         if text.isprintable() and len(text) < 120:
@@ -121,7 +117,7 @@ def test_many_long_segments_stay_below_five_megabytes():
     random = np.random.default_rng(3)
     log = {"reward": random.random(rows), "propensity": np.full(rows, 0.5), "new": random.choice([0.2, 0.8], rows)}
     log["who"] = np.array([f"{k % 1500}" + '"' * 300 for k in range(rows)], dtype=object)
-    page = render(cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who"), log=log)
+    page = render(cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who"))
     assert len(page.encode()) < 5_000_000
     assert "Of 1,500 segments, only the 1,000 with the most rows are shown here" in page
 
@@ -187,7 +183,7 @@ def test_degenerate_logs_have_reports(method, rewards):
     log = {"r": rewards, "p": [0.5, 0.25] * 4, "t": [0.5, 0.25, 0.9, 0.1] * 2, "s": ["a", None] * 4}
     bounds = {"reward_bounds": (-1e6, 1e6), "max_weight": 4.0} if method == "bernstein" else {}
     result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=method, **bounds)
-    page = render(result, log=log, reward="r", propensity="p")
+    page = render(result)
     Page(page)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(page).words[:-3]))
 
@@ -212,9 +208,9 @@ def test_every_number_has_its_words():
 def test_convergence_ends_at_the_estimate_in_every_kind_of_frame():
     result, log = ordinary()
     arrays = {name: column for name, column in log.items() if name != "country"}
-    asked = cp.evaluate(arrays, reward="click", propensity="propensity", target=["new", "bold"]).question()
     for frame in (arrays, pl.DataFrame(arrays), pl.LazyFrame(arrays), pl.DataFrame(arrays).to_pandas()):
-        found = profile(frame, asked, result.targets, rows=result.n, level=0.95)
+        asked = cp.evaluate(frame, reward="click", propensity="propensity", target=["new", "bold"]).asked()
+        found = profile(asked, result.targets, rows=result.n, level=0.95)
         for target in result.targets:
             last = found[target].steps[-1]
             assert last.n == result.n
@@ -226,10 +222,11 @@ def test_bad_rows_are_passed_over_and_said():
     result, log = ordinary(400)
     worse = {name: np.append(log[name], [np.nan, 0.5]) for name in ("click", "new", "bold")}
     worse["propensity"] = np.append(log["propensity"], [0.5, 0.0])
-    found = profile(worse, result.question(), result.targets, rows=402, level=0.95)
+    asked = replace(result.asked(), log=result.asked().log.of(worse))
+    found = profile(asked, result.targets, rows=402, level=0.95)
     assert found["new"].steps[-1].n == 400
-    half = {name: column[:200] for name, column in log.items()}
-    assert "has 200 usable rows, the estimates rest on 400" in render(result, log=half)
+    half = replace(asked, log=asked.log.of({name: column[:200] for name, column in log.items()}))
+    assert "has 200 usable rows, the estimates rest on 400" in render(replace(result, question=half))
 
 
 def test_the_fingerprint_knows_the_rows_and_not_their_order():
@@ -267,13 +264,11 @@ def test_the_demonstration_has_a_report(tmp_path):
 
 
 def test_refusals_say_what_to_do(tmp_path):
-    result, log = ordinary(200)
+    result, _ = ordinary(200)
     with pytest.raises(cp.OptionError, match="is a folder"):
         write_report(result, tmp_path)
     with pytest.raises(cp.OptionError, match="does not exist"):
         write_report(result, tmp_path / "no" / "report.html")
-    with pytest.raises(cp.ColumnError, match=r"no column 'clicks' for reward; .* Did you mean 'click'"):
-        write_report(result, tmp_path / "report.html", log=log, reward="clicks")
     with pytest.raises(cp.OptionError, match="a result of evaluate"):
         write_report("result", tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

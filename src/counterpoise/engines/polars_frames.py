@@ -54,7 +54,8 @@ def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -
     """Numbers and segments, as series or expressions, whichever `get` gives."""
     for name, (part, column) in question.numbers.items():
         dtype = schema[column]
-        check_type(part, column, dtype)
+        if not dtype.is_numeric():
+            check_type(part, column, nw.from_native(pl.DataFrame(schema={column: dtype})).schema[column])
         value = get(column)
         is_kept = dtype == pl.Float64 or (dtype == pl.Float32 and isinstance(value, pl.Series))
         yield (value if is_kept else value.cast(pl.Float64)).alias(name)

@@ -92,7 +92,7 @@ def evaluate(
     bounds = log.reward_bounds if isinstance(log, Log) else parts.get("reward_bounds")
     options = Options(level, interval or ("jackknife" if clustered else "normal"), bounds, max_weight, tuned_for)
     wants_groups = options.method == "jackknife" or any(
-        ESTIMATORS[name].needs == "groups" for name in asked if name in ESTIMATORS
+        ESTIMATORS[name].needs == "groups" for name in asked if isinstance(name, str) and name in ESTIMATORS
     )
     question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
     choose(asked, question.moment_columns, question.groups, options.method)  # before the log is read
