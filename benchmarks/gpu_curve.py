@@ -9,7 +9,7 @@ drawing the log. The two programs must agree.
 import torch
 
 from counterpoise.experiments.learning import N_ACTIONS, World
-from counterpoise.learn.many import Run, train_many
+from counterpoise.experiments.many import Run, train_many
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from counterpoise.experiments.learning import N_ACTIONS, World
 from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
-from counterpoise.learn.many import Run, train_many
+from counterpoise.experiments.many import Run, train_many
 from counterpoise.learn.steps import Batch, backward
 
 
@@ -48,24 +48,24 @@ def steps(name: str, policy: Policy, dimension: int, rows: int, seconds: float) 
     context, action = torch.randn(rows, dimension), torch.randint(policy.n_actions, (rows,))
     reward, propensity = torch.rand(rows).round(), torch.rand(rows) * 0.5 + 0.01
     batch = Batch(context, action, reward, propensity, rows)
-    optimiser = torch.optim.Adam(policy.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-4)
 
     def ips() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         target = torch.softmax(policy(context), -1).gather(1, action[:, None])[:, 0]
         (-objectives.ips(target, reward, propensity)).backward()
-        optimiser.step()
+        optimizer.step()
 
     def beta_ips(norms: str) -> Callable[[], None]:
         def step() -> None:
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             backward(policy, batch, None, norms=norms, measure=False)
-            optimiser.step()
+            optimizer.step()
 
         return step
 
     def closed_ips() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         h = policy.body(context)
         with torch.no_grad():
             probabilities = torch.softmax(policy.scores(h), -1)
@@ -77,7 +77,7 @@ def steps(name: str, policy: Policy, dimension: int, rows: int, seconds: float) 
                 policy.scores.bias.grad = outer.sum(0)
         if h.requires_grad:
             h.backward(outer @ policy.scores.weight.detach())
-        optimiser.step()
+        optimizer.step()
 
     if isinstance(policy.scores, torch.nn.Linear):
         plain, ours, found = ratio(closed_ips, beta_ips("last_layer"), seconds)
@@ -112,7 +112,7 @@ def recipe_epoch(world: World) -> float:
     """One epoch as the recipe says: β* and the gradient variance from per-sample gradients, then autograd."""
     torch.manual_seed(0)
     model = torch.nn.Linear(5, N_ACTIONS, bias=False)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
     def probability(weights: dict[str, torch.Tensor], x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
         return torch.softmax(torch.func.functional_call(model, weights, (x,)), -1).gather(-1, a[None])[0]
@@ -128,9 +128,9 @@ def recipe_epoch(world: World) -> float:
         mean = (gradients * c[:, None]).mean(0)
         variance += (((norms * c.square()).mean() - mean.square().sum()) / len(r)).item()
         target = torch.softmax(model(x), -1).gather(1, a[:, None])[:, 0]
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (-(target / p * (r - beta)).mean()).backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         best = torch.softmax(model(world.test.context), -1).argmax(1)
         return world.test.expected[torch.arange(len(best)), best].mean().item()

@@ -32,7 +32,7 @@ def main() -> None:
     )
     for name, features in (("a vector per item", None), ("item features (64)", torch.randn(asked.actions, 64))):
         policy = TwoTower(64, asked.actions, dimension=32, hidden=(256,), item_features=features).to(asked.device)
-        optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
+        optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         for objective, baseline in (("ips", 0.0), ("beta_ips", None)):
@@ -41,9 +41,9 @@ def main() -> None:
                     if cuda:
                         torch.cuda.synchronize()
                     started = perf_counter()
-                optimiser.zero_grad(set_to_none=True)
+                optimizer.zero_grad(set_to_none=True)
                 backward(policy, batch, baseline)
-                optimiser.step()
+                optimizer.step()
             if cuda:
                 torch.cuda.synchronize()
             seconds = (perf_counter() - started) / asked.steps
@@ -55,7 +55,7 @@ def main() -> None:
             )
         parameters = sum(p.numel() for p in policy.parameters())
         print(f"  per-sample gradients would take {asked.batch * parameters * 4 / 2**30:,.0f} GiB", flush=True)
-        del policy, optimiser
+        del policy, optimizer
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def policies() -> dict[str, Policy]:
         "linear": LinearSoftmax(3, 6),
         "linear with bias": LinearSoftmax(3, 6, bias=True),
         "mlp": MLP(3, 6, hidden=(5, 4)),
-        "normalised mlp": MLP(3, 6, hidden=(5, 4), normalise=True),
+        "normalised mlp": MLP(3, 6, hidden=(5, 4), normalize=True),
         "two towers": TwoTower(3, 6, dimension=4, hidden=(5,)),
         "two towers with item features": TwoTower(3, 6, dimension=4, hidden=(5,), item_features=torch.randn(6, 2)),
         "embedding": ModulePolicy(Embedded(), 6),

@@ -16,9 +16,9 @@ from counterpoise.experiments import learning
 from counterpoise.experiments.learning_check import Agreement, compare, order
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import baseline_of, on_policy_sums
-from counterpoise.learn.many import GreedyValue
+from counterpoise.experiments.many import GreedyValue
 from counterpoise.learn.norms import gradient_variance, reference_norms
-from counterpoise.learn.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
+from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
 
 CURVES = "paper/fig1_fig2_fig3_opl_curves.csv"
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "figures" / "learning_curves.csv"

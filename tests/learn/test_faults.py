@@ -156,12 +156,12 @@ def grouped(factor):
 
 
 DIFFERENT = [
-    ({}, {"optimiser": sgd()}, "its optimiser is 'Adam', now it is 'SGD'"),
-    ({"optimiser": sgd()}, {"optimiser": sgd(lr=0.2)}, "its optimiser's lr is 0.1, now it is 0.2"),
-    ({"optimiser": sgd()}, {"optimiser": sgd(momentum=0.9)}, "its optimiser's momentum is 0, now it is 0.9"),
-    ({"optimiser": sgd()}, {"optimiser": sgd(weight_decay=0.1)}, "its optimiser's weight_decay is 0, now"),
-    ({"optimiser": grouped(1)}, {"optimiser": grouped(2)}, "its optimiser's lr is 0.1, now it is 0.2"),
-    ({"optimiser": sgd()}, {"optimiser": grouped(1)}, "groups of parameters"),
+    ({}, {"optimizer": sgd()}, "its optimizer is 'Adam', now it is 'SGD'"),
+    ({"optimizer": sgd()}, {"optimizer": sgd(lr=0.2)}, "its optimizer's lr is 0.1, now it is 0.2"),
+    ({"optimizer": sgd()}, {"optimizer": sgd(momentum=0.9)}, "its optimizer's momentum is 0, now it is 0.9"),
+    ({"optimizer": sgd()}, {"optimizer": sgd(weight_decay=0.1)}, "its optimizer's weight_decay is 0, now"),
+    ({"optimizer": grouped(1)}, {"optimizer": grouped(2)}, "its optimizer's lr is 0.1, now it is 0.2"),
+    ({"optimizer": sgd()}, {"optimizer": grouped(1)}, "groups of parameters"),
     ({}, {"learning_rate": 0.1}, "its learning_rate is 0.05, now it is 0.1"),
     ({}, {"batch_size": 300}, "its batch_size is 256, now it is 300"),
     ({}, {"objective": "ips"}, "its objective is 'beta_ips', now it is 'ips'"),
@@ -175,7 +175,7 @@ DIFFERENT = [
     ({"policy": mlp()}, {"policy": mlp(width=9)}, r"its layer 'scores\.0' is 'Linear\(in_features=5, out_features=8"),
     ({"policy": mlp()}, {"policy": mlp().double()}, "float32.*float64"),
     ({"policy": towers(1)}, {"policy": towers(2)}, "its digest of what the policy does not learn is"),
-    ({"policy": MLP(5, 8)}, {"policy": MLP(5, 8, normalise=True)}, "layer 'body.1'"),
+    ({"policy": MLP(5, 8)}, {"policy": MLP(5, 8, normalize=True)}, "layer 'body.1'"),
     ({"epochs": 3}, {"epochs": 2}, "3 epochs done, more than the 2 asked for"),
 ]
 
@@ -190,7 +190,7 @@ def test_a_checkpoint_resumes_under_the_same_options_only(first, second, says, t
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("options", [{}, {"optimiser": sgd(momentum=0.9)}, {"optimiser": grouped(2)}])
+@pytest.mark.parametrize("options", [{}, {"optimizer": sgd(momentum=0.9)}, {"optimizer": grouped(2)}])
 def test_a_checkpoint_resumes_for_more_epochs_to_the_same_result(options, tmp_path):
     learner(**options, epochs=1, checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
     resumed = learner(**options, epochs=3, norms="last_layer", checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
@@ -516,7 +516,7 @@ def described(description, **tensors):
 
 
 def config(**changes):
-    arguments = {"context_dimension": 3, "n_actions": 6, "bias": False, "standardise": False}
+    arguments = {"context_dimension": 3, "n_actions": 6, "bias": False, "standardize": False}
     return {
         "format": "counterpoise policy 1",
         "config": {"kind": "LinearSoftmax", "arguments": arguments, "context": []},
@@ -537,7 +537,7 @@ def kind(name, **arguments):
 
 def linear(**changes):
     return kind(
-        "LinearSoftmax", **{"context_dimension": 3, "n_actions": 6, "bias": False, "standardise": False} | changes
+        "LinearSoftmax", **{"context_dimension": 3, "n_actions": 6, "bias": False, "standardize": False} | changes
     )
 
 
@@ -722,10 +722,10 @@ SPOILED = {
     "random of another size": change("random", torch.zeros(7, dtype=torch.uint8)),
     "random of another type": change("random", torch.zeros(5056)),
     "random nonsense": change("random", torch.full_like(torch.get_rng_state(), 255)),
-    "optimiser of another shape": change("optimiser.0.exp_avg", torch.zeros(3, 3)),
-    "optimiser of no parameter": change("optimiser.77.exp_avg", torch.zeros(1)),
-    "optimiser of a text": change("optimiser.one.exp_avg", torch.zeros(1)),
-    "optimiser lacking": drop("optimiser.0.exp_avg_sq"),
+    "optimizer of another shape": change("optimizer.0.exp_avg", torch.zeros(3, 3)),
+    "optimizer of no parameter": change("optimizer.77.exp_avg", torch.zeros(1)),
+    "optimizer of a text": change("optimizer.one.exp_avg", torch.zeros(1)),
+    "optimizer lacking": drop("optimizer.0.exp_avg_sq"),
     "another tensor": change("surprise", torch.zeros(1)),
     "another format": put(format="counterpoise policy 1"),
 }

@@ -120,7 +120,7 @@ def test_a_checkpoint_continues_with_the_scale(tmp_path):
 
 def test_norms_and_steps_are_those_of_the_standardised_policy():
     context, action, reward, propensity = small_log()
-    policy = LinearSoftmax(3, 6, bias=True, standardise=True).double()
+    policy = LinearSoftmax(3, 6, bias=True, standardize=True).double()
     scale = {"mean": torch.tensor([5.0, -2.0, 0.5]), "scale": torch.tensor([0.1, 3.0, 1.0])}
     policy.body.load_state_dict(scale)
     norms = reference_norms(policy, context, action)

@@ -1,4 +1,4 @@
-"""This file holds the learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
+"""The learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
 
 It needs NumPy and PyTorch only, so that a bare machine with a GPU can run it:
 ``python -m counterpoise.experiments.learning --device cuda --scale paper --out results``.
@@ -22,7 +22,7 @@ from counterpoise.errors import OptionError
 from counterpoise.experiments.result_file import Recipe, ResultFile, write_atomically
 
 if TYPE_CHECKING:
-    from counterpoise.learn.many import Curves, GreedyValue, LoggedRows, Run
+    from counterpoise.experiments.many import Curves, GreedyValue, LoggedRows, Run
 
 Mode = Literal["full_batch", "mini_batch", "on_policy"]
 QUANTITIES = ("policy_value", "gradient_variance")
@@ -33,7 +33,7 @@ N_ACTIONS = 100
 
 # method → (objective, λ). "BanditNet" is at 0.6 as in the published curves; 0.95 is what its tuning chose.
 METHODS: dict[Mode, dict[str, tuple[str, float]]] = {
-    "full_batch": {"IPS": ("ips", 0.0), "SNIPS": ("snips", 0.0), "beta-IPS": ("beta_ips", 0.0)},
+    "full_batch": {"IPS": ("ips", 0.0), "SNIPS": ("snips", 0.0), "beta-IPS": ("published_value_beta_ips", 0.0)},
     "mini_batch": {
         "IPS": ("ips", 0.0),
         "BanditNet": ("lambda_ips", 0.6),
@@ -88,7 +88,7 @@ class World:
     """The paper's logged rows and test contexts, on a device."""
 
     def __init__(self, rows: int, device: str) -> None:
-        from counterpoise.learn.many import GreedyValue, LoggedRows
+        from counterpoise.experiments.many import GreedyValue, LoggedRows
 
         bandit = SyntheticBandit(N_ACTIONS, inverse_temperature=-5, seed=12345)
         train, test = bandit.draw(rows), bandit.draw(rows)
@@ -118,13 +118,13 @@ def run_curves(
     first_seed: int = 0,
 ) -> list[Curve]:
     """The curves of one method at some learning rates; all runs are one program."""
-    from counterpoise.learn.many import Run, train_many
-    from counterpoise.learn.on_policy import OnPolicyRun, train_on_policy
+    from counterpoise.experiments.many import Run, train_many
+    from counterpoise.experiments.on_policy import OnPolicyRun, train_on_policy
 
     _check_method(mode, method)
     if runs < 1 or epochs < 1:
         raise OptionError(f"runs and epochs must be at least 1; found {runs} and {epochs}.")
-    objective, shift = METHODS[mode][method]
+    objective, banditnet_lambda = METHODS[mode][method]
     seeds = range(first_seed, first_seed + runs)
     size = min(batch_size, len(world.train))
     found: Curves
@@ -132,7 +132,7 @@ def run_curves(
         drawn = [OnPolicyRun(objective, rate, seed) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
         found = train_on_policy(world.truth, drawn, epochs=epochs, batch_size=size, value=world.test)
     else:
-        all_runs = [Run(objective, rate, seed, shift) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
+        all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
         found = train_many(
             world.train,
             N_ACTIONS,
@@ -152,21 +152,21 @@ def run_curves(
 
 def _check_method(mode: Mode, method: str) -> None:
     if method not in METHODS[mode]:
-        raise OptionError(f"no method {method!r} in mode {mode!r}; there are {', '.join(METHODS[mode])}.")
+        raise OptionError(f"there is no method {method!r} in mode {mode!r}; choose from {', '.join(METHODS[mode])}.")
 
 
-def tune_shift(
+def tune_lambda(
     world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
 ) -> list[tuple[float, float]]:
     """BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
-    from counterpoise.learn.many import Run, SnipsValue, train_many
+    from counterpoise.experiments.many import Run, SnipsValue, train_many
+    from counterpoise.learn.options import LAMBDAS
 
-    shifts = [round(0.6 + 0.05 * k, 2) for k in range(8)]
-    all_runs: list[Run] = [Run("lambda_ips", learning_rate, seed, shift) for shift in shifts for seed in range(runs)]
+    all_runs: list[Run] = [Run("lambda_ips", learning_rate, seed, one) for one in LAMBDAS for seed in range(runs)]
     size = min(batch_size, len(world.train))
     found = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=size)
-    values = SnipsValue(world.train)(found.weights).reshape(len(shifts), runs).mean(1).tolist()
-    return list(zip(shifts, values, strict=True))
+    values = SnipsValue(world.train)(found.weights).reshape(len(LAMBDAS), runs).mean(1).tolist()
+    return list(zip(LAMBDAS, values, strict=True))
 
 
 def run_mode(
@@ -182,9 +182,9 @@ def run_mode(
 ) -> ResultFile:
     """All curves of a mode in one CSV file, with the columns of the published one; an interrupted run continues it."""
     if scale not in SCALES:
-        raise OptionError(f"no scale {scale!r}; there are {', '.join(SCALES)}.")
+        raise OptionError(f"there is no scale {scale!r}; choose from {', '.join(SCALES)}.")
     if mode not in METHODS:
-        raise OptionError(f"no mode {mode!r}; there are {', '.join(METHODS)}.")
+        raise OptionError(f"there is no mode {mode!r}; choose from {', '.join(METHODS)}.")
     for method in methods or ():
         _check_method(mode, method)
     size = SCALES[scale]
@@ -225,7 +225,9 @@ def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tupl
                 for row in csv.DictReader(stream)
             }
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise OptionError(f"{str(path)!r} is no file of learning curves: {error!r}. Name another one.") from error
+        raise OptionError(
+            f"{str(path)!r} is not a file of learning curves: {error!r}.", do="Name another one."
+        ) from error
 
 
 def main() -> None:
@@ -242,10 +244,10 @@ def main() -> None:
     if "mini_batch" in modes:
         scale = SCALES[asked.scale]
         world = World(scale.rows, asked.device)
-        lines = ["learning_rate,shift,snips"]
+        lines = ["learning_rate,lambda,snips"]
         for rate in LEARNING_RATES:
-            tuned = tune_shift(world, rate, runs=min(4, scale.runs), epochs=scale.epochs["mini_batch"])
-            lines += [f"{rate:g},{shift:g},{snips:.6g}" for shift, snips in tuned]
+            tuned = tune_lambda(world, rate, runs=min(4, scale.runs), epochs=scale.epochs["mini_batch"])
+            lines += [f"{rate:g},{one:g},{snips:.6g}" for one, snips in tuned]
             print(f"BanditNet at {rate:g}: SNIPS is largest at {max(tuned, key=lambda pair: pair[1])[0]:g}", flush=True)
         write_atomically(asked.out / f"banditnet_tuning_{asked.scale}.csv", "\n".join(lines) + "\n")
 

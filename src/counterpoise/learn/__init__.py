@@ -1,4 +1,4 @@
-"""Learning a policy from a log; importing this needs nothing but NumPy and PyTorch."""
+"""Learn a policy from a log; importing this needs nothing but NumPy and PyTorch."""
 
 try:
     import torch as _torch  # noqa: F401
@@ -7,14 +7,17 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.learner import PolicyLearner
+from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
-from counterpoise.learn.trainer import PolicyLearner
 
 __all__ = [
     "MLP",
+    "OBJECTIVES",
     "LinearSoftmax",
     "ModulePolicy",
+    "Objective",
     "Policy",
     "PolicyLearner",
     "RunningBaseline",

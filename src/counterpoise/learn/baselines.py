@@ -1,4 +1,4 @@
-r"""This file holds the baselines of least gradient variance, each a ratio of two sums over rows.
+r"""Baselines of least gradient variance, each a ratio of two sums over rows, and the rules by which objectives choose one.
 
 .. math:: \beta^* = \frac{\sum_i \lVert\nabla\pi_i\rVert^2 r_i / \pi_{0,i}^2}{\sum_i \lVert\nabla\pi_i\rVert^2 / \pi_{0,i}^2}
 
@@ -7,6 +7,8 @@ References: Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, Theorem 1; on-pol
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -27,7 +29,7 @@ def on_policy_sums(squared_log_norms: Tensor, reward: Tensor) -> Tensor:
 
 
 def baseline_of(sums: Tensor) -> Tensor:
-    """β* of two sums; 0 where no row has a gradient, since every baseline is then as good.
+    """β* from its two sums; 0 where no row has a gradient, since every baseline is as good then.
 
     >>> baseline_of(torch.tensor([3.0, 4.0])).item(), baseline_of(torch.tensor([0.0, 0.0])).item()
     (0.75, 0.0)
@@ -39,7 +41,7 @@ def baseline_of(sums: Tensor) -> Tensor:
 class RunningBaseline:
     """β* from earlier batches only, so that the gradient of the batch at hand is unbiased.
 
-    The sums fade by `decay` a batch, because the policy moves on. The first batch has no past and uses `initial`.
+    The sums fade by `decay` with every batch, because the policy moves on. The first batch has no past and uses `initial`.
 
     Examples
     --------
@@ -54,7 +56,7 @@ class RunningBaseline:
 
     def __init__(self, *, decay: float = 0.9, initial: float = 0.0) -> None:
         if not 0 <= decay <= 1:
-            raise OptionError(f"decay must lie in [0, 1]: 0 remembers one batch, 1 all of them; found {decay}.")
+            raise OptionError(f"decay must lie in [0, 1] (0 remembers one batch, 1 all of them); found {decay}.")
         self.decay = decay
         self.initial = initial
         self.sums = torch.zeros(2, dtype=torch.float64)
@@ -68,3 +70,26 @@ class RunningBaseline:
     def update(self, sums: Tensor) -> None:
         """Take in the sums of a batch, after its step."""
         self.sums = self.decay * self.sums + sums.detach()
+
+
+Rule = Callable[[RunningBaseline, float], Tensor | float | None]
+"""What an objective subtracts from the rewards of a batch, from the batches before it and BanditNet's λ; None is the batch's own β*."""
+
+
+def of_batch(past: RunningBaseline, banditnet_lambda: float) -> None:
+    """β* of the batch itself, which costs a bias of order 1/batch."""
+
+
+def of_past(past: RunningBaseline, banditnet_lambda: float) -> Tensor:
+    """β* of the batches before this one, so that the gradient is unbiased."""
+    return past.value
+
+
+def of_lambda(past: RunningBaseline, banditnet_lambda: float) -> float:
+    """BanditNet's λ."""
+    return banditnet_lambda
+
+
+def zero(past: RunningBaseline, banditnet_lambda: float) -> float:
+    """No baseline at all."""
+    return 0.0

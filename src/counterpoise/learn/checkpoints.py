@@ -17,7 +17,7 @@ from counterpoise.learn.policies import Policy
 from counterpoise.learn.settings import differences
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
-FORMAT = "counterpoise checkpoint 2"
+FORMAT = "counterpoise checkpoint 3"
 T = TypeVar("T")
 
 
@@ -39,7 +39,7 @@ class State:
     """A run between two epochs."""
 
     policy: Policy
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     sums: Tensor  # of the running baseline
     best: dict[str, Tensor]
     progress: dict[str, Any]  # epochs done, history, best epoch: what JSON can hold
@@ -47,7 +47,7 @@ class State:
 
 def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
     """Write a run; `settings` say which run it is."""
-    moments = state.optimiser.state_dict()
+    moments = state.optimizer.state_dict()
     tensors = {f"policy.{name}": tensor for name, tensor in state.policy.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best.items()}
     tensors |= {"sums": state.sums, "random": torch.get_rng_state()}
@@ -55,7 +55,7 @@ def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str,
     for index, values in moments["state"].items():
         for name, value in values.items():
             if isinstance(value, Tensor):
-                tensors[f"optimiser.{index}.{name}"] = value
+                tensors[f"optimizer.{index}.{name}"] = value
             else:
                 plain.setdefault(str(index), {})[name] = value
     described = {"format": FORMAT, "settings": settings, "progress": state.progress}
@@ -73,16 +73,16 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
         moments = _checked_moments(file, state)
         _check_stored(file, state)
         tensors = file.read()
-        check_finite(file, {name: one for name, one in tensors.items() if not name.startswith("optimiser.")})
-        for name, tensor in _under("optimiser.", tensors).items():
+        check_finite(file, {name: one for name, one in tensors.items() if not name.startswith("optimizer.")})
+        for name, tensor in _under("optimizer.", tensors).items():
             index, _, part = name.partition(".")
             moments["state"].setdefault(int(index), {})[part] = tensor
         try:
             torch.Generator().set_state(tensors["random"])  # to see whether it can be
-            state.optimiser.load_state_dict(moments)
+            state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
-                f"what it has of the optimiser or of the random numbers cannot be used ({error})"
+                f"what it has of the optimizer or of the random numbers cannot be used ({error})"
             ) from error
     state.policy.load_state_dict(_under("policy.", tensors))
     state.best = _under("best.", tensors)
@@ -133,9 +133,9 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
 
 
 def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
-    """The state of the optimiser as it is loaded, but for its tensors: groups and options as this optimiser has them."""
+    """The state of the optimizer as it is loaded, but for its tensors: groups and options as this optimizer has them."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
-    now = state.optimiser.state_dict()["param_groups"]
+    now = state.optimizer.state_dict()["param_groups"]
     alike = isinstance(groups, list) and len(groups) == len(now)
     alike = alike and all(
         isinstance(saved, dict)
@@ -144,10 +144,10 @@ def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
         for saved, fresh in zip(groups, now, strict=True)  # type: ignore[arg-type]
     )
     if not alike:
-        raise file.damaged("its optimiser's groups of parameters are not those of this one")
+        raise file.damaged("its optimizer's groups of parameters are not those of this one")
     known = {str(index) for group in now for index in group["params"]}
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
-        raise file.damaged("what it has of the optimiser belongs to no parameter")
+        raise file.damaged("what it has of the optimizer belongs to no parameter")
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
 
 
@@ -157,23 +157,23 @@ def _check_stored(file: TensorFile, state: State) -> None:
     for prefix in ("policy.", "best."):
         check_tensors(file, own, _under(prefix, file.tensors), exactly=True)
     others = {
-        name: one for name, one in file.tensors.items() if not name.startswith(("policy.", "best.", "optimiser."))
+        name: one for name, one in file.tensors.items() if not name.startswith(("policy.", "best.", "optimizer."))
     }
     check_tensors(file, {"sums": state.sums, "random": torch.get_rng_state()}, others, exactly=True)
-    parameters = [parameter for group in state.optimiser.param_groups for parameter in group["params"]]
+    parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     parts: dict[int, set[str]] = {}
-    for name, stored in _under("optimiser.", file.tensors).items():
+    for name, stored in _under("optimizer.", file.tensors).items():
         index, _, part = name.partition(".")
         if not index.isdecimal() or int(index) >= len(parameters):
-            raise file.damaged(f"'optimiser.{name}' belongs to no parameter")
+            raise file.damaged(f"'optimizer.{name}' belongs to no parameter")
         shape = parameters[int(index)].shape
-        # a number per weight, or per row or column of weights: what has other dimensions is the optimiser's own affair
+        # a number per weight, or per row or column of weights: what has other dimensions is the optimizer's own affair
         if len(stored.shape) == len(shape) and any(a not in (1, b) for a, b in zip(stored.shape, shape, strict=True)):
-            raise file.damaged(f"'optimiser.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
+            raise file.damaged(f"'optimizer.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
         parts.setdefault(int(index), set()).add(part)
-    for group in state.optimiser.state_dict()["param_groups"]:
+    for group in state.optimizer.state_dict()["param_groups"]:
         if len({frozenset(parts[index]) for index in group["params"] if index in parts}) > 1:
-            raise file.damaged("its optimiser knows more of some parameters than of others")
+            raise file.damaged("its optimizer knows more of some parameters than of others")
 
 
 def _alike(fresh: Any, saved: Any) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import LogError
+from counterpoise.errors import Argument, LogError
 from counterpoise.learn.actions import DistinctIds, Ids, placed
-from counterpoise.learn.data import CHUNK, Log, Names, Rows, held_out
+from counterpoise.learn.batches import Split
+from counterpoise.learn.rows import Problem, Rows, merge, refusal
 from counterpoise.learn.scaling import Columns
+from counterpoise.learn.sources import CHUNK, Source
 
 
 @dataclass(frozen=True)
@@ -29,85 +29,97 @@ class Inspection:
     ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
 
 
-def inspect(log: Log, n_actions: int | None, holdout: float, seed: int, ids: Ids | None = None) -> Inspection:
+@dataclass
+class _Totals:
+    """What adds up over the chunks of a log."""
+
+    columns: Columns
+    distinct: DistinctIds
+    problems: list[Problem] = field(default_factory=list)
+    unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
+    held_out: int = 0
+    reward: float = 0.0
+    lowest: float = np.inf
+    highest: float = -np.inf
+
+    def add(self, rows: Rows, held_out: Tensor) -> None:
+        """Take in the rows of a chunk."""
+        self.lowest, self.highest = (
+            min(self.lowest, float(rows.reward.min())),
+            max(self.highest, float(rows.reward.max())),
+        )
+        self.reward += float(rows.reward.sum(dtype=torch.float64))
+        self.held_out += int(held_out.sum())
+        # piece by piece, so that a log in memory is not copied whole, and gives what its files give
+        for at in range(0, len(rows), CHUNK):
+            piece = slice(at, at + CHUNK)
+            self.columns.add(rows.context[piece][~held_out[piece]])
+
+
+def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
     """Check every row; raise one error that counts what is wrong.
 
     Without `n_actions` and `ids` the actions are the distinct ids of the log, in their order.
     """
-    problems: dict[str, list[Any]] = {}
-    columns = Columns(len(log.names.context))
-    distinct, seen = DistinctIds(log.names.action), 0
-    held, lowest, highest, total = 0, np.inf, -np.inf, 0.0
-    for start in log.starts:
-        rows = log.chunk(start)
+    found = _Totals(Columns(len(source.names.context)), DistinctIds(source.names.action))
+    for start in source.starts:
+        rows, problems = source.look(start)
+        if not source.log.drop_bad_rows:
+            found.problems += problems
         if not len(rows):
             continue
-        for says, bad, shown in _broken(rows, log.names, n_actions, ids):
-            index = torch.nonzero(bad).flatten()
-            if len(index):
-                first = int(index[0])
-                known = problems.setdefault(says, [0, start + first, shown[first].item()])
-                known[0] += len(index)
-        seen += len(rows)
         if n_actions is None and ids is None:
-            distinct.add(rows.action.numpy())
-        lowest, highest = min(lowest, float(rows.reward.min())), max(highest, float(rows.reward.max()))
-        total += float(rows.reward.sum(dtype=torch.float64))
-        kept = held_out(start, len(rows), holdout, seed)
-        held += int(kept.sum())
-        # piece by piece, so that a log in memory is not copied whole, and gives what its files give
-        for at in range(0, len(rows), CHUNK):
-            piece = slice(at, at + CHUNK)
-            columns.add(rows.context[piece][torch.as_tensor(~kept[piece])])
-    if seen != log.rows and log.files is not None:
-        raise log.files.changed()
-    if problems:
-        lines = [
-            f"{says}: {n:,} do not; the first is row {row:,} with {found if isinstance(found, int) else f'{found:g}'}."
-            for says, (n, row, found) in problems.items()
-        ]
-        raise LogError(f"of {log.rows:,} rows: " + " Also: ".join(lines) + " Fix the logger, or leave such rows out.")
-    if not log.rows:
-        raise LogError("the log has no rows: there is nothing to learn from.")
-    if lowest == highest:
-        raise LogError(
-            f"all {log.rows:,} rewards are {lowest:g}: no action is better than another, so there is nothing to learn."
-        )
+            found.distinct.add(rows.action.numpy())
+        else:
+            found.unknown += _unknown(rows.action, source, source.before(start), n_actions, ids)
+        found.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
+    _refuse(found, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
-        n_actions, ids = _actions(distinct, log)
-    return Inspection(log.rows, n_actions, held, log.digest(), columns, total / log.rows, ids)
+        n_actions, ids = _actions(found.distinct, source)
+    mean_reward = found.reward / source.rows
+    return Inspection(source.rows, n_actions, found.held_out, source.digest(), found.columns, mean_reward, ids)
 
 
-def _actions(distinct: DistinctIds, log: Log) -> tuple[int, Ids | None]:
+def _refuse(found: _Totals, source: Source) -> None:
+    """Say what is wrong with a log as a whole."""
+    if found.problems:
+        raise refusal(merge(found.problems), source.rows)
+    if not source.rows:
+        what = f"all {source.dropped:,} rows are bad" if source.dropped else "the log has no rows"
+        raise LogError(f"{what}, so there is nothing to learn from.")
+    if found.unknown:
+        (one,) = merge(found.unknown)
+        raise LogError(
+            f"{one.rule}: {one.count:,} of {source.rows:,} rows {'is' if one.count == 1 else 'are'} not; the first is row "
+            f"{one.row:,} with {one.found}.",
+            do=["Leave those rows out, or change ", Argument("n_actions"), " or the policy."],
+        )
+    if found.lowest == found.highest:
+        raise LogError(
+            f"all {source.rows:,} rewards are {found.lowest:g}, so no action is better than another and there is nothing to learn."
+        )
+
+
+def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
     """How many actions there are, and their ids unless these are 0, 1, 2, …"""
     span = int(distinct.found[-1]) + 1
-    model = None if log.memory is None else log.memory.model_rewards
+    model = None if source.memory is None else source.memory.model_rewards
     if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap
         return span, None
     return len(distinct.found), distinct.found
 
 
-def _broken(rows: Rows, names: Names, n_actions: int | None, ids: Ids | None) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Rules with the rows that break them; NaN breaks every one."""
-    p, r, a = rows.propensity, rows.reward, rows.action
-    yield f"propensity {names.propensity!r} must lie in (0, 1]", ~((p > 0) & (p <= 1)), p
-    yield f"reward {names.reward!r} must be a finite number", ~torch.isfinite(r), r
-    allowed, outside = _allowed(a, n_actions, ids)
-    yield f"action {names.action!r} must be one of {allowed}", outside, a
-    for k, name in enumerate(names.context):
-        column = rows.context[:, k]
-        yield f"context {name!r} must be a finite number", ~torch.isfinite(column), column
-    if rows.model_rewards is not None:
-        odd = ~torch.isfinite(rows.model_rewards).all(1)
-        yield "model_rewards must be finite numbers", odd, rows.model_rewards.sum(1)
-
-
-def _allowed(action: Tensor, n_actions: int | None, ids: Ids | None) -> tuple[str, Tensor]:
-    """Which actions there may be, in words, and where there is another one."""
+def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:
+    """Rows with an action that the policy does not have."""
     if ids is not None:
-        return f"the policy's {len(ids):,} actions", placed(ids, action) < 0
-    if n_actions is None:
-        return "the integers 0 and above", action < 0
-    return f"the integers 0 … {n_actions - 1}", (action < 0) | (action >= n_actions)
+        allowed, outside = f"the policy's {len(ids):,} actions", placed(ids, action) < 0
+    else:
+        assert n_actions is not None
+        allowed, outside = f"the integers 0 … {n_actions - 1}", action >= n_actions
+    odd = torch.nonzero(outside & (action >= 0)).flatten()  # what is no id at all is reported as such
+    if not len(odd):
+        return []
+    rule = f"action {source.names.action!r} must be one of {allowed}"
+    return [Problem(rule, len(odd), start + int(odd[0]), int(action[odd[0]]))]

@@ -1,4 +1,4 @@
-"""The evaluation of a policy in training: the moments of its weights, and β-IPS on the held-out rows."""
+"""How good a policy in training is: the moments of its weights, and β-IPS on the held-out rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import torch
 
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate, normal
-from counterpoise.learn.data import Log, Rows, held_out_rows
+from counterpoise.learn.batches import Split
 from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.sources import Source
 from counterpoise.moments import Moments
 
 
-def held_out_estimate(policy: Policy, log: Log, holdout: float, seed: int, level: float) -> Estimate:
+def held_out_estimate(policy: Policy, source: Source, split: Split, level: float) -> Estimate:
     """β-IPS with its interval; nan where no row is held out."""
-    found = beta_ips(moments_of(policy, held_out_rows(log, holdout, seed)))
+    found = beta_ips(moments_of(policy, split.held_out_rows(source)))
     return replace(found, interval=normal(found.value, found.stderr, level))
 
 

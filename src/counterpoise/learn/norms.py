@@ -126,7 +126,7 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
 def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:
     r"""Variance of a batch's gradient: (mean(‖∇π‖² c²) − ‖mean(c ∇π)‖²) / B, with c = (r − β)/π₀.
 
-    `mean_squared_norm` is ‖mean(c ∇π)‖², of the gradient that the optimiser sees.
+    `mean_squared_norm` is ‖mean(c ∇π)‖², of the gradient that the optimizer sees.
     """
     return ((squared_norms * weight.square()).mean() - mean_squared_norm) / len(squared_norms)
 

@@ -1,8 +1,8 @@
-r"""This file holds the objectives: what a policy is trained to maximise, as pure functions of tensors.
+r"""Objectives: what a policy is trained to maximize, and the one registry of them.
 
-`target` is π(a|x) of the logged action and carries the gradient; `propensity` is π₀(a|x). Each returns a scalar to
-*maximise* (an optimiser that minimises takes its negative). Equations are those of Gupta, Jeunen, Oosterhuis & de Rijke,
-RecSys 2024.
+Each is a pure function of tensors: `target` is π(a|x) of the logged action and carries the gradient, `propensity` is π₀(a|x), and
+what comes back is a scalar to *maximize* (negate it for an optimizer that minimizes). The equations are those of Gupta, Jeunen,
+Oosterhuis & de Rijke, RecSys 2024.
 
 >>> import torch
 >>> reward, propensity = torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])
@@ -13,10 +13,19 @@ RecSys 2024.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
 import torch
 from torch import Tensor
 
-FLOOR = 1e-11  # of the published baseline's denominator
+from counterpoise.errors import OptionError
+from counterpoise.learn import baselines
+
+GIVEN = ("target", "reward", "propensity")
+ON_REQUEST = ("baseline", "banditnet_lambda", "probabilities", "model_rewards", "action")
 
 
 def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
@@ -24,19 +33,19 @@ def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
 
     .. math:: \hat V = \frac1n \sum_i \frac{\pi(a_i|x_i)}{\pi_0(a_i|x_i)} r_i
 
-    Unbiased, and a sum over rows, so that mini-batches are fine; its gradient has the most variance of all here.
+    Unbiased, and a sum over rows, so mini-batches are fine; but no other objective here has a gradient of more variance.
     """
     return (target / propensity * reward).mean()
 
 
-def lambda_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, shift: float | Tensor) -> Tensor:
+def lambda_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, banditnet_lambda: float | Tensor) -> Tensor:
     r"""BanditNet: IPS of rewards translated by λ, the Lagrange multiplier of a constraint on the mean weight.
 
     .. math:: \hat V_\lambda = \frac1n \sum_i w_i (r_i - \lambda)
 
-    λ is a hyper-parameter, tuned by SNIPS. Its gradient is that of `beta_ips` at β = λ (eq. `banditnet_grad`).
+    λ is a hyperparameter, tuned by SNIPS. The gradient is that of `beta_ips` at β = λ (eq. `banditnet_grad`).
     """
-    return (target / propensity * (reward - shift)).mean()
+    return (target / propensity * (reward - banditnet_lambda)).mean()
 
 
 def beta_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, baseline: float | Tensor) -> Tensor:
@@ -44,9 +53,9 @@ def beta_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, baseline: fl
 
     .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
 
-    Unbiased for any β that does not depend on these rows. `baselines` has the β of least gradient variance, which
-    depends on them a little when taken from the same batch. A `baseline` that carries a gradient is differentiated
-    through: see `value_baseline`.
+    Unbiased for any β that does not depend on these rows. `baselines` has the β of least gradient variance, which depends on
+    them a little when it comes from the same batch. A `baseline` that carries a gradient is differentiated through: see
+    `value_beta_ips`.
 
     Examples
     --------
@@ -60,10 +69,15 @@ def beta_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, baseline: fl
     return baseline + (target / propensity * (reward - baseline)).mean()
 
 
+def value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    """`beta_ips` with the β of least *value* variance, differentiated through that β; for full batches."""
+    return beta_ips(target, reward, propensity, baseline=value_baseline(target, reward, propensity))
+
+
 def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
     r"""The β of least value variance, Cov(wr, w) / Var(w), differentiable; for full batches.
 
-    0 where the weights do not vary: every β is then as good. A ratio of means, so mini-batches would bias its gradient.
+    0 where the weights do not vary, since every β is as good then. It is a ratio of means, so mini-batches would bias its gradient.
     """
     w = target / propensity
     u = w - w.mean()
@@ -72,23 +86,11 @@ def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor
     return torch.where(spread > 0, found, torch.zeros_like(found))
 
 
-def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""The same optimum as the paper's experiments took it, which uses E[w] = 1 (eq. `optimal_offpolicy_beta`).
-
-    .. math:: \beta = \frac{\mathrm{mean}(r (w^2 - w))}{\max(\mathrm{mean}(w^2 - w), 10^{-11})}
-
-    It explodes where target and logging policy are close; `value_baseline` does not.
-    """
-    w = target / propensity
-    extra = w * w - w
-    return (reward * extra).mean() / extra.mean().clamp(min=FLOOR)
-
-
 def snips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""Self-normalised IPS, for full batches: Σ w r / Σ w.
+    r"""Self-normalized IPS, for full batches: Σ w r / Σ w.
 
-    Its gradient compares pairs of rows, :math:`\sum_{ij} w_i \nabla w_j (r_j - r_i) / (\sum w)^2`, and does not split
-    into a sum over rows: mini-batches bias it (eq. `SNIPS_gradient`).
+    Its gradient compares pairs of rows, :math:`\sum_{ij} w_i \nabla w_j (r_j - r_i) / (\sum w)^2`, and does not split into a sum
+    over rows: mini-batches bias it (eq. `SNIPS_gradient`).
     """
     w = target / propensity
     return (w * reward).sum() / w.sum()
@@ -114,7 +116,7 @@ def dr(
 
 
 def constant_dr(target: Tensor, reward: Tensor, propensity: Tensor, *, model_reward: float | Tensor) -> Tensor:
-    """Doubly robust with one number as the reward model; the probabilities sum to 1, so that it is `beta_ips`."""
+    """Doubly robust with one number as the reward model; probabilities sum to 1, so this is `beta_ips`."""
     return model_reward + (target / propensity * (reward - model_reward)).mean()
 
 
@@ -123,7 +125,102 @@ def reinforce(log_target: Tensor, reward: Tensor, *, baseline: float | Tensor = 
 
     .. math:: \nabla V \approx \frac1n \sum_i (r_i - \beta) \nabla \log \pi(a_i|x_i)
 
-    Only the gradient means something. β is 0, the mean reward (Williams 1988), or `baselines.on_policy_sums`' optimum;
-    taken from the same rows it costs a bias of order 1/n (eq. `onpolicy_grad`).
+    Only the gradient means anything. β is 0, the mean reward (Williams 1988), or the optimum of `baselines.on_policy_sums`; taken
+    from the same rows it costs a bias of order 1/n (eq. `onpolicy_grad`).
     """
     return ((reward - baseline) * log_target).mean()
+
+
+def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+    """n ∂/∂π of every objective of the form mean(w (r − β)), without autograd."""
+    return (reward - baseline) / propensity
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An entry of the registry: what is maximized, and what training has to know about it.
+
+    `value(target, reward, propensity)` is the scalar to maximize. It is also given whatever else it names as an argument:
+    `baseline` (the β that the rule `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), or a reward model's
+    `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is no mean over rows, so that mini-batches
+    would bias it. `slope`, where it is known, spares autograd: n ∂value/∂π of every row.
+
+    Examples
+    --------
+    >>> def clipped(target, reward, propensity):
+    ...     return ((target / propensity).clamp(max=10) * reward).mean()
+    >>> Objective(clipped).needs_model_rewards, Objective(dr).needs_model_rewards
+    (False, True)
+    """
+
+    value: Callable[..., Tensor]
+    baseline: baselines.Rule = baselines.of_batch
+    slope: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
+    full_batch: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self._asked if name not in GIVEN + ON_REQUEST]
+        if unknown or not set(GIVEN) <= set(self._asked):
+            raise OptionError(
+                f"an objective takes {', '.join(GIVEN)} and, if it needs them, {', '.join(ON_REQUEST)}; "
+                f"found {', '.join(self._asked) or 'no arguments'}."
+            )
+
+    @cached_property
+    def _asked(self) -> tuple[str, ...]:
+        """The arguments that are to be filled in: those that `value` names, but for others with a default."""
+        found = inspect.signature(self.value).parameters.values()
+        return tuple(one.name for one in found if one.default is one.empty or one.name in GIVEN + ON_REQUEST)
+
+    @property
+    def needs_lambda(self) -> bool:
+        """Whether it takes BanditNet's λ."""
+        return "banditnet_lambda" in self._asked
+
+    @property
+    def needs_model_rewards(self) -> bool:
+        """Whether it takes a reward model's predictions, and with them the probabilities of all actions."""
+        return bool({"model_rewards", "probabilities"} & set(self._asked))
+
+    @property
+    def splits(self) -> bool:
+        """Whether several processes may train it, each on its share of a batch."""
+        return not (self.full_batch or self.needs_model_rewards)
+
+    def at(self, banditnet_lambda: float) -> Objective:
+        """The same objective with λ filled in."""
+        if not self.needs_lambda:
+            return self
+        return replace(self, value=partial(self.value, banditnet_lambda=banditnet_lambda))
+
+    def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
+        """The scalar to maximize, from all that is known: what the function does not ask for is left out."""
+        return self.value(target, reward, propensity, **{name: known[name] for name in self._asked if name in known})
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "beta_ips": Objective(beta_ips, slope=translated),
+    "running_beta_ips": Objective(beta_ips, baselines.of_past, translated),
+    "ips": Objective(ips, baselines.zero, translated),
+    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, translated),
+    "dr": Objective(dr, baselines.zero),
+    "snips": Objective(snips, full_batch=True),
+    "value_beta_ips": Objective(value_beta_ips, full_batch=True),
+}
+
+
+def register(name: str, objective: Objective) -> None:
+    """Make an objective of your own known to `PolicyLearner` under a name that is still free."""
+    if name in OBJECTIVES:
+        raise OptionError(f"there is already an objective {name!r}.", do="Register yours under another name.")
+    OBJECTIVES[name] = objective
+
+
+def objective_of(name: str) -> Objective:
+    """The objective with this name."""
+    if not isinstance(name, str) or name not in OBJECTIVES:
+        raise OptionError(
+            f"there is no objective {name!r}; choose from {', '.join(OBJECTIVES)}.",
+            do="Add one of your own with objectives.register.",
+        )
+    return OBJECTIVES[name]

@@ -1,31 +1,104 @@
-"""The options of training and what is wrong with them, before anything is trained."""
+"""The options of training: checked once, before anything is trained."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal
+from os import PathLike
+from typing import Any
 
-from counterpoise.errors import OptionError
-from counterpoise.learn.data import Log
+import torch
+from torch import nn
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.estimators.estimate import check_level
+from counterpoise.learn.batches import Split
+from counterpoise.learn.devices import check_device
 from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.sources import Source
+from counterpoise.learn.steps import Norms
 
-Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips"]
-OBJECTIVES = ("ips", "lambda_ips", "beta_ips", "running_beta_ips", "dr", "snips", "value_beta_ips")
-FULL_BATCH_ONLY = ("snips", "value_beta_ips")
-TUNED = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # λ tried for BanditNet, as published
+LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for BanditNet, as published
+Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
-def check_options(objective: str, batch_size: int | None, norms: str | None) -> None:
-    """Options that make sense whatever the log."""
-    if objective not in OBJECTIVES:
-        raise OptionError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}.")
-    if objective in FULL_BATCH_ONLY and batch_size is not None:
-        raise OptionError(f"{objective} is no sum over rows, and mini-batches would bias it: pass batch_size=None.")
+@dataclass(frozen=True)
+class Options:
+    """The parameters of a `PolicyLearner`, each of its type and in its range."""
+
+    objective: str
+    policy: Policy | None
+    n_actions: int | None
+    learning_rate: float
+    batch_size: int | None
+    epochs: int
+    banditnet_lambda: float | tuple[float, ...]
+    norms: Norms | None
+    decay: float
+    holdout: float
+    patience: int | None
+    level: float
+    seed: int
+    device: str
+    optimizer: Optimizer | None
+    checkpoint: str | PathLike[str] | None
+    progress: bool | None
+
+    @property
+    def trained(self) -> Objective:
+        """The objective itself."""
+        return objective_of(self.objective)
+
+    @property
+    def split(self) -> Split:
+        """Which rows are held out."""
+        return Split(self.holdout, self.seed)
+
+    def optimizer_of(self, policy: Policy) -> torch.optim.Optimizer:
+        """What steps along the gradients: the user's own, or Adam."""
+        if self.optimizer is not None:
+            return self.optimizer(policy.parameters())
+        return torch.optim.Adam(policy.parameters(), lr=self.learning_rate)
+
+
+def checked(given: Mapping[str, Any]) -> Options:
+    """The parameters as a user gave them, if they make sense whatever the log."""
+    objective, batch_size, norms = objective_of(given["objective"]), given["batch_size"], given["norms"]
+    if objective.full_batch and batch_size is not None:
+        raise OptionError(
+            f"{given['objective']} is not a sum over rows, so mini-batches would bias it.",
+            do=["Pass ", Argument("batch_size", None), "."],
+        )
     if norms not in (None, "last_layer", "all"):
         raise OptionError(f"norms must be 'last_layer' or 'all'; found {norms!r}.")
+    if given["optimizer"] is not None and not callable(given["optimizer"]):
+        raise OptionError(
+            f"optimizer must be a function of parameters that gives an optimizer; found {type(given['optimizer']).__name__}.",
+            do="Pass one such as lambda parameters: torch.optim.SGD(parameters, lr=0.1).",
+        )
+    check_policy(given["policy"], given["n_actions"])
+    check_level(given["level"])
+    check_device(given["device"])
+    return Options(
+        **dict(given)
+        | {
+            "n_actions": maybe_whole("n_actions", given["n_actions"], least=1),
+            "batch_size": maybe_whole("batch_size", batch_size, least=1),
+            "patience": maybe_whole("patience", given["patience"], least=0),
+            "epochs": whole("epochs", given["epochs"], least=1),
+            "seed": whole("seed", given["seed"], least=0),
+            "learning_rate": number("learning_rate", given["learning_rate"], "be above 0", lambda x: 0 < x < math.inf),
+            "decay": number("decay", given["decay"], "lie in [0, 1]", lambda x: 0 <= x <= 1),
+            "holdout": number(
+                "holdout", given["holdout"], "lie in [0, 1), as it is a share of the rows", lambda x: 0 <= x < 1
+            ),
+            "banditnet_lambda": lambdas(given["banditnet_lambda"]),
+        }
+    )
 
 
 def whole(name: str, value: Any, least: int) -> int:
@@ -35,56 +108,70 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def maybe_whole(name: str, value: Any, least: int) -> int | None:
+    """A whole number, or None."""
+    return None if value is None else whole(name, value, least)
+
+
 def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
-    """A number that is allowed, whichever library's; `says` which are."""
+    """A number that is allowed, whichever library's; `says` which ones are."""
     if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
         raise OptionError(f"{name} must {says}; found {value!r}.")
     return float(value)
 
 
-def shifts(shift: Any) -> float | tuple[float, ...] | None:
-    """λ of BanditNet: one, several to choose from, or None for those of the paper."""
-    if shift is None:
-        return None
+def lambdas(given: Any) -> float | tuple[float, ...]:
+    """BanditNet's λ: one, or several to choose from; None stands for those of the paper."""
+    if given is None:
+        return LAMBDAS
     says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
-    if isinstance(shift, Real):
-        return number("shift", shift, says, math.isfinite)
-    if isinstance(shift, str) or not isinstance(shift, Iterable):
-        raise OptionError(f"shift must {says}; found {shift!r}.")
-    several = tuple(number("shift", one, says, math.isfinite) for one in shift)
+    if isinstance(given, Real):
+        return number("banditnet_lambda", given, says, math.isfinite)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise OptionError(f"banditnet_lambda must {says}; found {given!r}.")
+    several = tuple(number("banditnet_lambda", one, says, math.isfinite) for one in given)
     if not several:
-        raise OptionError(f"shift must {says}; found none.")
+        raise OptionError(f"banditnet_lambda must {says}; found an empty list.")
     return several
 
 
-def check_policy(policy: Any, n_actions: int | None) -> None:
+def check_policy(policy: Any, n_actions: Any) -> None:
     """A policy of ours, or a module wrapped into one."""
     if policy is None:
         return
     if not isinstance(policy, Policy):
         raise OptionError(
-            f"policy must be a Policy; found {type(policy).__name__}. Wrap a module that gives a logit per action in "
-            "ModulePolicy(module, n_actions=…)."
+            f"policy must be a Policy; found {type(policy).__name__}.",
+            do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
         )
     if n_actions not in (None, policy.n_actions):
-        raise OptionError(f"n_actions is {n_actions}, but the policy has {policy.n_actions} actions: leave it out.")
+        raise OptionError(
+            f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",
+            do=["Leave out ", Argument("n_actions"), "."],
+        )
 
 
-def check_sizes(log: Log, found: Inspection, batch_size: int | None, holdout: float) -> None:
-    """Options that make sense for this log."""
-    modelled = None if log.memory is None else log.memory.model_rewards
+def check_sizes(source: Source, found: Inspection, options: Options) -> None:
+    """The options make sense for this log."""
+    modelled = None if source.memory is None else source.memory.model_rewards
     if modelled is not None and modelled.shape[1] != found.n_actions:
         raise OptionError(
-            f"model_rewards must have a column for each of {found.n_actions:,} actions; found {modelled.shape[1]:,}. If the log "
-            "lacks some of the actions, pass n_actions."
+            f"model_rewards must have a column for each of the {found.n_actions:,} actions; found {modelled.shape[1]:,}.",
+            do=["If some actions are never logged, pass ", Argument("n_actions"), "."],
         )
-    training = found.rows - found.held_out
-    if batch_size is None and len(log.starts) > 1:
-        raise OptionError(f"{found.rows:,} rows of files do not fit one batch: pass a batch_size, or load the log.")
+    training, batch_size = found.rows - found.held_out, options.batch_size
+    if batch_size is None and len(source.starts) > 1:
+        raise OptionError(
+            f"the {found.rows:,} rows of these files do not fit into one batch.",
+            do=["Pass a ", Argument("batch_size"), ", or load the log into memory first."],
+        )
     if batch_size is not None and training < batch_size:
         raise OptionError(
-            f"batch_size is {batch_size:,}, but the log has {training:,} rows to train on ({found.held_out:,} are "
-            "held out): lower it, or pass batch_size=None for full batches."
+            f"batch_size is {batch_size:,}, but the log has only {training:,} rows to train on ({found.held_out:,} are held out).",
+            do=["Lower it, or pass ", Argument("batch_size", None), " for full batches."],
         )
-    if holdout and not found.held_out:
-        raise OptionError(f"holdout={holdout} of {found.rows:,} rows is no row: raise it, or pass holdout=0.")
+    if options.holdout and not found.held_out:
+        raise OptionError(
+            ["with ", Argument("holdout", options.holdout), f", none of the {found.rows:,} rows is held out."],
+            do=["Raise it, or pass ", Argument("holdout", 0), "."],
+        )

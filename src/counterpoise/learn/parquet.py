@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from numpy.typing import NDArray
+from counterpoise.errors import LogError, first_line
+from counterpoise.learn.columns import unreadable
+from counterpoise.log.addresses import looks_like_address, without_password
 
-from counterpoise.errors import LogError, OptionError, first_line
+if TYPE_CHECKING:
+    import polars as pl
 
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 Stamp = tuple[int, ...] | None
 
 
 class ParquetFiles:
-    """A file, folder or glob; which files they are is settled when they are opened."""
+    """A file, folder or glob, or a list of them; which files they are is settled when they are opened."""
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: Paths) -> None:
         import polars as pl
 
-        from counterpoise.log.addresses import looks_like_address, without_password
         from counterpoise.readers.databases import is_database
         from counterpoise.readers.files import files_of
 
-        if is_database(path) or (looks_like_address(str(path)) and not Path(path).exists()):
-            raise OptionError(
-                f"learning reads Parquet files on this machine, and frames; found {without_password(str(path))!r}. Write the log "
-                "to a Parquet file first."
-            )
+        is_one = isinstance(path, str | PathLike)
+        if is_database(path) or (is_one and looks_like_address(str(path)) and not Path(str(path)).exists()):
+            raise unreadable(f"the database {without_password(str(path))!r}")
         self.path = path
         files = files_of(path)
         self._stamps = {file: _stamp(file) for file in files}
@@ -38,28 +39,32 @@ class ParquetFiles:
             self.rows = int(self._scan.select(pl.len()).collect().item())
         except (OSError, pl.exceptions.PolarsError) as error:
             raise LogError(
-                f"cannot read {str(path)!r} as Parquet: {first_line(error)}. Name a Parquet file."
+                f"cannot read {str(path)!r} as Parquet: {first_line(error)}.",
+                do="Training reads Parquet files, and any frame that you have in memory.",
             ) from error
 
-    def read(self, names: Sequence[str], start: int, rows: int) -> dict[str, NDArray[Any]]:
+    def read(self, names: Sequence[str], start: int, rows: int) -> pl.DataFrame:
         """Some columns of some rows."""
         import polars as pl
 
         try:
             # a scan remembers the footers that it has read, and would look for the rows of new files where the old had them
             scan = self._scan if self.untouched() else self._opened()
-            frame = scan.select(names).slice(start, rows).collect()
+            frame: pl.DataFrame = scan.select(names).slice(start, rows).collect()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             if not self.untouched():
                 raise self.changed() from error
-            raise LogError(f"cannot read {str(self.path)!r} any more: {first_line(error)}.") from error
-        return {name: frame.get_column(name).to_numpy() for name in names}
+            raise LogError(f"cannot read {str(self.path)!r} any longer: {first_line(error)}.") from error
+        if frame.height != min(rows, self.rows - start):
+            raise self.changed()
+        return frame
 
-    def _opened(self) -> Any:
+    def _opened(self) -> pl.LazyFrame:
         import polars as pl
 
         # folders called column=value are columns, as they are where polars looks for the files itself
-        return pl.scan_parquet(list(self._stamps), hive_partitioning=Path(self.path).is_dir(), glob=False)
+        folder = isinstance(self.path, str | PathLike) and Path(self.path).is_dir()
+        return pl.scan_parquet(list(self._stamps), hive_partitioning=folder, glob=False)
 
     def untouched(self) -> bool:
         """Whether no file was written to, replaced or removed since it was opened."""
@@ -70,13 +75,14 @@ class ParquetFiles:
         touched = [file for file, stamp in self._stamps.items() if _stamp(file) != stamp]
         more = f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else ""
         return LogError(
-            f"{str(touched[0] if touched else self.path)!r}{more} changed while it was being trained on: every epoch must see the "
-            "rows that were checked at the start. Start again, on files that nobody writes to meanwhile."
+            f"{str(touched[0] if touched else self.path)!r}{more} changed while it was being trained on, and every epoch must see the "
+            "rows that were checked at the start.",
+            do="Start again, on files that nobody writes to in the meantime.",
         )
 
 
 def _stamp(file: Path) -> Stamp:
-    """What a file system says when a file is written or replaced; the last of them even where the times are set back."""
+    """What changes when a file is written or replaced; the last part even where somebody sets the times back."""
     try:
         found = file.stat()
     except OSError:

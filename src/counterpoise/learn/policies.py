@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.scaling import Standardise
+from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
 
 CELLS = 2**24  # logits worked on at a time outside training: 64 MB of float32
@@ -149,23 +149,23 @@ class Policy(nn.Module):
 class LinearSoftmax(Policy):
     """Softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    With `standardise` the contexts are centred and scaled first, by the buffers `body.mean` and `body.scale` (at first 0
+    With `standardize` the contexts are centred and scaled first, by the buffers `body.mean` and `body.scale` (at first 0
     and 1); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
     """
 
     def __init__(
-        self, context_dimension: int, n_actions: int, *, bias: bool = False, standardise: bool = False
+        self, context_dimension: int, n_actions: int, *, bias: bool = False, standardize: bool = False
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        self.body = Standardise(context_dimension) if standardise else nn.Identity()
+        self.body = Standardize(context_dimension) if standardize else nn.Identity()
         self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
         self._config = {
             "context_dimension": context_dimension,
             "n_actions": n_actions,
             "bias": bias,
-            "standardise": standardise,
+            "standardize": standardize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -176,18 +176,18 @@ class MLP(Policy):
     """Hidden layers with ReLU, each normalised (LayerNorm) if asked, and a linear last layer."""
 
     def __init__(
-        self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalise: bool = False
+        self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalize: bool = False
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        self.body, width = _tower(context_dimension, hidden, normalise)
+        self.body, width = _tower(context_dimension, hidden, normalize)
         self.scores = nn.Linear(width, n_actions)
         self._config = {
             "context_dimension": context_dimension,
             "n_actions": n_actions,
             "hidden": list(hidden),
-            "normalise": normalise,
+            "normalize": normalize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class TwoTower(Policy):
         *,
         dimension: int = 32,
         hidden: Sequence[int] = (64,),
-        normalise: bool = False,
+        normalize: bool = False,
         item_features: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class TwoTower(Policy):
                 f"{tuple(item_features.shape)}."
             )
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        tower, width = _tower(context_dimension, hidden, normalise)
+        tower, width = _tower(context_dimension, hidden, normalize)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (
             nn.Linear(dimension, n_actions, bias=False)
@@ -231,7 +231,7 @@ class TwoTower(Policy):
             "n_actions": n_actions,
             "dimension": dimension,
             "hidden": list(hidden),
-            "normalise": normalise,
+            "normalize": normalize,
             "item_dimension": None if item_features is None else item_features.shape[1],
         }
 
@@ -271,13 +271,13 @@ class ModulePolicy(Policy):
         self.scores = module
 
 
-def _tower(width: int, hidden: Sequence[int], normalise: bool) -> tuple[nn.Sequential, int]:
+def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:
     """Hidden layers, and how many features they give."""
     layers: list[nn.Module] = []
     for size in hidden:
         _check_sizes(hidden=size)
         layers.append(nn.Linear(width, size))
-        if normalise:
+        if normalize:
             layers.append(nn.LayerNorm(size))
         layers.append(nn.ReLU())
         width = size

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 
-class Standardise(nn.Module):
+class Standardize(nn.Module):
     """(x − mean) / scale of every column; both are stored with the policy and never learned.
 
-    >>> layer = Standardise(2)
+    >>> layer = Standardize(2)
     >>> _ = layer.load_state_dict({"mean": torch.tensor([40.0, 50_000.0]), "scale": torch.tensor([10.0, 20_000.0])})
     >>> layer(torch.tensor([[50.0, 30_000.0]])).tolist()
     [[1.0, -1.0]]

@@ -13,18 +13,18 @@ from torch import Tensor
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.policies import Policy
 
-HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimiser computes, not what
+HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what
 SHOWN = 4  # differences in an error
 
 
-def settings_of_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Its class, and all options of all groups of parameters."""
-    groups = optimiser.param_groups
-    found: dict[str, Any] = {"optimiser": type(optimiser).__name__}
-    found["optimiser's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    groups = optimizer.param_groups
+    found: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    found["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
     for k, group in enumerate(groups):
         where = f" of group {k + 1}" if k else ""
-        found |= {f"optimiser's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
+        found |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
     return found
 
 

@@ -1,8 +1,7 @@
-"""One training step: the gradient of an objective on a batch, its baseline and its variance."""
+"""One training step: the gradient of an objective on a batch, its baseline, and its variance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,12 +11,12 @@ from torch import Tensor, nn
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.last_layer import is_split, last_layer, needed
 from counterpoise.learn.norms import SampleGradients
-from counterpoise.learn.objectives import dr
+from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
-Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
+BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)
 
 
@@ -30,7 +29,7 @@ class Batch:
     reward: Tensor
     propensity: Tensor
     total: int
-    model_rewards: Tensor | None = None  # a column per action, for DR
+    model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
 
 
 @dataclass(frozen=True)
@@ -72,20 +71,21 @@ def backward(
     batch: Batch,
     baseline: Tensor | float | None,
     *,
-    objective: Objective | None = None,
+    objective: Objective = BETA_IPS,
     norms: Norms = "last_layer",
     logged: nn.Module | None = None,
     processes: int = 1,
     measure: bool = True,
 ) -> Step:
-    r"""Put the gradient of −β-IPS on a batch into the parameters' `.grad`, which must be empty.
+    r"""Put the gradient of an objective's negative on a batch into the parameters' `.grad`, which must be empty.
 
-    `baseline` None is β* of this very batch; 0 is IPS, λ is BanditNet. With `norms="all"` β* minimises the variance of
-    all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item vectors').
-    The variance is of the same parameters, over the rows of all processes. `objective` is another function of target,
-    reward and propensity to maximise, such as `snips`, for full batches in one process. Without `measure` the variance
-    is nan, and the step a little cheaper.
+    `baseline` is what the objective subtracts from the rewards; None is β* of this very batch. With `norms="all"` β* minimizes
+    the variance of all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item
+    vectors'). The variance is that of the same parameters, over the rows of all processes. Without `measure` the variance is nan,
+    and the step a little cheaper.
     """
+    if objective.needs_model_rewards:
+        return _backward_logits(policy, batch, baseline, objective)
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure)
     if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy):
@@ -112,7 +112,7 @@ def _backward_linear(
     scores: nn.Linear,
     batch: Batch,
     baseline: Tensor | float | None,
-    objective: Objective | None,
+    objective: Objective,
     measure: bool,
 ) -> Step:
     """The last layer's gradient written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; the rest by autograd."""
@@ -137,15 +137,18 @@ def _backward_linear(
     return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in scores.parameters()], 1))
 
 
-def backward_dr(policy: Policy, batch: Batch) -> Step:
-    """The same for doubly robust; its variance is that of the last layer's gradient, or of the logits' where none is linear."""
+def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective) -> Step:
+    """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' where none is linear."""
     assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context)
-    target, _ = logged_probability(logits, batch.action)
-    value = dr(
+    target, squares = logged_probability(logits, batch.action)
+    sums = gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity)
+    beta = _as_baseline(baseline, sums, batch.reward)
+    value = objective(
         target,
         batch.reward,
         batch.propensity,
+        baseline=beta,
         probabilities=torch.softmax(logits, -1),
         model_rewards=batch.model_rewards,
         action=batch.action,
@@ -157,14 +160,14 @@ def backward_dr(policy: Policy, batch: Batch) -> Step:
     if layer is not None:
         norms = last_layer_norms(norms, h, bias=_has_bias(layer))
     variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), 1)
-    return Step(torch.zeros_like(variance), torch.zeros(2, dtype=torch.float64, device=norms.device), variance)
+    return Step(beta, sums, variance)
 
 
 def _backward_all(
     policy: Policy,
     batch: Batch,
     baseline: Tensor | float | None,
-    objective: Objective | None,
+    objective: Objective,
     processes: int,
     measure: bool,
 ) -> Step:
@@ -184,18 +187,19 @@ def _weights(
     squared_norms: Tensor,
     batch: Batch,
     baseline: Tensor | float | None,
-    objective: Objective | None,
+    objective: Objective,
     processes: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """c of each row, in whose sum Σ c ∇π the gradient consists; β; and the two sums that β* comes from."""
     sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
     beta = _as_baseline(baseline, sums, batch.reward)
-    if objective is None:
-        return (batch.reward - beta) / batch.propensity, beta, sums
+    if objective.slope is not None:
+        return objective.slope(target.detach(), batch.reward, batch.propensity, beta), beta, sums
     with torch.enable_grad():
         free = target.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(objective(free, batch.reward, batch.propensity), free)
-    return slope * batch.total, beta, sums
+        value = objective(free, batch.reward, batch.propensity, baseline=beta)
+        (slope,) = torch.autograd.grad(value, free)
+    return slope * len(target), beta, sums
 
 
 def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""This file holds many runs as one: linear softmax policies that differ in method, learning rate and seed, trained together.
+"""Many runs as one: linear softmax policies that differ in method, learning rate and seed, trained together.
 
 Runs are a batch dimension of every tensor, gradients are written out (no autograd), and on CUDA an epoch is one graph:
-at these sizes launching kernels would cost more than running them. A run's numbers do not depend on which others
+at these sizes, launching kernels would cost more than running them. A run's numbers do not depend on which others
 share its program, up to rounding.
 """
 
@@ -18,26 +18,28 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.errors import LogError, OptionError
+from counterpoise.learn.devices import check_device
 from counterpoise.learn.softmax import logit_norms, squared_sum
 
-Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "snips"]
+# named as the objectives of `counterpoise.learn` are; the last is the full-batch β-IPS of the paper, which is none of them
+Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "snips", "published_value_beta_ips"]
 MINI_BATCH = ("ips", "lambda_ips", "beta_ips", "running_beta_ips")
-FULL_BATCH = ("ips", "lambda_ips", "snips", "beta_ips")
+FULL_BATCH = ("ips", "lambda_ips", "snips", "published_value_beta_ips")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One policy to train. `shift` is λ of `lambda_ips`."""
+    """One policy to train; λ is for `lambda_ips`."""
 
     objective: Objective
     learning_rate: float
     seed: int
-    shift: float = 0.0
+    banditnet_lambda: float = 0.0
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What came of the runs: a row per run, a column per epoch; and the last weights, (runs, context, actions)."""
+    """What came of the runs: a row per run and a column per epoch, and the last weights, (runs, context, actions)."""
 
     runs: tuple[Run, ...]
     value: NDArray[np.float64]
@@ -94,15 +96,15 @@ def train_many(
     >>> bool(beta_ips < ips)
     True
     """
-    from counterpoise.learn import full_batch, mini_batch
+    from counterpoise.experiments import full_batch, mini_batch
 
     allowed = FULL_BATCH if batch_size is None else MINI_BATCH
     for run in runs:
         if run.objective not in allowed:
             how = "full batches" if batch_size is None else "mini-batches"
-            raise OptionError(f"no objective {run.objective!r} for {how}; there are {', '.join(allowed)}.")
+            raise OptionError(f"there is no objective {run.objective!r} for {how}; choose from {', '.join(allowed)}.")
     if batch_size is not None and not 1 <= batch_size <= len(rows):
-        raise OptionError(f"batch_size must lie in 1 … {len(rows):,}, the number of rows; found {batch_size:,}.")
+        raise OptionError(f"batch_size must lie in 1 … {len(rows):,} (the number of rows); found {batch_size:,}.")
     if bool((rows.action < 0).any() | (rows.action >= n_actions).any()):
         raise LogError(f"actions must lie in 0 … {n_actions - 1}.")
     started = perf_counter()
@@ -207,15 +209,3 @@ def chunks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
 def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> Tensor:
     """‖∇π(a|x)‖²/π₀² of every row."""
     return logit_norms(target, squared_sum(probabilities)) * factor
-
-
-def check_device(device: str) -> None:
-    """It is a CPU or a GPU, and a GPU is there when asked for."""
-    try:
-        kind = torch.device(device).type
-    except (RuntimeError, TypeError):
-        kind = None
-    if kind not in ("cpu", "cuda"):  # others lack the double precision that sums are kept in
-        raise OptionError(f"device must be 'cpu' or 'cuda' (or 'cuda:1', …); found {device!r}.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"device {device!r} was asked for, but PyTorch finds no CUDA here: use device='cpu'.")

@@ -1,4 +1,4 @@
-r"""This file holds the full-batch epoch of many runs: one step along the gradient of an objective of the whole log.
+r"""The full-batch epoch of many runs: one step along the gradient of an objective of the whole log.
 
 An objective O of the weights w has the gradient :math:`\sum_i (\partial O/\partial w_i) \nabla\pi_i / \pi_{0,i}`: only the
 derivatives ∂O/∂w differ. Those of SNIPS and of β-IPS with the value-variance-optimal β, differentiated through, are
@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from counterpoise.learn.many import LoggedRows, Parameters, Run, chunks, squared_gradients
-from counterpoise.learn.objectives import FLOOR
+from counterpoise.experiments.many import LoggedRows, Parameters, Run, chunks, squared_gradients
+
+FLOOR = 1e-11  # of the published baseline's denominator
 
 
 def epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Parameters) -> Iterator[Tensor]:
@@ -68,7 +69,7 @@ def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple
             # published so: the variance of SNIPS' gradient was measured without a baseline
             derivative[of] = (r - (w * r).mean(1, keepdim=True) / mean) / mean
             centred[of] = r.expand_as(w)
-        elif objective == "beta_ips":
+        elif objective == "published_value_beta_ips":
             extra = w * w - w
             spread = extra.mean(1, keepdim=True).clamp(min=FLOOR)
             from_baseline = r - (r * extra).mean(1, keepdim=True) / spread
@@ -76,6 +77,18 @@ def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple
             # O = β + mean(w(r − β)), and n ∂β/∂w = (r − β)(2w − 1)/mean(w² − w)
             derivative[of] = from_baseline * (1 + (1 - mean) * (2 * w - 1) / spread)
         else:
-            centred[of] = r - r.new_tensor([[runs[k].shift] for k in of])
+            centred[of] = r - r.new_tensor([[runs[k].banditnet_lambda] for k in of])
             derivative[of] = centred[of]
     return derivative, centred
+
+
+def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""The β of least value variance as the paper's experiments took it, which uses E[w] = 1 (eq. `optimal_offpolicy_beta`).
+
+    .. math:: \beta = \frac{\mathrm{mean}(r (w^2 - w))}{\max(\mathrm{mean}(w^2 - w), 10^{-11})}
+
+    It explodes where target and logging policy are close; `counterpoise.learn.objectives.value_baseline` does not.
+    """
+    w = target / propensity
+    extra = w * w - w
+    return (reward * extra).mean() / extra.mean().clamp(min=FLOOR)

@@ -1,4 +1,4 @@
-"""This file holds many on-policy runs as one: policies that draw their own actions and learn by REINFORCE with a baseline.
+"""Many on-policy runs as one: policies that draw their own actions and learn by REINFORCE with a baseline.
 
 Section 2.1 of Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024: no baseline, the mean reward of the batch, or the one
 of least gradient variance, each taken from the batch at hand.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.many import Curves, GreedyValue, Parameters, Run
+from counterpoise.experiments.many import Curves, GreedyValue, Parameters, Run
 
 Baseline = Literal["none", "mean", "optimal"]
 BASELINES: tuple[Baseline, ...] = ("none", "mean", "optimal")
@@ -46,7 +46,7 @@ def train_on_policy(
     """
     for run in runs:
         if run.baseline not in BASELINES:
-            raise OptionError(f"no baseline {run.baseline!r}; there are {', '.join(BASELINES)}.")
+            raise OptionError(f"there is no baseline {run.baseline!r}; choose from {', '.join(BASELINES)}.")
     n, device = len(world.context), world.context.device
     seeded = [Run("ips", run.learning_rate, run.seed) for run in runs]
     parameters = Parameters(seeded, world.context.shape[1], world.expected.shape[1], device)

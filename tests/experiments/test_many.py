@@ -7,7 +7,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
-from counterpoise.learn.many import GreedyValue, LoggedRows, Run, train_many
+from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn.norms import gradient_variance, reference_norms
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)
@@ -21,7 +21,7 @@ def plain(run, epochs, batch_size):
     """One run with a module, autograd, torch.optim and per-sample gradients."""
     torch.manual_seed(run.seed)
     policy = LinearSoftmax(5, 7)
-    optimiser = torch.optim.Adam(policy.parameters(), lr=run.learning_rate)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=run.learning_rate)
     shuffling = torch.Generator().manual_seed(run.seed)
     running = RunningBaseline()
     x, a, r = ROWS.context, ROWS.action, ROWS.reward
@@ -50,13 +50,13 @@ def plain(run, epochs, batch_size):
                 objective = objectives.beta_ips(target, r[rows], p[rows], baseline=beta)
                 running.update(sums)
             c = ((r[rows] - beta) / p[rows]).detach()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (c * policy.target(x[rows], a[rows])).mean().backward()
             square = policy.scores.weight.grad.square().sum()
             total += gradient_variance(norms, c, square).item()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (-objective).backward()
-            optimiser.step()
+            optimizer.step()
         values.append(TEST.value(policy.greedy(TEST_CONTEXT).numpy()))
         variances.append(total / len(r))
     return policy.scores.weight.detach().T, values, variances

@@ -1,4 +1,4 @@
-"""This file holds the mini-batch epoch of many runs: shuffle, then step through the batches with written-out gradients."""
+"""The mini-batch epoch of many runs: shuffle, then step through the batches with written-out gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from counterpoise.learn.many import LoggedRows, Parameters, Run, squared_gradients
+from counterpoise.experiments.many import LoggedRows, Parameters, Run, squared_gradients
 
 
 def epochs(
@@ -46,7 +46,7 @@ class _Epoch:
         self.reward, self.inverse, self.factor = (torch.empty(shape, device=device) for _ in range(3))
         self.table = torch.empty(self.steps, 2, device=device)
         self.variance = torch.zeros(len(runs), device=device)
-        self.fixed = torch.tensor([[run.shift] for run in runs], device=device)
+        self.fixed = torch.tensor([[run.banditnet_lambda] for run in runs], device=device)
         self.from_batch = torch.tensor([[run.objective == "beta_ips"] for run in runs], device=device)
         self.from_past = torch.tensor([[run.objective == "running_beta_ips"] for run in runs], device=device)
         self.any_batch, self.all_batch = bool(self.from_batch.any()), bool(self.from_batch.all())

@@ -97,7 +97,7 @@ def test_dr_learns_with_a_reward_model():
 
 @pytest.mark.parametrize("norms", ["last_layer", "all"])
 @pytest.mark.parametrize(
-    "make", [lambda: MLP(5, 8, hidden=(16,), normalise=True), lambda: TwoTower(5, 8, item_features=torch.eye(8))]
+    "make", [lambda: MLP(5, 8, hidden=(16,), normalize=True), lambda: TwoTower(5, 8, item_features=torch.eye(8))]
 )
 def test_deep_policies_learn(make, norms):
     torch.manual_seed(0)
@@ -297,11 +297,11 @@ def test_a_loss_that_turns_nan_stops_with_the_last_good_policy(tmp_path):
                 self.param_groups[0]["params"][0].data.fill_(torch.nan)
 
     path = tmp_path / "checkpoint"
-    fitting = learner(epochs=3, checkpoint=path, optimiser=lambda parameters: Spoiled(parameters, lr=0.1))
+    fitting = learner(epochs=3, checkpoint=path, optimizer=lambda parameters: Spoiled(parameters, lr=0.1))
     with pytest.raises(TrainingError, match=r"batch 3 of epoch 2 is not finite. policy_ is as it was after epoch 1"):
         fitting.fit(**ARRAYS)
     assert torch.isfinite(fitting.policy_.scores.weight).all()
-    same(fitting.policy_, learner(epochs=1, optimiser=lambda p: torch.optim.SGD(p, lr=0.1)).fit(**ARRAYS).policy_)
+    same(fitting.policy_, learner(epochs=1, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)).fit(**ARRAYS).policy_)
     assert path.exists()
 
 

@@ -1,0 +1,74 @@
+"""Batches of a log, in an order that seed and epoch alone decide, and the rows held out from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.sources import Source
+from counterpoise.learn.steps import Batch
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows are held out from training: a share of them, chosen by a hash of row number and seed (splitmix64)."""
+
+    holdout: float
+    seed: int
+
+    def held_out(self, start: int, rows: int) -> NDArray[np.bool_]:
+        """Which of some rows are held out, the same in every process."""
+        with np.errstate(over="ignore"):
+            x = np.arange(start, start + rows, dtype=np.uint64) + np.uint64(1 + self.seed) * np.uint64(
+                0x9E3779B97F4A7C15
+            )
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+        return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < self.holdout)
+
+    def held_out_rows(self, source: Source, *, others: bool = False) -> Iterator[Rows]:
+        """The rows held out, chunk by chunk; or the others."""
+        for start in source.starts:
+            rows = source.chunk(start)
+            held = self.held_out(source.before(start), len(rows)) != others
+            yield rows.take(torch.as_tensor(np.flatnonzero(held), device=rows.action.device))
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's share of every batch: each of `processes` takes every such row."""
+
+    rank: int
+    processes: int
+    device: torch.device
+
+
+def batches(source: Source, epoch: int, batch_size: int | None, split: Split, share: Share) -> Iterator[Batch]:
+    """This process's share of every batch of an epoch: the batches are the same for any number of processes.
+
+    Rows are shuffled within a chunk, and chunks among each other; what is left of a chunk joins the next.
+    """
+    random = np.random.default_rng([split.seed, epoch])
+    starts = source.starts
+    left: Rows | None = None
+    for last, place in enumerate(random.permutation(len(starts)), start=1):
+        rows = source.chunk(starts[place])
+        ours = np.flatnonzero(~split.held_out(source.before(starts[place]), len(rows)))
+        order = torch.as_tensor(random.permutation(ours) if batch_size is not None else ours, device=rows.action.device)
+        if left is not None:
+            rows, order = left.followed_by(rows.take(order)), torch.arange(len(left) + len(order))
+            left = None
+        size = batch_size or len(order)
+        for at in range(0, len(order), size):
+            part = order[at : at + size]
+            if len(part) < size and last < len(starts):
+                left = rows.take(part)
+                break
+            mine = rows.take(part[share.rank :: share.processes]).to(share.device)
+            yield Batch(mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards)

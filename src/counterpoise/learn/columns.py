@@ -1,0 +1,98 @@
+"""The columns that training reads from a log in memory: named ones, SQL expressions of them, and the rows that a condition lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.learn.rows import Names
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ROW = "counterpoise row"
+Found = tuple[Mapping[str, Any], NDArray[np.int64] | None]
+
+
+def columns_of(data: Any, names: Names, where: str | None) -> Found:
+    """The columns of arrays or of a frame, and which of its rows they are (None: all of them)."""
+    if isinstance(data, Mapping):
+        if where is None and set(names.all) <= set(data):
+            return data, None  # as it is, which also serves a machine that has NumPy only
+        return computed(_frame_of(data, needed(names, where, list(data))), names, where)
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(data)
+    except TypeError as error:
+        raise unreadable(type(data).__name__) from error
+    available = frame.collect_schema().names()
+    read = needed(names, where, available)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.select(read).collect()
+    if where is None and set(names.all) <= set(available):
+        return {name: frame.get_column(name).to_numpy() for name in names.all}, None
+    return computed(frame.select(read).to_polars(), names, where)
+
+
+def computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
+    """The same from a polars frame: the rows that meet the condition, with every expression computed."""
+    import polars as pl
+
+    from counterpoise.log.expressions import only
+
+    kept = only(frame.with_row_index(ROW), where)
+    wanted = [
+        pl.col(name) if name in frame.columns else pl.sql_expr(name).cast(pl.Float64).alias(name) for name in names.all
+    ]
+    try:
+        found = kept.select(ROW, *wanted)
+    except pl.exceptions.PolarsError as error:
+        raise ColumnError(f"cannot compute the columns that you named: {first_line(error)}.") from error
+    return {name: found.get_column(name).to_numpy() for name in names.all}, found.get_column(ROW).to_numpy()
+
+
+def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:
+    """The columns to read: those named, and those that expressions and the condition are made of."""
+    read: dict[str, None] = {}
+    for part, text in [*names.parts, *([("where", where)] if where is not None else [])]:
+        if text in available:
+            read[text] = None
+            continue
+        read |= dict.fromkeys(_roots(part, text, available))
+    return list(read)
+
+
+def _roots(part: str, text: str, available: Sequence[str]) -> list[str]:
+    import polars as pl
+
+    from counterpoise.log.rules import missing
+
+    try:
+        roots = pl.sql_expr(text).meta.root_names()
+    except pl.exceptions.PolarsError as error:
+        raise missing(part, text, available) from error
+    for root in roots:
+        if root not in available:
+            raise missing(part, root, available, inside="" if root == text else text)
+    return roots
+
+
+def _frame_of(arrays: Mapping[str, Any], read: Sequence[str]) -> pl.DataFrame:
+    import polars as pl
+
+    plain = {name: arrays[name].detach().cpu() if isinstance(arrays[name], Tensor) else arrays[name] for name in read}
+    return pl.DataFrame({name: np.asarray(column) for name, column in plain.items()})
+
+
+def unreadable(found: str) -> OptionError:
+    """The error for a log that no policy can be trained on."""
+    return OptionError(
+        f"a policy can be trained on arrays, on frames, and on Parquet files on this machine; this log is {found}.",
+        do="Write it to a Parquet file first.",
+    )

@@ -1,0 +1,252 @@
+"""`PolicyLearner`: fit a policy on a log, choose its epoch on held-out rows, keep it."""
+
+from __future__ import annotations
+
+import inspect as signatures
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.checkpoints import Epoch
+from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
+from counterpoise.learn.policies import LinearSoftmax, Policy
+from counterpoise.learn.sources import Source
+from counterpoise.learn.steps import Norms
+from counterpoise.learn.storage import save_policy
+from counterpoise.learn.training import Training
+from counterpoise.learn.tuning import tune
+from counterpoise.log.log import LogFields, as_log
+
+
+class PolicyLearner:
+    """Learn a policy from a log of another one.
+
+    It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`, `get_params`, `set_params` and
+    `sklearn.base.clone` work, and what was learned ends in an underscore.
+
+    Parameters
+    ----------
+    objective
+        A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance of each batch;
+        ``"running_beta_ips"``, with that of the batches before it, hence unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet), with
+        `banditnet_lambda`; ``"dr"``, with `model_rewards`; with ``batch_size=None`` only, ``"snips"`` and ``"value_beta_ips"``
+        (differentiated through its baseline); or one that you registered yourself.
+    policy
+        A `Policy`, trained in place; by default a linear softmax with an intercept, of contexts standardized by mean and standard
+        deviation of the training rows. A policy of yours sees the contexts as they are.
+    banditnet_lambda
+        BanditNet's λ, or several to choose from: the one with the best SNIPS value on the training rows is kept. None tries
+        0.6, 0.65, …, 0.95, as published.
+    norms
+        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default the last layer's where it has a
+        closed form (exact for linear policies, nearly free for others).
+    holdout
+        Share of the rows kept from training. The epoch with the largest β-IPS value on them is the one kept, never the one with
+        the largest training objective. 0 keeps the last epoch.
+    patience
+        Stop after this many epochs without a better held-out value.
+    optimizer
+        A function of the parameters that gives an optimizer; by default Adam with `learning_rate`.
+    checkpoint
+        A file written after every epoch. If it already exists, `fit` goes on from it to the same result, for more epochs if asked.
+        A checkpoint of other options (optimizer and layers of the policy included) or of another log is refused. Where λ is
+        tuned, this file has the start, and each λ has a file of its own beside it (``run.lambda-0.6.safetensors``).
+    progress
+        A bar with value and gradient variance; by default where a terminal is watching.
+
+    Without `policy` and `n_actions` the actions are the distinct ids in the log, in their order: they need not be 0, 1, 2, …, and
+    stay with the policy (`classes_`), saved and loaded. Parquet files must not change during training.
+
+    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is,
+    `mean_reward_` is what the logging policy earned, `dropped_rows_` how many bad rows were left out, and `feature_names_in_` (where
+    columns have names) and `n_features_in_` are the context's. The value of the best epoch flatters the policy, because the rows
+    that it is measured on also chose the epoch.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
+    >>> learner = PolicyLearner(epochs=5, batch_size=200, learning_rate=0.1)
+    >>> _ = learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
+    >>> learner.history_[-1].lower < learner.history_[-1].value < learner.history_[-1].upper
+    True
+    >>> bool(log.value(learner.predict_proba) > log.reward.mean())
+    True
+    """
+
+    policy_: Policy
+    context_: tuple[str, ...]
+    feature_names_in_: NDArray[np.object_]
+    n_features_in_: int
+    mean_reward_: float
+    dropped_rows_: int
+    history_: list[Epoch]
+    best_epoch_: int
+    banditnet_lambda_: float
+    tuning_: dict[float, float]
+
+    def __init__(
+        self,
+        objective: str = "beta_ips",
+        *,
+        policy: Policy | None = None,
+        n_actions: int | None = None,
+        learning_rate: float = 0.01,
+        batch_size: int | None = 1024,
+        epochs: int = 20,
+        banditnet_lambda: float | Sequence[float] | None = None,
+        norms: Norms | None = None,
+        decay: float = 0.9,
+        holdout: float = 0.1,
+        patience: int | None = None,
+        level: float = 0.95,
+        seed: int = 0,
+        device: str = "cpu",
+        optimizer: Optimizer | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.objective = objective
+        self.policy = policy
+        self.n_actions = n_actions
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.banditnet_lambda = banditnet_lambda
+        self.norms = norms
+        self.decay = decay
+        self.holdout = holdout
+        self.patience = patience
+        self.level = level
+        self.seed = seed
+        self.device = device
+        self.optimizer = optimizer
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    # -- scikit-learn's contract ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def _parameters(cls) -> list[str]:
+        return [name for name in signatures.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, as they were given."""
+        return {name: getattr(self, name) for name in self._parameters()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change some parameters; they are checked in `fit`."""
+        for name, value in params.items():
+            if name not in self._parameters():
+                raise OptionError(
+                    [
+                        f"{type(self).__name__} has no parameter ",
+                        Argument(name),
+                        f"; it has {', '.join(self._parameters())}.",
+                    ]
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = signatures.signature(type(self).__init__).parameters
+        changed = [
+            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    # -- fitting -------------------------------------------------------------------------------------------------------
+
+    def fit(self, log: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]) -> Self:
+        """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
+
+        The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
+        memory; without data the parts are the arrays themselves. `where` and `drop_bad_rows` count, with the rule for a bad row that
+        `evaluate` has. `model_rewards` is an array of a reward model's predictions, a column per action, for DR.
+        """
+        options = checked(self.get_params())
+        asked = as_log(log, parts)
+        if options.trained.needs_model_rewards != (model_rewards is not None):
+            needs = "needs" if model_rewards is None else "does not use"
+            raise OptionError(
+                [
+                    f"objective {options.objective!r} {needs} ",
+                    Argument("model_rewards"),
+                    ", predictions with a column per action.",
+                ]
+            )
+        source = Source(asked, model_rewards)
+        policy = options.policy
+        if policy is not None:
+            policy.check_width(len(source.names.context))
+        known = policy.n_actions if policy is not None else options.n_actions
+        found = inspect(source, known, options.split, policy.actions_ if policy is not None else None)
+        check_sizes(source, found, options)
+        source.number(found.ids)
+        self._know(source, found, named=not asked.is_arrays)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            self._train(options, source, found, policy if policy is not None else _default_policy(found))
+        return self
+
+    def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
+        """What the log alone says."""
+        self.mean_reward_, self.dropped_rows_ = found.mean_reward, source.dropped
+        self.context_ = source.names.context if named else ()
+        self.n_features_in_ = len(source.names.context)
+        if named:
+            self.feature_names_in_ = np.array(self.context_, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _train(self, options: Options, source: Source, found: Inspection, policy: Policy) -> None:
+        policy.context_, policy.actions_ = self.context_, found.ids
+        self.policy_ = policy
+        given = options.banditnet_lambda
+        if options.trained.needs_lambda and isinstance(given, tuple):
+            tuned = tune(options, source, found, policy, given)
+            self.tuning_, self.banditnet_lambda_ = tuned.values, tuned.banditnet_lambda
+            self.history_, self.best_epoch_ = tuned.history, tuned.best_epoch
+            return
+        chosen = given if options.trained.needs_lambda and isinstance(given, float) else 0.0
+        if options.trained.needs_lambda:
+            self.banditnet_lambda_ = chosen
+        training = Training(options, source, found, policy, chosen)
+        training.run(options.checkpoint)
+        self.history_, self.best_epoch_ = training.history, training.best_epoch
+
+    # -- using ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        """The actions, in the order of `predict_proba`'s columns."""
+        return self._fitted().classes_
+
+    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities of all actions, a row per context: a learner is a `target` for `evaluate`."""
+        return self._fitted().predict_proba(context)
+
+    def predict(self, context: ArrayLike) -> NDArray[np.int64]:
+        """The greedy action of every context."""
+        return np.asarray(self.classes_[self.predict_proba(context).argmax(axis=1)], dtype=np.int64)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy; `load_policy` reads it."""
+        save_policy(self._fitted(), path)
+
+    def _fitted(self) -> Policy:
+        if not hasattr(self, "policy_"):
+            raise OptionError("this learner has not learned anything yet.", do="Call fit first.")
+        return self.policy_
+
+
+def _default_policy(found: Inspection) -> Policy:
+    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
+    policy.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    return policy

@@ -1,0 +1,125 @@
+"""Logs as training reads them: in memory, or in Parquet files chunk by chunk, and the same rows every time."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.actions import Ids, placed
+from counterpoise.learn.columns import columns_of, needed, unreadable
+from counterpoise.learn.parquet import ParquetFiles
+from counterpoise.learn.rows import Good, Names, Problem, Rows, read_rows
+from counterpoise.log.log import Log
+
+CHUNK = 2**18  # rows of a file in memory at a time
+
+
+class Source:
+    """The rows of a log: in memory (one chunk), or in Parquet files (read chunk by chunk, every epoch).
+
+    The first pass calls `look` for all `starts` in their order; from then on `chunk` gives the same rows again. Bad rows are left
+    out and counted where the log says so (`drop_bad_rows`), and reported by `look` where it does not.
+    """
+
+    def __init__(self, log: Log, model_rewards: Any = None) -> None:
+        self.log, self.names = log, Names.of(log)
+        self.files = _files(log)
+        self.memory: Rows | None = None
+        self.rows = self.dropped = 0  # so far, on the first pass
+        self._model_rewards = model_rewards
+        self._before: dict[int, int] = {}
+        self._digests: dict[int, bytes] = {}
+        self._ids: Ids | None = None
+        if self.files is not None:
+            needed(
+                self.names, log.where, self.files.columns
+            )  # names that are not there are told before anything is read
+            if model_rewards is not None:
+                raise OptionError(
+                    "model_rewards only works with a log in memory.", do="Read the files into a frame, and pass that."
+                )
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of every chunk, counted as the files have them."""
+        return [0] if self.files is None else list(range(0, self.files.rows, CHUNK))
+
+    def look(self, start: int) -> tuple[Rows, list[Problem]]:
+        """The rows of a chunk on the first pass, and what is wrong with them, if they are not to be dropped for it."""
+        rows, good, problems = self._read(start)
+        kept, seen = self._kept(rows, good), self.rows + self.dropped
+        self._before[start] = self.rows
+        self.rows += len(kept)
+        self.dropped += len(rows) - len(kept)
+        if self.files is None:
+            self.memory = kept
+        else:
+            self._digests[start] = kept.digest()
+        return kept, [one._replace(row=one.row + seen) for one in problems]
+
+    def chunk(self, start: int) -> Rows:
+        """The rows of one chunk."""
+        if self.memory is not None:
+            return self.memory
+        assert self.files is not None
+        rows, good, _ = self._read(start)
+        kept = self._kept(rows, good)
+        # only files that were touched are compared by content, which costs a tenth of the reading
+        if not self.files.untouched() and kept.digest() != self._digests[start]:
+            raise self.files.changed()
+        return replace(kept, action=placed(self._ids, kept.action))
+
+    def before(self, start: int) -> int:
+        """How many rows of earlier chunks there are to train on: the number of this chunk's first row."""
+        return self._before[start]
+
+    def digest(self) -> str:
+        """A digest of every number of the log in its order, the same in memory and in files; after a pass, before `number`."""
+        if self.memory is not None:
+            self._digests = {at: self.memory.take(slice(at, at + CHUNK)).digest() for at in range(0, self.rows, CHUNK)}
+        return hashlib.sha256(b"".join(self._digests[start] for start in sorted(self._digests))).hexdigest()[:16]
+
+    def number(self, ids: Ids | None) -> None:
+        """From now on an action is its place among these ids."""
+        self._ids = ids
+        if self.memory is not None:
+            self.memory = replace(self.memory, action=placed(ids, self.memory.action))
+
+    def to(self, device: torch.device) -> None:
+        """Keep what is in memory on a device."""
+        if self.memory is not None:
+            self.memory = self.memory.to(device)
+
+    def _read(self, start: int) -> tuple[Rows, Good, list[Problem]]:
+        data, model_rewards = self.log.data, self._model_rewards
+        if self.files is not None:
+            data = self.files.read(needed(self.names, self.log.where, self.files.columns), start, CHUNK)
+        columns, index = columns_of(data, self.names, self.log.where)
+        if index is not None and model_rewards is not None:
+            model_rewards = np.asarray(model_rewards)[index]
+        return read_rows(columns, self.names, model_rewards)
+
+    def _kept(self, rows: Rows, good: Good) -> Rows:
+        return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
+
+
+def _files(log: Log) -> ParquetFiles | None:
+    """The files of a log that is in files."""
+    for part in ("table", "query"):
+        if getattr(log, part) is not None:
+            raise OptionError(
+                [Argument(part), " only works with a database, and a policy cannot be trained on one directly."],
+                do="Write the log to a Parquet file first.",
+            )
+    several = isinstance(log.data, list | tuple) and all(isinstance(one, str | PathLike) for one in log.data)
+    if not several and not isinstance(log.data, str | PathLike):
+        return None
+    if several and not log.data:
+        raise unreadable("an empty list")
+    return ParquetFiles(log.data)

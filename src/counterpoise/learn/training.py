@@ -1,0 +1,179 @@
+"""A training run: epoch after epoch, from a start or a checkpoint, to the epoch that is kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import OptionError, TrainingError
+from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.batches import Share, batches
+from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.devices import join, shared, wait
+from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.measure import held_out_estimate
+from counterpoise.learn.options import Options
+from counterpoise.learn.policies import Policy
+from counterpoise.learn.progress import Progress
+from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy
+from counterpoise.learn.sources import Source
+from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, default_norms
+
+LOOK = 50  # batches between looks for NaN: each look waits for the GPU
+Path = str | PathLike[str] | None
+
+
+class Training:
+    """One run of some options on a log, with one λ (which only some objectives look at).
+
+    After `run` the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
+    """
+
+    history: list[Epoch]
+    best_epoch: int
+
+    def __init__(
+        self, options: Options, source: Source, found: Inspection, policy: Policy, banditnet_lambda: float
+    ) -> None:
+        self.rank, self.processes, self.device = join(options.device)
+        if self.processes > 1 and not options.trained.splits:
+            raise OptionError(f"{options.objective} trains in one process only.", do="Start it without torchrun.")
+        self.options, self.source, self.found = options, source, found
+        self.banditnet_lambda = banditnet_lambda
+        self.policy = policy.to(self.device).train()
+        source.to(self.device)
+        self._objective = options.trained.at(banditnet_lambda)
+        self._norms: Norms = options.norms or default_norms(policy)
+        self._running = RunningBaseline(decay=options.decay)
+        self._logged = shared(Logged(policy), self.processes, self.device)
+
+    def run(self, checkpoint: Path = None) -> None:
+        """Train for all epochs, or for those that the checkpoint still lacks."""
+        self._checkpoint = checkpoint
+        state, settings = self._restored()
+        self._running.sums = state.sums.to(self.device)
+        training_rows = self.found.rows - self.found.held_out
+        steps = math.ceil(training_rows / (self.options.batch_size or self.found.rows))
+        watched = self.options.progress if self.rank == 0 else False
+        with Progress(watched, self.options.epochs, steps) as bar:
+            while state.progress["done"] < self.options.epochs and not state.progress["stopped"]:
+                self._epoch(state, bar)
+                if self.rank == 0 and checkpoint is not None:
+                    state.sums = self._running.sums
+                    save_checkpoint(checkpoint, state, settings)
+                wait(self.processes)
+        self.history = [Epoch(**one) for one in state.progress["history"]]
+        self.best_epoch = state.progress["best"]
+        self.policy.load_state_dict(state.best)
+        self.policy.eval()
+
+    def _restored(self) -> tuple[State, dict[str, Any]]:
+        state = start_of(self.options, self.policy)
+        settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found)
+        if self._checkpoint is not None:
+            restore_checkpoint(self._checkpoint, state, settings, self.options.epochs)
+        return state, settings
+
+    def _epoch(self, state: State, bar: Progress) -> None:
+        epoch = state.progress["done"]
+        good = copy_of(state.policy)
+        variance, last = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        bad = torch.full((), -1, device=self.device)
+        count = 0
+        share = Share(self.rank, self.processes, self.device)
+        order = batches(self.source, epoch, self.options.batch_size, self.options.split, share)
+        for count, batch in enumerate(order, start=1):
+            step = self._step(batch, state.optimizer)
+            variance, last = variance + step.variance, step.baseline
+            broken = ~(torch.isfinite(step.variance) & torch.isfinite(step.baseline))
+            bad = torch.where(broken & (bad < 0), count, bad)
+            if count % LOOK == 0:
+                self._check_finite(int(bad), epoch, good)
+                bar.advance(LOOK)
+        self._check_finite(int(bad), epoch, good)
+        estimate = held_out_estimate(state.policy, self.source, self.options.split, self.options.level)
+        report = Epoch(
+            epoch=epoch + 1,
+            value=estimate.value,
+            stderr=estimate.stderr,
+            lower=estimate.interval.lower,
+            upper=estimate.interval.upper,
+            gradient_variance=float(variance) / max(count, 1),
+            baseline=float(last),
+        )
+        bar.epoch_done(report.epoch, report.value, report.gradient_variance)
+        state.progress["history"].append(asdict(report))
+        state.progress["done"] = epoch + 1
+        self._select(state)
+
+    def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> Step:
+        optimizer.zero_grad(set_to_none=True)
+        step = backward(
+            self.policy,
+            batch,
+            self._objective.baseline(self._running, self.banditnet_lambda),
+            objective=self._objective,
+            norms=self._norms,
+            logged=self._logged,
+            processes=self.processes,
+        )
+        self._running.update(step.sums)
+        optimizer.step()
+        return step
+
+    def _select(self, state: State) -> None:
+        """Keep the epoch with the largest held-out value; stop if that was long ago."""
+        history, best = state.progress["history"], state.progress["best"]
+        value, patience = history[-1]["value"], self.options.patience
+        first = not self.options.holdout or not best or math.isnan(history[best - 1]["value"])
+        if first or value > history[best - 1]["value"]:
+            state.best, state.progress["best"] = copy_of(state.policy), len(history)
+        elif patience is not None and len(history) - best >= patience:
+            state.progress["stopped"] = True
+
+    def _check_finite(self, bad: int, epoch: int, good: dict[str, Tensor]) -> None:
+        """Stop at a gradient that is not finite, with the policy as it was before the epoch."""
+        if bad < 0:
+            return
+        self.policy.load_state_dict(good)
+        self.policy.eval()
+        where = f", as {str(self._checkpoint)!r} has it" if self._checkpoint is not None and epoch else ""
+        raise TrainingError(
+            f"the gradient of batch {bad:,} of epoch {epoch + 1} is not finite. policy_ is as it was after epoch {epoch}{where}.",
+            do=f"Lower the learning rate ({self.options.learning_rate:g}), or look for extreme contexts and tiny propensities.",
+        )
+
+
+def start_of(options: Options, policy: Policy) -> State:
+    """A run before its first epoch."""
+    progress = {"done": 0, "history": [], "best": 0, "stopped": False}
+    sums = RunningBaseline(decay=options.decay).sums
+    return State(policy, options.optimizer_of(policy), sums, copy_of(policy), progress)
+
+
+def settings_of(
+    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], found: Inspection
+) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be continued."""
+    settings = {
+        "objective": options.objective,
+        "policy": type(policy).__name__,
+        "n_actions": found.n_actions,
+        "rows": found.rows,
+        "digest of the log": found.digest,
+        "batch_size": options.batch_size,
+        "learning_rate": options.learning_rate,
+        "banditnet_lambda": banditnet_lambda,
+        "norms": options.norms or default_norms(policy),
+        "decay": options.decay,
+        "holdout": options.holdout,
+        "patience": options.patience,
+        "level": options.level,
+        "seed": options.seed,
+    }
+    return settings | settings_of_optimizer(state.optimizer) | settings_of_policy(policy)
