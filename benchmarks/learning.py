@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from counterpoise.experiments.learning import N_ACTIONS, World
-from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
 from counterpoise.experiments.many import Run, train_many
+from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
 from counterpoise.learn.steps import Batch, backward
 
 

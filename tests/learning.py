@@ -1,4 +1,4 @@
-"""This file holds what the tests of learning share: torch on one thread, a small log, and policies of every kind."""
+"""What the tests of learning share: torch on one thread, a small log, and policies of every kind."""
 
 import os
 

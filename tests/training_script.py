@@ -1,4 +1,4 @@
-"""This file holds a training run that tests start in processes of their own: to kill one, and to have two."""
+"""A training run that tests start in processes of their own: to kill one, and to have two."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-import counterpoise.learn.trainer as trainer
+import counterpoise.learn.training as training
 from counterpoise.environments import SyntheticBandit
 from counterpoise.learn import MLP, PolicyLearner
 
@@ -30,7 +30,7 @@ def train(objective="beta_ips", norms="last_layer", checkpoint=None):
 
 def die_after(saves):
     """Kill this process, as the operating system would, right after so many checkpoints."""
-    save, count = trainer.save_checkpoint, 0
+    save, count = training.save_checkpoint, 0
 
     def save_then_die(*args):
         nonlocal count
@@ -39,7 +39,7 @@ def die_after(saves):
         if count == saves:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trainer.save_checkpoint = save_then_die
+    training.save_checkpoint = save_then_die
 
 
 if __name__ == "__main__":

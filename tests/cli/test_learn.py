@@ -50,7 +50,7 @@ def test_the_value_is_printed_beside_the_logging_policys_and_said_to_flatter(lea
     found = json.loads(answer.stdout)
     assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
     assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
-    assert "These rows also chose the epoch, so that the value flatters the policy" in printed.stdout
+    assert "The same rows chose the epoch, so this value flatters the policy" in printed.stdout
 
 
 def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):
@@ -91,7 +91,7 @@ def test_nothing_is_overwritten_unasked(learnt):
 def test_a_policy_goes_to_a_file_in_a_folder_that_exists(learnt):
     folder, command, _ = learnt
     absent = folder / "absent"
-    for out, says in ((folder, "is a folder: name a file"), (absent / "policy", f"no folder '{absent}'")):
+    for out, says in ((folder, "is a folder. Name a file"), (absent / "policy", f"no folder '{absent}'")):
         refused = invoke(*command[:-1], out, "--force")
         assert refused.exit_code == 2
         assert says in refused.stderr
@@ -103,7 +103,7 @@ def test_passwords_of_databases_are_not_shown(learnt):
     address = "postgresql://bob:s3cret@127.0.0.1:1/db"
     refused = invoke("learn", address, *command[2:-1], folder / "another")
     assert refused.exit_code == 2
-    assert "found 'postgresql://bob:…@127.0.0.1:1/db'. Write the log to a Parquet file first" in refused.stderr
+    assert "the database 'postgresql://bob:…@127.0.0.1:1/db'. Write it to a Parquet file first" in refused.stderr
     assert "s3cret" not in refused.output
 
 
@@ -113,5 +113,23 @@ def test_databases_are_refused_by_learners_too():
 
     names = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
     for log in ("postgresql://bob:s3cret@127.0.0.1:1/db", "log.duckdb"):
-        with pytest.raises(cp.OptionError, match=r"reads Parquet files(?!.*s3cret)"):
+        with pytest.raises(cp.OptionError, match=r"can be trained on .* Parquet files(?!.*s3cret)"):
             PolicyLearner().fit(log, **names)
+
+
+def test_conditions_bad_rows_and_several_files_are_options_too(learnt):
+    folder, command, _ = learnt
+    log = pl.read_parquet(folder / "log.parquet").with_columns(day=pl.int_range(4000) // 1000)
+    bad = log.with_columns(reward=pl.when(pl.int_range(4000) % 1000 == 5).then(None).otherwise(pl.col("reward")))
+    for day in range(4):
+        bad.filter(pl.col("day") == day).write_parquet(folder / f"day_{day}.parquet")
+    files = [folder / f"day_{day}.parquet" for day in range(4)]
+    asked = ["learn", *files, *command[2:-1], folder / "some", "--where", "day >= 1", "--batch-size", 256]
+    refused = invoke(*asked)
+    assert refused.exit_code == 2
+    assert "reward 'reward' must be a finite number: 3 of 3,000 rows do not" in refused.stderr
+    assert "--drop-bad-rows" in refused.stderr
+    found = json.loads(invoke(*asked, "--drop-bad-rows", "--json").stdout)
+    assert found["dropped_rows"] == 3
+    kept = bad.filter((pl.col("day") >= 1) & pl.col("reward").is_not_null())
+    assert found["mean_reward"] == pytest.approx(kept["reward"].mean(), rel=1e-6)

@@ -14,11 +14,11 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.experiments import learning
 from counterpoise.experiments.learning_check import Agreement, compare, order
+from counterpoise.experiments.many import GreedyValue
+from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import baseline_of, on_policy_sums
-from counterpoise.experiments.many import GreedyValue
 from counterpoise.learn.norms import gradient_variance, reference_norms
-from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
 
 CURVES = "paper/fig1_fig2_fig3_opl_curves.csv"
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "figures" / "learning_curves.csv"
@@ -75,7 +75,7 @@ def test_commands_draw_and_refuse(tmp_path):
         refused = CliRunner().invoke(app, [*curve, *wrong, "--runs", "1", "--epochs", "1"])
         assert refused.exit_code == 2
         assert says in refused.output
-    with pytest.raises(OptionError, match="no file of learning curves"):
+    with pytest.raises(OptionError, match="not a file of learning curves"):
         learning.read_curves(tmp_path / "absent.csv")
 
 

@@ -5,9 +5,10 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
+from counterpoise.experiments.full_batch import published_value_baseline
+from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
-from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn.norms import gradient_variance, reference_norms
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)
@@ -37,13 +38,13 @@ def plain(run, epochs, batch_size):
             sums = gradient_sums(norms, r[rows], p[rows])
             if run.objective == "snips":
                 objective, beta = objectives.snips(target, r[rows], p[rows]), torch.tensor(0.0)
-            elif run.objective == "beta_ips" and batch_size is None:
-                beta = objectives.published_value_baseline(target, r[rows], p[rows])
+            elif run.objective == "published_value_beta_ips":
+                beta = published_value_baseline(target, r[rows], p[rows])
                 objective = objectives.beta_ips(target, r[rows], p[rows], baseline=beta)
             else:
                 beta = {
                     "ips": torch.tensor(0.0),
-                    "lambda_ips": torch.tensor(run.shift),
+                    "lambda_ips": torch.tensor(run.banditnet_lambda),
                     "beta_ips": baseline_of(sums),
                     "running_beta_ips": running.value,
                 }[run.objective]
@@ -65,7 +66,12 @@ def plain(run, epochs, batch_size):
 TEST_CONTEXT = torch.as_tensor(TEST.context, dtype=torch.float32)
 
 MINI = [Run("ips", 0.1, 0), Run("lambda_ips", 0.02, 1, 0.6), Run("beta_ips", 0.1, 2), Run("running_beta_ips", 0.1, 3)]
-FULL = [Run("ips", 0.1, 0), Run("snips", 0.02, 1), Run("beta_ips", 0.1, 2), Run("lambda_ips", 0.1, 3, 0.6)]
+FULL = [
+    Run("ips", 0.1, 0),
+    Run("snips", 0.02, 1),
+    Run("published_value_beta_ips", 0.1, 2),
+    Run("lambda_ips", 0.1, 3, 0.6),
+]
 
 
 @pytest.mark.parametrize(("runs", "batch_size"), [(MINI, 100), (FULL, None)], ids=["mini-batch", "full batch"])

@@ -12,14 +12,16 @@ from learning import policies, small_log, torch
 from torch import nn
 
 import counterpoise as cp
-import counterpoise.learn.data as data
-import counterpoise.learn.trainer as trainer
+import counterpoise.learn.sources as sources
+import counterpoise.learn.training as training
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower, load_policy, save_policy
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.steps import Batch, Logged, backward, default_norms
 from counterpoise.learn.storage import read_tensors, write_tensors
+from counterpoise.learn.training import Training
+from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
 FRAME = LOG.frame()
@@ -40,7 +42,7 @@ def same(first, second):
 
 def after_first_epoch(monkeypatch, what):
     """Do something while a run is under way."""
-    plain, calls = trainer.held_out_estimate, []
+    plain, calls = training.held_out_estimate, []
 
     def estimate(*args):
         found = plain(*args)
@@ -49,7 +51,7 @@ def after_first_epoch(monkeypatch, what):
         calls.append(1)
         return found
 
-    monkeypatch.setattr(trainer, "held_out_estimate", estimate)
+    monkeypatch.setattr(training, "held_out_estimate", estimate)
 
 
 # -- files that change ---------------------------------------------------------------------------------------------------
@@ -82,7 +84,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("folder", [False, True])
 def test_files_that_change_between_epochs_are_not_trained_on(change, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "CHUNK", 700)
+    monkeypatch.setattr(sources, "CHUNK", 700)
     (tmp_path / "log").mkdir()
     for part in ("a", "b"):
         FRAME.write_parquet(tmp_path / "log" / f"{part}.parquet")
@@ -94,14 +96,14 @@ def test_files_that_change_between_epochs_are_not_trained_on(change, folder, tmp
 
 def test_files_that_change_while_they_are_first_looked_at_are_refused(tmp_path, monkeypatch):
     FRAME.write_parquet(tmp_path / "log.parquet")
-    read = data.rows_of
+    read = sources.read_rows
 
-    def rows_of(*args):
-        monkeypatch.setattr(data, "rows_of", read)
+    def read_rows(*args):
+        monkeypatch.setattr(sources, "read_rows", read)
         replace(tmp_path / "log.parquet", TURNED)
         return read(*args)
 
-    monkeypatch.setattr(data, "rows_of", rows_of)
+    monkeypatch.setattr(sources, "read_rows", read_rows)
     with pytest.raises(LogError, match="changed while it was being trained on"):
         learner().fit(tmp_path / "log.parquet", **NAMES)
 
@@ -121,12 +123,12 @@ def test_the_same_rows_in_a_new_file_are_the_same_log(tmp_path, monkeypatch):
 
 
 def test_a_log_is_the_same_in_memory_and_in_files_however_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "CHUNK", 700)
+    monkeypatch.setattr(sources, "CHUNK", 700)
     FRAME.write_parquet(tmp_path / "log.parquet")
-    logs = [data.open_log(log, **NAMES) for log in (FRAME, tmp_path / "log.parquet")]
+    logs = [sources.Source(Log(log, **NAMES)) for log in (FRAME, tmp_path / "log.parquet")]
     for log in logs:
         for start in log.starts:
-            log.chunk(start)
+            log.look(start)
     assert logs[0].digest() == logs[1].digest()
 
 
@@ -176,7 +178,7 @@ DIFFERENT = [
     ({"policy": mlp()}, {"policy": mlp().double()}, "float32.*float64"),
     ({"policy": towers(1)}, {"policy": towers(2)}, "its digest of what the policy does not learn is"),
     ({"policy": MLP(5, 8)}, {"policy": MLP(5, 8, normalize=True)}, "layer 'body.1'"),
-    ({"epochs": 3}, {"epochs": 2}, "3 epochs done, more than the 2 asked for"),
+    ({"epochs": 3}, {"epochs": 2}, "3 epochs done, more than the 2 you asked for"),
 ]
 
 
@@ -213,7 +215,7 @@ class StoppedError(Exception):
 
 
 def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkeypatch):
-    options = {"shift": [0.0, 0.3, 0.6], "epochs": 2}
+    options = {"banditnet_lambda": [0.0, 0.3, 0.6], "epochs": 2}
     torch.manual_seed(0)
     start = MLP(5, 8).state_dict()
 
@@ -224,7 +226,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         return made
 
     whole = learner("lambda_ips", **options, policy=policy(True)).fit(**ARRAYS)
-    plain, epochs = PolicyLearner._epoch, []
+    plain, epochs = Training._epoch, []
 
     def epoch(self, *args):
         if len(epochs) == 3:  # within the second λ
@@ -232,7 +234,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(PolicyLearner, "_epoch", epoch)
+    monkeypatch.setattr(Training, "_epoch", epoch)
     with pytest.raises(StoppedError):
         learner("lambda_ips", **options, policy=policy(True), checkpoint=tmp_path / "run.safetensors").fit(**ARRAYS)
 
@@ -240,30 +242,30 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(PolicyLearner, "_epoch", count)
+    monkeypatch.setattr(Training, "_epoch", count)
     # another start, as a new process has that does not seed: the checkpoint knows the first one
     resumed = learner("lambda_ips", **options, policy=policy(False), checkpoint=tmp_path / "run.safetensors")
     resumed.fit(**ARRAYS)
     assert len(epochs) == 6  # no epoch twice
     assert resumed.tuning_ == whole.tuning_
-    assert (resumed.shift_, resumed.history_) == (whole.shift_, whole.history_)
+    assert (resumed.banditnet_lambda_, resumed.history_) == (whole.banditnet_lambda_, whole.history_)
     same(resumed.policy_, whole.policy_)
     assert resumed.checkpoint == tmp_path / "run.safetensors"
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "run.lambda-0.0.safetensors",
+        "run.lambda-0.3.safetensors",
+        "run.lambda-0.6.safetensors",
         "run.safetensors",
-        "run.shift-0.0.safetensors",
-        "run.shift-0.3.safetensors",
-        "run.shift-0.6.safetensors",
     ]
 
 
 def test_a_tuning_of_other_options_is_refused(tmp_path):
     path = tmp_path / "run"
-    learner("lambda_ips", shift=[0.0, 0.3], epochs=1, checkpoint=path).fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"its shift is \[0.0, 0.3\], now it is \[0.0, 0.5\]"):
-        learner("lambda_ips", shift=[0.0, 0.5], epochs=1, checkpoint=path).fit(**ARRAYS)
-    with pytest.raises(PolicyFileError, match=r"its shift is \[0.0, 0.3\], now it is 0.3"):
-        learner("lambda_ips", shift=0.3, epochs=1, checkpoint=path).fit(**ARRAYS)
+    learner("lambda_ips", banditnet_lambda=[0.0, 0.3], epochs=1, checkpoint=path).fit(**ARRAYS)
+    with pytest.raises(PolicyFileError, match=r"its banditnet_lambda is \[0.0, 0.3\], now it is \[0.0, 0.5\]"):
+        learner("lambda_ips", banditnet_lambda=[0.0, 0.5], epochs=1, checkpoint=path).fit(**ARRAYS)
+    with pytest.raises(PolicyFileError, match=r"its banditnet_lambda is \[0.0, 0.3\], now it is 0.3"):
+        learner("lambda_ips", banditnet_lambda=0.3, epochs=1, checkpoint=path).fit(**ARRAYS)
 
 
 # -- norms of the last layer ---------------------------------------------------------------------------------------------
@@ -399,7 +401,7 @@ ITEMS = NAMES | {"action": "item"}
 
 @pytest.mark.parametrize("source", ["frame", "arrays", "file", "pandas", "uint64"])
 def test_ids_with_gaps_become_as_many_actions_as_there_are_ids(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "CHUNK", 700)
+    monkeypatch.setattr(sources, "CHUNK", 700)
     plain = learner(holdout=0.2)
     if source == "file":
         FRAME.write_parquet(tmp_path / "dense.parquet")
@@ -449,7 +451,9 @@ def test_a_policy_with_ids_is_trained_further_by_them(tmp_path):
     fitted = learner(epochs=1).fit(GAPS, **ITEMS)
     again = learner(policy=fitted.policy_).fit(GAPS.filter(pl.col("item") != 5_000), **ITEMS)
     np.testing.assert_array_equal(again.classes_, IDS)
-    with pytest.raises(LogError, match=r"action 'item' must be one of the policy's 8 actions: 1 do not; .* with 7"):
+    with pytest.raises(
+        LogError, match=r"action 'item' must be one of the policy's 8 actions: 1 of 2,000 rows is not; .* with 7"
+    ):
         learner(policy=fitted.policy_).fit(
             GAPS.with_columns(item=pl.when(pl.int_range(pl.len()) == 7).then(7).otherwise(pl.col("item"))), **ITEMS
         )
@@ -477,9 +481,11 @@ def test_numbers_that_are_no_ids_are_refused():
     for odd in (-5.0, 0.5, np.nan, 2.0**53 + 2, 1e300):
         action = LOG.action.astype(float)
         action[11] = odd
-        with pytest.raises(LogError, match="must be one of the integers 0 and above: 1 do not; the first is row 11"):
+        with pytest.raises(
+            LogError, match="must be a whole number from 0 on: 1 of 2,000 rows does not; the first is row 11"
+        ):
             learner().fit(**ARRAYS | {"action": action})
-    with pytest.raises(LogError, match="must be one of the integers 0 and above: 1 do not"):
+    with pytest.raises(LogError, match="must be a whole number from 0 on: 1 of 2,000 rows does not"):
         learner().fit(**ARRAYS | {"action": np.where(np.arange(2000) == 11, 2**64 - 1, LOG.action.astype(np.uint64))})
 
 
@@ -518,7 +524,7 @@ def described(description, **tensors):
 def config(**changes):
     arguments = {"context_dimension": 3, "n_actions": 6, "bias": False, "standardize": False}
     return {
-        "format": "counterpoise policy 1",
+        "format": "counterpoise policy 2",
         "config": {"kind": "LinearSoftmax", "arguments": arguments, "context": []},
     } | changes
 
@@ -553,7 +559,7 @@ CRAFTED = {
     "description huge": raw(described('"' + "x" * 20_000_000 + '"', **WEIGHT), NOTHING),
     "description a list": raw(described([1], **WEIGHT), NOTHING),
     "format a list": raw(described(config(format=[]), **WEIGHT), NOTHING),
-    "no config": raw(described({"format": "counterpoise policy 1"}, **WEIGHT), NOTHING),
+    "no config": raw(described({"format": "counterpoise policy 2"}, **WEIGHT), NOTHING),
     "config a number": raw(described(config(config=7), **WEIGHT), NOTHING),
     "kind a list": raw(described(kind([]), **WEIGHT), NOTHING),
     "kind unknown": raw(described(kind("Mystery"), **WEIGHT), NOTHING),
@@ -727,7 +733,7 @@ SPOILED = {
     "optimizer of a text": change("optimizer.one.exp_avg", torch.zeros(1)),
     "optimizer lacking": drop("optimizer.0.exp_avg_sq"),
     "another tensor": change("surprise", torch.zeros(1)),
-    "another format": put(format="counterpoise policy 1"),
+    "another format": put(format="counterpoise policy 2"),
 }
 
 

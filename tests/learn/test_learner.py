@@ -12,11 +12,13 @@ from learning import torch
 from training_script import train
 
 import counterpoise as cp
-import counterpoise.learn.data as data
+import counterpoise.learn.sources as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, load_policy
+from counterpoise.learn.batches import Share, Split, batches
 from counterpoise.learn.storage import save_policy
+from counterpoise.log.log import Log
 
 BANDIT = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2)
 LOG = BANDIT.draw(3000)
@@ -48,22 +50,25 @@ def test_frames_mappings_and_files_give_what_arrays_give(tmp_path):
 
 def test_files_are_read_in_chunks_and_every_row_once_an_epoch(tmp_path, monkeypatch):
     FRAME.write_parquet(tmp_path / "log.parquet", row_group_size=400)
-    monkeypatch.setattr(data, "CHUNK", 700)
-    log = data.open_log(str(tmp_path / "log.parquet"), **NAMES)
+    monkeypatch.setattr(sources, "CHUNK", 700)
+    log = sources.Source(Log(str(tmp_path / "log.parquet"), **NAMES))
     assert len(log.starts) == 5
-    options = {"batch_size": 256, "holdout": 0.1, "seed": 0, "device": torch.device("cpu")}
-    seen = [batch.context[:, 0] for batch in data.batches(log, 0, **options)]
-    held = [rows.context[:, 0] for rows in data.held_out_rows(log, 0.1, 0)]
+    for start in log.starts:
+        log.look(start)
+    split = Split(holdout=0.1, seed=0)
+    options = (256, split, Share(0, 1, torch.device("cpu")))
+    seen = [batch.context[:, 0] for batch in batches(log, 0, *options)]
+    held = [rows.context[:, 0] for rows in split.held_out_rows(log)]
     assert all(len(part) == 256 for part in seen[:-1])
     everything = np.sort(torch.cat(seen + held).numpy())
     np.testing.assert_array_equal(everything, np.sort(LOG.context[:, 0].astype(np.float32)))
-    again = [batch.context[:, 0] for batch in data.batches(log, 0, **options)]
-    other = [batch.context[:, 0] for batch in data.batches(log, 1, **options)]
+    again = [batch.context[:, 0] for batch in batches(log, 0, *options)]
+    other = [batch.context[:, 0] for batch in batches(log, 1, *options)]
     assert torch.equal(seen[0], again[0])
     assert not torch.equal(seen[0], other[0])
     fitted = learner().fit(str(tmp_path / "log.parquet"), **NAMES)
     assert LOG.value(fitted.predict_proba) > LOG.reward.mean() + 0.03
-    with pytest.raises(OptionError, match="do not fit one batch"):
+    with pytest.raises(OptionError, match="do not fit into one batch"):
         learner(batch_size=None).fit(str(tmp_path / "log.parquet"), **NAMES)
 
 
@@ -72,7 +77,7 @@ def test_files_are_read_in_chunks_and_every_row_once_an_epoch(tmp_path, monkeypa
     [
         ("ips", {}),
         ("running_beta_ips", {}),
-        ("lambda_ips", {"shift": 0.6}),
+        ("lambda_ips", {"banditnet_lambda": 0.6}),
         ("beta_ips", {"norms": "all"}),
         ("beta_ips", {"batch_size": None, "epochs": 20}),
         ("snips", {"batch_size": None, "epochs": 20}),
@@ -112,11 +117,13 @@ def test_a_module_of_ones_own_learns():
     assert LOG.value(fitted.predict_proba) > LOG.reward.mean()
 
 
-def test_shift_is_tuned_by_snips_on_the_training_rows():
-    fitted = learner("lambda_ips", shift=[0.0, 0.5], epochs=2).fit(**ARRAYS)
+def test_lambda_is_tuned_by_snips_on_the_training_rows():
+    fitted = learner("lambda_ips", banditnet_lambda=[0.0, 0.5], epochs=2).fit(**ARRAYS)
     assert set(fitted.tuning_) == {0.0, 0.5}
-    assert fitted.shift_ == max(fitted.tuning_, key=fitted.tuning_.get)
-    same(fitted.policy_, learner("lambda_ips", shift=fitted.shift_, epochs=2).fit(**ARRAYS).policy_)
+    assert fitted.banditnet_lambda_ == max(fitted.tuning_, key=fitted.tuning_.get)
+    same(
+        fitted.policy_, learner("lambda_ips", banditnet_lambda=fitted.banditnet_lambda_, epochs=2).fit(**ARRAYS).policy_
+    )
 
 
 def test_the_epoch_kept_is_the_best_on_held_out_rows():
@@ -169,19 +176,35 @@ def broken(part, row, value):
 @pytest.mark.parametrize(
     ("arrays", "error", "says"),
     [
-        (broken("action", 7, 8), LogError, r"one of the integers 0 … 7: 1 do not; the first is row 7 with 8"),
-        (broken("action", 7, 0.5), LogError, r"one of the integers"),
-        (broken("propensity", [3, 9], 0), LogError, r"must lie in \(0, 1\]: 2 do not; the first is row 3 with 0"),
+        (
+            broken("action", 7, 8),
+            LogError,
+            r"one of the integers 0 … 7: 1 of 3,000 rows is not; the first is row 7 with 8",
+        ),
+        (
+            broken("action", 7, 0.5),
+            LogError,
+            r"a whole number from 0 on: 1 of 3,000 rows does not; the first is row 7 with 0.5",
+        ),
+        (
+            broken("propensity", [3, 9], 0),
+            LogError,
+            r"must lie in \(0, 1\]: 2 of 3,000 rows do not; the first is row 3 with 0.0",
+        ),
         (
             broken("context", (4, 2), np.nan),
             LogError,
-            r"context 'context\[2\]' must be a finite number.*row 4 with nan",
+            r"context 'context_2' must be a finite number.*row 4 with nan",
         ),
         (broken("reward", slice(None), 0), LogError, r"all 3,000 rewards are 0"),
         (broken("reward", 5, np.inf), LogError, r"reward 'reward' must be a finite number"),
-        (ARRAYS | {"reward": LOG.reward[:10]}, ColumnError, r"as many rows"),
-        (ARRAYS | {"action": np.array(["a"] * 3000)}, ColumnError, r"'action' must hold numbers"),
-        ({name: column[:100] for name, column in ARRAYS.items()}, OptionError, r"batch_size is 256, but the log has 9"),
+        (ARRAYS | {"reward": LOG.reward[:10]}, ColumnError, r"the same number of rows"),
+        (ARRAYS | {"action": np.array(["a"] * 3000)}, ColumnError, r"'action' must contain numbers"),
+        (
+            {name: column[:100] for name, column in ARRAYS.items()},
+            OptionError,
+            r"batch_size is 256, but the log has only 9",
+        ),
         ({name: column[:0] for name, column in ARRAYS.items()}, LogError, r"no rows"),
         (ARRAYS | {"propensity": None}, OptionError, r"propensity is missing"),
     ],
@@ -195,7 +218,7 @@ def test_bad_logs_are_refused(arrays, error, says):
     ("options", "says"),
     [
         ({"objective": "sips"}, "no objective 'sips'"),
-        ({"objective": "snips"}, "pass batch_size=None"),
+        ({"objective": "snips"}, "Pass batch_size=None"),
         ({"learning_rate": 0}, "learning_rate must be above 0"),
         ({"holdout": 1.0}, r"holdout must lie in \[0, 1\)"),
         ({"norms": "some"}, "norms must be"),
@@ -212,34 +235,37 @@ def test_bad_logs_are_refused(arrays, error, says):
         ({"learning_rate": np.nan}, "learning_rate must be above 0; found nan"),
         ({"holdout": "0.1"}, r"holdout must lie in \[0, 1\)"),
         ({"decay": 2}, r"decay must lie in \[0, 1\]; found 2"),
-        ({"shift": "0.6"}, "shift must be a number, several to choose from, or None .*; found '0.6'"),
-        ({"shift": []}, "shift must be a number, .*; found none"),
-        ({"shift": [0.6, "0.7"]}, "shift must be a number, .*; found '0.7'"),
-        ({"shift": np.nan}, "shift must be a number, .*; found nan"),
+        (
+            {"banditnet_lambda": "0.6"},
+            "banditnet_lambda must be a number, several to choose from, or None .*; found '0.6'",
+        ),
+        ({"banditnet_lambda": []}, "banditnet_lambda must be a number, .*; found an empty list"),
+        ({"banditnet_lambda": [0.6, "0.7"]}, "banditnet_lambda must be a number, .*; found '0.7'"),
+        ({"banditnet_lambda": np.nan}, "banditnet_lambda must be a number, .*; found nan"),
         ({"device": "tpu"}, "device must be 'cpu' or 'cuda' .*; found 'tpu'"),
         ({"device": "mps"}, "device must be 'cpu' or 'cuda' .*; found 'mps'"),
     ],
 )
 def test_bad_options_are_refused(options, says):
     with pytest.raises(OptionError, match=says):
-        PolicyLearner(**options)
+        PolicyLearner(**options).fit(**ARRAYS)
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
-    plain = {"epochs": 2, "batch_size": 256, "seed": 3, "learning_rate": 0.5, "holdout": 0.125, "shift": 0.5}
+    plain = {"epochs": 2, "batch_size": 256, "seed": 3, "learning_rate": 0.5, "holdout": 0.125, "banditnet_lambda": 0.5}
     numpy = {name: (np.int64 if isinstance(value, int) else np.float32)(value) for name, value in plain.items()}
     expected = learner("lambda_ips", **plain).fit(**ARRAYS)
     found = learner("lambda_ips", **numpy, n_actions=np.int64(8), checkpoint=tmp_path / "checkpoint").fit(**ARRAYS)
     same(found.policy_, expected.policy_)
-    several = learner("lambda_ips", **plain | {"shift": np.array([0.5])}).fit(**ARRAYS)
+    several = learner("lambda_ips", **plain | {"banditnet_lambda": np.array([0.5])}).fit(**ARRAYS)
     same(several.policy_, expected.policy_)
 
 
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (np.zeros((3000, 7)), r"a column for each of 8 actions; found 7. .* pass n_actions"),
-        (np.zeros((2999, 8)), r"a row for each of 3,000 rows and a column per action; found shape \(2999, 8\)"),
+        (np.zeros((3000, 7)), r"a column for each of the 8 actions; found 7. .* pass n_actions"),
+        (np.zeros((2999, 8)), r"a row for each of the 3,000 rows and a column per action; found shape \(2999, 8\)"),
         (np.zeros(3000), r"found shape \(3000,\)"),
         ([["high"] * 8] * 3000, "model_rewards must be numbers"),
     ],
@@ -250,7 +276,7 @@ def test_model_rewards_have_a_row_per_row_and_a_column_per_action(model, says):
 
 
 def test_model_rewards_go_with_logs_in_memory(tmp_path):
-    with pytest.raises(OptionError, match="read the files first"):
+    with pytest.raises(OptionError, match="Read the files into a frame"):
         learner("dr").fit(tmp_path / "log.parquet", **NAMES, model_rewards=np.zeros((3000, 8)))
 
 
@@ -277,7 +303,7 @@ def test_other_mistakes_are_refused(tmp_path):
     (tmp_path / "text.parquet").write_text("reward,action")
     with pytest.raises(LogError, match=r"cannot read .* as Parquet"):
         learner().fit(tmp_path / "text.parquet", **NAMES)
-    with pytest.raises(OptionError, match="call fit first"):
+    with pytest.raises(OptionError, match="Call fit first"):
         learner().predict(LOG.context)
     if not torch.cuda.is_available():
         with pytest.raises(OptionError, match="finds no CUDA"):

@@ -3,6 +3,7 @@
 import pytest
 from learning import policies, small_log, torch
 
+from counterpoise.experiments.full_batch import published_value_baseline
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums, on_policy_sums
 from counterpoise.learn.norms import SampleGradients, reference_norms
@@ -12,11 +13,11 @@ MODEL = torch.rand(40, 6, generator=torch.Generator().manual_seed(5), dtype=torc
 
 OBJECTIVES = {
     "ips": lambda t, r, p, **_: objectives.ips(t, r, p),
-    "lambda_ips": lambda t, r, p, **_: objectives.lambda_ips(t, r, p, shift=1.7),
+    "lambda_ips": lambda t, r, p, **_: objectives.lambda_ips(t, r, p, banditnet_lambda=1.7),
     "beta_ips": lambda t, r, p, **_: objectives.beta_ips(t, r, p, baseline=1.7),
-    "value_beta_ips": lambda t, r, p, **_: objectives.beta_ips(t, r, p, baseline=objectives.value_baseline(t, r, p)),
+    "value_beta_ips": lambda t, r, p, **_: objectives.value_beta_ips(t, r, p),
     "published value_beta_ips": lambda t, r, p, **_: objectives.beta_ips(
-        t, r, p, baseline=objectives.published_value_baseline(t, r, p)
+        t, r, p, baseline=published_value_baseline(t, r, p)
     ),
     "snips": lambda t, r, p, **_: objectives.snips(t, r, p),
     "dr": lambda t, r, p, **more: objectives.dr(t, r, p, model_rewards=MODEL[: len(t)], **more),

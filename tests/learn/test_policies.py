@@ -45,7 +45,7 @@ def test_a_catalogue_of_a_hundred_thousand_actions_trains():
 def test_nonsense_is_refused():
     with pytest.raises(OptionError, match="n_actions must be a whole number of at least 1; found 0"):
         LinearSoftmax(3, 0)
-    with pytest.raises(OptionError, match="a row for each of 4 actions"):
+    with pytest.raises(OptionError, match="a row for each of the 4 actions"):
         TwoTower(3, 4, item_features=torch.zeros(3, 2))
     batch_norm = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.BatchNorm1d(6)), 6)
     with pytest.raises(OptionError, match="mixes the rows of a batch"):

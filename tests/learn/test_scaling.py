@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from learning import small_log, torch
 
-import counterpoise.learn.data as data
 import counterpoise.learn.inspection as inspection
+import counterpoise.learn.sources as sources
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
 from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.batches import Split
 from counterpoise.learn.norms import SampleGradients, reference_norms
 from counterpoise.learn.scaling import Columns
 from counterpoise.learn.steps import Batch, Logged, backward
+from counterpoise.log.log import Log
 
 ROWS = 8000
 
@@ -57,7 +59,7 @@ def test_raw_contexts_learn_as_much_as_standardised_ones():
 def test_mean_and_scale_are_those_of_the_training_rows_however_they_are_read(tmp_path, monkeypatch):
     arrays, _ = people()
     arrays["context"] = np.hstack([arrays["context"], np.full((ROWS, 1), 0.1)])  # one column that never varies
-    training = arrays["context"].astype(np.float32)[~data.held_out(0, ROWS, 0.1, 0)].astype(float)
+    training = arrays["context"].astype(np.float32)[~Split(0.1, 0).held_out(0, ROWS)].astype(float)
     body = learn(arrays, epochs=1).policy_.body
     np.testing.assert_allclose(body.mean, training.mean(0), rtol=1e-6)
     np.testing.assert_allclose(body.scale, [*training.std(0)[:2], 1], rtol=1e-6)
@@ -68,11 +70,11 @@ def test_mean_and_scale_are_those_of_the_training_rows_however_they_are_read(tmp
         pl.Series(name, arrays[name]) for name in ("action", "reward", "propensity")
     )
     frame.write_parquet(tmp_path / "log.parquet")
-    for module in (data, inspection):
+    for module in (sources, inspection):
         monkeypatch.setattr(module, "CHUNK", 700)
     columns = {"context": names, "action": "action", "reward": "reward", "propensity": "propensity"}
     for log in (tmp_path / "log.parquet", frame):
-        found = inspection.inspect(data.open_log(log, **columns), None, 0.1, 0).columns
+        found = inspection.inspect(sources.Source(Log(log, **columns)), None, Split(0.1, 0)).columns
         np.testing.assert_allclose(found.mean, training.mean(0), rtol=1e-12)
         np.testing.assert_allclose(found.scale, [*training.std(0)[:2], 1], rtol=1e-9)
 

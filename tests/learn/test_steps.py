@@ -6,7 +6,8 @@ from learning import policies, small_log, torch
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
-from counterpoise.learn.steps import Batch, Logged, backward, backward_dr, default_norms
+from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.steps import Batch, Logged, backward, default_norms
 
 BATCH = Batch(*small_log(), 40)
 ROW = (BATCH.reward, BATCH.propensity)
@@ -60,7 +61,7 @@ def test_the_variance_is_that_of_the_rows_gradients(kind, norms):
 @pytest.mark.parametrize("norms", ["last_layer", "all"])
 def test_other_objectives_have_their_own_gradient(norms):
     policy = policies()["mlp"]
-    backward(policy, BATCH, None, norms=norms, objective=objectives.snips)
+    backward(policy, BATCH, None, norms=norms, objective=OBJECTIVES["snips"])
     check(policy, plain(policy, objectives.snips(policy.target(BATCH.context, BATCH.action), *ROW)))
 
 
@@ -68,7 +69,7 @@ def test_doubly_robust_steps_have_their_own_gradient_and_variance():
     policy = policies()["linear with bias"]
     model = torch.rand(40, 6, dtype=torch.float64)
     batch = Batch(BATCH.context, BATCH.action, *ROW, 40, model)
-    step = backward_dr(policy, batch)
+    step = backward(policy, batch, 0.0, objective=OBJECTIVES["dr"])
 
     def value(rows):
         return objectives.dr(

@@ -39,16 +39,16 @@ def test_onnx_needs_the_width_of_a_module_only_and_leaves_the_policy_alone(tmp_p
     export_onnx(policy, tmp_path / "policy.onnx", context_dimension=3)
     assert (tmp_path / "policy.onnx").stat().st_size > 0
     assert policy.training
-    with pytest.raises(OptionError, match="pass context_dimension"):
+    with pytest.raises(OptionError, match="Pass context_dimension"):
         export_onnx(policy, tmp_path / "policy.onnx")
     for unfit, says in (
-        (policy, "takes no contexts of 4 numbers"),
+        (policy, "does not take contexts of 4 numbers"),
         (MLP(3, 2), "takes contexts of 3 numbers; found 4"),
     ):
         with pytest.raises(OptionError, match=says):
             export_onnx(unfit, tmp_path / "policy.onnx", context_dimension=4)
     for path in (tmp_path, tmp_path / "absent" / "policy.onnx"):
-        with pytest.raises(PolicyFileError, match=r"cannot be written: .* Name another file"):
+        with pytest.raises(PolicyFileError, match=r"cannot write .* Name another file"):
             export_onnx(MLP(3, 2), path)
 
 
@@ -69,10 +69,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ),
         (
             lambda _, description: description["config"].update(kind="Mystery"),
-            r"holds a Mystery, which counterpoise does not know",
+            r"contains a Mystery, which counterpoise does not know",
         ),
         (lambda _, description: description["config"].update(arguments={"colour": 1}), r"does not describe a policy"),
-        (lambda _, description: description.update(format="other"), r"holds 'other', not a policy"),
+        (lambda _, description: description.update(format="other"), r"is 'other', not a policy"),
     ):
         path.write_bytes(whole)
         tensors, description = read_tensors(path)

@@ -1,4 +1,4 @@
-"""This file holds the command line of the learning experiments: parsing and printing only."""
+"""The command line of the learning experiments: parsing and printing only."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opl(
     ],
     learning_rate: Annotated[list[float], typer.Option(help="Of Adam; may be repeated.")],
     out: Annotated[Path, typer.Option(help="CSV file of the curves; an interrupted run continues it.")],
-    runs: Annotated[int, typer.Option(min=1, help="Runs that differ in initialisation and shuffling.")] = 32,
+    runs: Annotated[int, typer.Option(min=1, help="Runs that differ in initialization and shuffling.")] = 32,
     epochs: Annotated[int, typer.Option(min=1)] = 100,
     device: Device = "cpu",
     published: Published = None,
@@ -60,7 +60,7 @@ def opl(
 
     for one in method:
         if one not in FLAGS:
-            raise OptionError(f"no method {one!r}; there are {', '.join(FLAGS)}.")
+            raise OptionError(f"there is no method {one!r}; choose from {', '.join(FLAGS)}.")
     run_mode(
         mode,  # type: ignore[arg-type]
         out,
@@ -110,7 +110,9 @@ def _compare(curves: Path, published: Path) -> None:
     found, theirs = read_curves(curves), read_curves(published)
     agreement = compare(found, theirs)
     if not agreement.compared:
-        raise OptionError(f"{str(curves)!r} and {str(published)!r} have no curve in common at the epochs compared.")
+        raise OptionError(
+            f"{str(curves)!r} and {str(published)!r} have no curve in common at the epochs that are compared."
+        )
     for line in agreement.off + agreement.noisy:
         print(line)
     print(

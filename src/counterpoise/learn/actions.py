@@ -1,4 +1,4 @@
-"""Actions: the ids that a log calls them by, and their places in a policy."""
+"""Actions: the ids that a log knows them by, and their places in a policy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import LogError
+from counterpoise.errors import Argument, LogError, OptionError
 
 Ids = NDArray[np.int64]
-MOST = 10_000_000  # distinct ids of a log; more are hardly actions, and every one of them costs a logit per row
+MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every one of them costs a logit per row
 
 
 def as_ids(column: NDArray[Any]) -> Ids:
-    """Whole numbers as they are; negative where a number is no id, so that none is rounded into another one."""
+    """Whole numbers as they are, and −1 for what cannot be an id, so that none is rounded into another one."""
     if column.dtype.kind == "O" and all(type(one) is int and abs(one) < 2**63 for one in column):
         return column.astype(np.int64)
     if column.dtype.kind == "u":
@@ -30,7 +30,7 @@ def as_ids(column: NDArray[Any]) -> Ids:
 
 
 class DistinctIds:
-    """The distinct ids of a log, part by part, in memory for the ids and not for the rows.
+    """The distinct ids of a log, gathered part by part; memory grows with the ids, not with the rows.
 
     >>> ids = DistinctIds("item")
     >>> for part in ([5, 5, 1000], [7, 5]):
@@ -44,15 +44,15 @@ class DistinctIds:
         self.found: Ids = np.empty(0, dtype=np.int64)
 
     def add(self, action: Ids) -> None:
-        """Take in some rows; what is no id is left to the checks of rows."""
+        """Take in some rows; what is not an id is reported elsewhere."""
         some = np.unique(action)
         fresh = some[(places(self.found, some) < 0) & (some >= 0)]
         if len(fresh):
             self.found = np.sort(np.concatenate([self.found, fresh]))
         if len(self.found) > MOST:
             raise LogError(
-                f"{self.name!r} has more than {MOST:,} distinct actions. Is it the column of the logged action? For a "
-                "catalog as large as that pass n_actions, or a policy."
+                f"{self.name!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?",
+                do=["For a catalog as large as that, pass ", Argument("n_actions"), " or a policy."],
             )
 
     @property
@@ -62,7 +62,7 @@ class DistinctIds:
 
 
 def places(ids: Ids, action: Ids) -> Ids:
-    """Where actions stand among sorted ids; −1 where they do not."""
+    """Where actions stand among sorted ids; −1 for those that are not there."""
     if not len(ids):
         return np.full(len(action), -1, dtype=np.int64)
     place = np.minimum(np.searchsorted(ids, action), len(ids) - 1)
@@ -70,9 +70,24 @@ def places(ids: Ids, action: Ids) -> Ids:
 
 
 def placed(ids: Ids | None, action: Tensor) -> Tensor:
-    """The same for a tensor; without ids an action is its place."""
+    """The same for a tensor; without ids an action is its own place."""
     if ids is None:
         return action
     return (
         torch.as_tensor(places(ids, action.detach().cpu().numpy().reshape(-1))).reshape(action.shape).to(action.device)
     )
+
+
+def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
+    """Ids that a policy can have: one for each of its actions, in their order."""
+    if (
+        ids.shape != (n_actions,)
+        or ids.dtype.kind not in "iu"
+        or (ids[:-1] >= ids[1:]).any()
+        or not 0 <= ids[0] < 2**63
+    ):
+        raise OptionError(
+            f"actions_ must be {n_actions:,} different whole numbers from 0 on, in ascending order; found {ids.dtype} of shape "
+            f"{ids.shape}."
+        )
+    return ids.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on after a kill as if nothing had happened."""
+"""Checkpoints: everything a run needs to go on after it was killed, as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import PolicyFileError
+from counterpoise.errors import Argument, PolicyFileError
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.settings import differences
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
@@ -42,7 +42,7 @@ class State:
     optimizer: torch.optim.Optimizer
     sums: Tensor  # of the running baseline
     best: dict[str, Tensor]
-    progress: dict[str, Any]  # epochs done, history, best epoch: what JSON can hold
+    progress: dict[str, Any]  # epochs done, history, best epoch: what fits into JSON
 
 
 def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str,
 
 
 def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any], epochs: int) -> bool:
-    """Put a run back where it was, and say whether there was anything to put back; what is refused changes nothing."""
+    """Put a run back where it was, and say whether there was a checkpoint; one that is refused changes nothing."""
     if not Path(path).exists():
         return False
     with opened(path) as file:
@@ -82,7 +82,7 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
-                f"what it has of the optimizer or of the random numbers cannot be used ({error})"
+                f"its state of the optimizer or of the random numbers cannot be used ({error})"
             ) from error
     state.policy.load_state_dict(_under("policy.", tensors))
     state.best = _under("best.", tensors)
@@ -96,20 +96,23 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
     """It is a checkpoint, of this very run, and not from after its end."""
     path, found, saved = str(file.path), file.description.get("format"), file.description.get("settings")
     if found != FORMAT:
-        raise PolicyFileError(f"{path!r} holds {str(found)[:50]!r}, not a checkpoint ({FORMAT!r}): name another file.")
+        raise PolicyFileError(
+            f"{path!r} is {str(found)[:50]!r}, not a checkpoint of this version ({FORMAT!r}).",
+            do="Name another file, or move this one away.",
+        )
     if not isinstance(saved, dict):
-        raise file.damaged("it does not say of which run it is")
+        raise file.damaged("it does not say which run it belongs to")
     apart = differences(saved, settings)
     if apart:
         raise PolicyFileError(
-            f"{path!r} is the checkpoint of another run: {apart}. Go on with the old settings, move the file away, or name "
-            "another checkpoint."
+            f"{path!r} is the checkpoint of another run: {apart}.",
+            do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
     done = _checked_progress(file)["done"]
     if done > epochs:
         raise PolicyFileError(
-            f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} asked for: pass epochs={done} or more, "
-            "or name another checkpoint."
+            f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
+            do=["Pass ", Argument("epochs", done), " or more, or name another checkpoint."],
         )
 
 
@@ -128,12 +131,12 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
         and isinstance(progress["stopped"], bool)
     )
     if not good:
-        raise file.damaged("what it says of the epochs done does not add up")
+        raise file.damaged("its account of the epochs done does not add up")
     return dict(progress)  # type: ignore[arg-type]
 
 
 def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
-    """The state of the optimizer as it is loaded, but for its tensors: groups and options as this optimizer has them."""
+    """The optimizer's state without its tensors, whose groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
     alike = isinstance(groups, list) and len(groups) == len(now)
@@ -144,15 +147,15 @@ def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
         for saved, fresh in zip(groups, now, strict=True)  # type: ignore[arg-type]
     )
     if not alike:
-        raise file.damaged("its optimizer's groups of parameters are not those of this one")
+        raise file.damaged("its optimizer has other groups of parameters than this one")
     known = {str(index) for group in now for index in group["params"]}
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
-        raise file.damaged("what it has of the optimizer belongs to no parameter")
+        raise file.damaged("part of its optimizer's state belongs to no parameter")
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
 
 
 def _check_stored(file: TensorFile, state: State) -> None:
-    """Before any tensor is read: each has the shape that this run needs."""
+    """Make sure, before any tensor is read, that each has the shape that this run needs."""
     own = state.policy.state_dict()
     for prefix in ("policy.", "best."):
         check_tensors(file, own, _under(prefix, file.tensors), exactly=True)
@@ -167,17 +170,17 @@ def _check_stored(file: TensorFile, state: State) -> None:
         if not index.isdecimal() or int(index) >= len(parameters):
             raise file.damaged(f"'optimizer.{name}' belongs to no parameter")
         shape = parameters[int(index)].shape
-        # a number per weight, or per row or column of weights: what has other dimensions is the optimizer's own affair
+        # a number per weight, or per row or column of weights; what has other dimensions is the optimizer's own business
         if len(stored.shape) == len(shape) and any(a not in (1, b) for a, b in zip(stored.shape, shape, strict=True)):
             raise file.damaged(f"'optimizer.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
         parts.setdefault(int(index), set()).add(part)
     for group in state.optimizer.state_dict()["param_groups"]:
         if len({frozenset(parts[index]) for index in group["params"] if index in parts}) > 1:
-            raise file.damaged("its optimizer knows more of some parameters than of others")
+            raise file.damaged("its optimizer knows more about some parameters than about others")
 
 
 def _alike(fresh: Any, saved: Any) -> bool:
-    """Whether an option can stand where another one stood, which a schedule may have changed."""
+    """Whether an option can take the place of another one, which a schedule may have changed."""
     if isinstance(fresh, list | tuple):
         return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
     if isinstance(fresh, int | float) and not isinstance(fresh, bool):

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.policies import ItemScores, Policy
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
@@ -18,7 +18,7 @@ def is_split(policy: Policy) -> bool:
 
 
 def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | None, Tensor]:
-    """The logits, the layer whose output they are, and its input; no layer where its gradient norms have no closed form.
+    """The logits, the layer that they come from, and its input; None for a layer whose gradient norms have no closed form.
 
     A module says nothing about the order of its layers, so the layers are watched while it computes.
     """
@@ -37,7 +37,7 @@ def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | Non
         for hook in hooks:
             hook.remove()
     for layer, h, output in calls:
-        # a layer that is used twice has a gradient of two parts, and a row of several positions one of several
+        # the gradient of a layer that is used twice has two parts, and that of a row with several positions has several
         once = sum(other is layer for other, _, _ in calls) == 1
         if output is logits and once and h.ndim == 2 and _has_norms(layer, policy):
             return logits, layer, h
@@ -45,11 +45,15 @@ def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | Non
 
 
 def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:
-    """The layer, or what to do without one."""
+    """The layer, or an error that says what to do without one."""
     if layer is None:
         raise OptionError(
-            "norms='last_layer' needs logits that come straight from one linear layer, which is trained, used once and shares no "
-            f"parameter; {type(policy).__name__} has none. Pass norms='all'."
+            [
+                Argument("norms", "last_layer"),
+                " needs logits that come straight from one linear layer, which is trained, used once, and shares no parameters; "
+                f"{type(policy).__name__} has none.",
+            ],
+            do=["Pass ", Argument("norms", "all"), "."],
         )
     return layer
 

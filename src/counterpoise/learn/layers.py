@@ -1,5 +1,6 @@
-r"""This file holds one rule per layer type: from a layer's inputs and the gradients of its outputs, row by row, the
-squared norm of each row's parameter gradient, and their weighted sum, without making any row's gradient.
+r"""One rule per layer type: the squared norm of each row's parameter gradient, and the weighted sum of these gradients.
+
+Both come from a layer's inputs and the gradients of its outputs, row by row; no row's parameter gradient is ever computed.
 
 The parameter gradient of a linear layer on row i is :math:`\delta_i h_i^\top`, whose squared norm is
 :math:`\lVert\delta_i\rVert^2 \lVert h_i\rVert^2` (Goodfellow 2015, "Efficient per-example gradient computations"). With
@@ -49,14 +50,14 @@ def _linear_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
     return found
 
 
-def _normalised(layer: nn.LayerNorm, h: Tensor) -> Tensor:
+def _normalized(layer: nn.LayerNorm, h: Tensor) -> Tensor:
     return nn.functional.layer_norm(h, layer.normalized_shape, eps=layer.eps)
 
 
 def _layer_norm_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
     found = delta.new_zeros(len(delta))
     shape = (len(delta), -1, *layer.normalized_shape)
-    for parameter, factor in ((layer.weight, _normalised(layer, h)), (layer.bias, torch.ones_like(h))):
+    for parameter, factor in ((layer.weight, _normalized(layer, h)), (layer.bias, torch.ones_like(h))):
         if parameter is not None:
             found = found + (factor * delta).reshape(shape).sum(1).flatten(1).square().sum(1)
     return found
@@ -66,7 +67,7 @@ def _layer_norm_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
     rows = tuple(range(delta.ndim - len(layer.normalized_shape)))
     found: Gradients = {}
     if layer.weight is not None:
-        found[layer.weight] = (_normalised(layer, h) * delta).sum(rows)
+        found[layer.weight] = (_normalized(layer, h) * delta).sum(rows)
     if layer.bias is not None:
         found[layer.bias] = delta.sum(rows)
     return found

@@ -12,8 +12,8 @@ from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import logged_probability
 
-ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch see each other: no gradient belongs to one row
-CELLS = 2**26  # numbers of per-sample gradients that the fallback makes at a time
+ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch affect each other: no gradient belongs to one row
+CELLS = 2**26  # numbers of per-sample gradients that the fallback computes at a time
 
 
 class SampleGradients:
@@ -24,7 +24,7 @@ class SampleGradients:
     the rows of the output gradients is all that is left to do.
 
     Where a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to
-    `torch.func`, which is right for these too and makes every row's gradient.
+    `torch.func`, which is right for these too and computes every row's gradient.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def _record(
 
 
 def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
-    """‖∇π(a|x)‖² per row by `torch.func`: right for any module without state across rows, and slow."""
+    """‖∇π(a|x)‖² per row by `torch.func`: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
     parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in policy.named_parameters() if not p.requires_grad}
     frozen |= dict(policy.named_buffers())
-    # functional_call does not put a layer used under two names back as it was, so it gets a copy to spoil
+    # functional_call does not restore a layer that is used under two names, so it gets a copy to spoil
     shared = len(list(policy.named_parameters(remove_duplicate=False))) > len(list(policy.named_parameters()))
     module = deepcopy(policy) if shared else policy
 
@@ -135,5 +135,5 @@ def _check_rows_independent(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, ACROSS_ROWS):
             raise OptionError(
-                f"{layer} mixes the rows of a batch, so that no gradient belongs to one row: use LayerNorm instead."
+                f"{layer} mixes the rows of a batch, so no gradient belongs to one row.", do="Use LayerNorm instead."
             )

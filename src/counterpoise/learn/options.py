@@ -80,6 +80,8 @@ def checked(given: Mapping[str, Any]) -> Options:
             f"optimizer must be a function of parameters that gives an optimizer; found {type(given['optimizer']).__name__}.",
             do="Pass one such as lambda parameters: torch.optim.SGD(parameters, lr=0.1).",
         )
+    if given["checkpoint"] is not None and not isinstance(given["checkpoint"], str | PathLike):
+        raise OptionError(f"checkpoint must be the name of a file; found {type(given['checkpoint']).__name__}.")
     check_policy(given["policy"], given["n_actions"])
     check_level(given["level"])
     check_device(given["device"])

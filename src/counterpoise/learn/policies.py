@@ -11,18 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.actions import Ids, placed
+from counterpoise.learn.actions import Ids, checked_ids, placed
 from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
 
-CELLS = 2**24  # logits worked on at a time outside training: 64 MB of float32
+CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 
 
 class Policy(nn.Module):
-    """A softmax policy: `body` makes features of a context, `scores` makes a logit per action of the features.
+    """A softmax policy: `body` turns a context into features, `scores` turns features into a logit per action.
 
-    Subclasses set the two; the split is what makes gradient norms of the last layer cheap. Any module that gives logits
-    is a policy by `ModulePolicy`.
+    Subclasses set the two; the split is what makes gradient norms of the last layer cheap. `ModulePolicy` makes a policy of any
+    module that gives logits.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Policy(nn.Module):
     context_dimension: int | None = None
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
-    """The columns it was learned from, in their order; empty where it was learned from arrays."""
+    """The columns it was learned from, in their order; empty if it was learned from arrays."""
     _ids: Ids | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -48,9 +48,10 @@ class Policy(nn.Module):
         return logits
 
     def config(self) -> dict[str, Any]:
-        """The arguments that make this policy again, as JSON can hold them."""
+        """The arguments that build this policy again, as JSON has them."""
         raise OptionError(
-            f"{type(self).__name__} has no config: save its state_dict yourself, or give the class a config method."
+            f"{type(self).__name__} has no config.",
+            do="Save its state_dict yourself, or give the class a config method.",
         )
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
@@ -81,12 +82,12 @@ class Policy(nn.Module):
 
     @property
     def actions_(self) -> Ids | None:
-        """The ids of the actions, ascending, where they are not 0, 1, 2, …; set them to train on a log that has such ids."""
+        """The ids of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such ids."""
         return self._ids
 
     @actions_.setter
     def actions_(self, ids: ArrayLike | None) -> None:
-        self._ids = None if ids is None else _checked_ids(np.asarray(ids), self.n_actions)
+        self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
 
     @property
     def classes_(self) -> NDArray[np.int64]:
@@ -97,7 +98,9 @@ class Policy(nn.Module):
         """The columns of the logits that actions stand for."""
         found = placed(self._ids, action)
         if self._ids is not None and bool((found < 0).any()):
-            raise OptionError(f"the policy has no action {int(action[found < 0][0]):,}; its actions are in classes_.")
+            raise OptionError(
+                f"the policy has no action {int(action[found < 0][0]):,}; classes_ has those that it knows."
+            )
         return found
 
     def _named(self, places: Tensor) -> Tensor:
@@ -109,7 +112,9 @@ class Policy(nn.Module):
         """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
         self._check_names(context)
         try:
-            table = np.array(context, dtype=np.float64, ndmin=2)  # a copy: torch warns of arrays it may not write to
+            table = np.array(
+                context, dtype=np.float64, ndmin=2
+            )  # a copy: torch warns about arrays that it may not write to
         except (TypeError, ValueError) as error:
             raise OptionError(f"context must be numbers, a row per context: {error}.") from error
         self.check_width(*table.shape[1:])
@@ -122,11 +127,11 @@ class Policy(nn.Module):
         return torch.cat(parts).numpy()
 
     def check_width(self, *found: int) -> None:
-        """Contexts have as many numbers as the policy takes, where it knows how many."""
+        """Contexts have as many numbers as the policy takes, if it knows how many."""
         if self.context_dimension is not None and found != (self.context_dimension,):
             raise OptionError(
-                f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}. Pass "
-                "the columns that it was made for."
+                f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}.",
+                do="Pass the columns that it was made for.",
             )
 
     def check_context(self, names: Sequence[str]) -> None:
@@ -138,7 +143,7 @@ class Policy(nn.Module):
         """A frame has the columns that the policy was learned from, in their order."""
         names = getattr(context, "columns", ())
         if self.context_ and len(names) and all(isinstance(name, str) for name in names):
-            from counterpoise.readers.policies import check_context  # who has no polars has no frame either
+            from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
 
             check_context(self.context_, names)
 
@@ -149,8 +154,8 @@ class Policy(nn.Module):
 class LinearSoftmax(Policy):
     """Softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    With `standardize` the contexts are centred and scaled first, by the buffers `body.mean` and `body.scale` (at first 0
-    and 1); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
+    With `standardize` the contexts are centered and scaled first, by the buffers `body.mean` and `body.scale` (0 and 1 to begin
+    with); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
     """
 
     def __init__(
@@ -173,7 +178,7 @@ class LinearSoftmax(Policy):
 
 
 class MLP(Policy):
-    """Hidden layers with ReLU, each normalised (LayerNorm) if asked, and a linear last layer."""
+    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer."""
 
     def __init__(
         self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalize: bool = False
@@ -195,10 +200,10 @@ class MLP(Policy):
 
 
 class TwoTower(Policy):
-    """Inner products of a context vector and an item vector, for catalogues of 10⁵ actions and more.
+    """Inner products of a context vector and an item vector, for catalogs of 10⁵ actions and more.
 
-    With `item_features` (a row per action) an item's vector is a linear map of its features, so that an item never
-    logged can still be scored; without, every item has a vector of its own.
+    With `item_features` (a row per action) an item's vector is a linear map of its features, so that an item that was never
+    logged can be scored too; without them, every item has a vector of its own.
     """
 
     def __init__(
@@ -215,7 +220,7 @@ class TwoTower(Policy):
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
         if item_features is not None and (item_features.ndim != 2 or len(item_features) != n_actions):
             raise OptionError(
-                f"item_features must have a row for each of {n_actions:,} actions; found shape "
+                f"item_features must have a row for each of the {n_actions:,} actions; found shape "
                 f"{tuple(item_features.shape)}."
             )
         self.context_dimension, self.n_actions = context_dimension, n_actions
@@ -256,7 +261,7 @@ class ItemScores(nn.Module):
 
 
 class ModulePolicy(Policy):
-    """Any module of yours that gives a logit per action.
+    """Any module of your own that gives a logit per action.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -282,20 +287,6 @@ def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Seque
         layers.append(nn.ReLU())
         width = size
     return nn.Sequential(*layers), width
-
-
-def _checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
-    if (
-        ids.shape != (n_actions,)
-        or ids.dtype.kind not in "iu"
-        or (ids[:-1] >= ids[1:]).any()
-        or not 0 <= ids[0] < 2**63
-    ):
-        raise OptionError(
-            f"the ids of actions must be {n_actions:,} whole numbers from 0 on, ascending, each once; found {ids.dtype} of shape "
-            f"{ids.shape}."
-        )
-    return ids.astype(np.int64)
 
 
 def _check_sizes(**sizes: int) -> None:

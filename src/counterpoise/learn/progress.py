@@ -1,4 +1,4 @@
-"""This file holds the progress bar of training, which stays quiet where nobody watches."""
+"""The progress bar of training, which stays quiet where nobody is watching."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Progress:
             self._bar.stop()
 
     def advance(self, batches: int) -> None:
-        """Some batches of the epoch are done."""
+        """Report that some batches of the epoch are done."""
         if self._bar is not None:
             self._bar.advance(self._task, batches)
 
     def epoch_done(self, epoch: int, value: float, variance: float) -> None:
-        """An epoch is done; say what it gave."""
+        """Report that an epoch is done, and what it gave."""
         if self._bar is not None:
             text = f"epoch {min(epoch + 1, self._epochs)}  value {value:.4g}  gradient variance {variance:.3g}"
             self._bar.update(self._task, completed=epoch * self._steps, description=text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +95,8 @@ class Names:
         return list(dict.fromkeys(column for _, column in self.parts))
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True)
+class Problem:
     """A rule that some rows break: how many rows, which one is the first, and what it has."""
 
     rule: str
@@ -136,7 +137,7 @@ def merge(problems: Sequence[Problem]) -> list[Problem]:
     merged: dict[str, Problem] = {}
     for one in problems:
         known = merged.get(one.rule)
-        merged[one.rule] = one if known is None else known._replace(count=known.count + one.count)
+        merged[one.rule] = one if known is None else replace(known, count=known.count + one.count)
     return list(merged.values())
 
 
@@ -166,7 +167,8 @@ def _rules(
     for name in names.context:
         yield f"context {name!r} must be a finite number", is_number(columns[name]), columns[name]
     if model_rewards is not None:
-        yield "model_rewards must be finite numbers", np.isfinite(model_rewards).all(1), model_rewards.sum(1)
+        finite: Good = np.isfinite(model_rewards)
+        yield "model_rewards must be finite numbers", finite.min(axis=1), model_rewards.sum(axis=1)
 
 
 def _check_precision(rows: Rows, good: Good, columns: Mapping[str, Numbers], names: Names) -> None:
@@ -206,9 +208,8 @@ def _numeric(part: str, name: str, column: Any) -> Numbers:
     """One number per row, of whichever type: ids must not become floats, which stand for several of them."""
     if isinstance(column, Tensor):
         column = column.detach().cpu().numpy()
-    array = np.asarray(column)
-    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
-        array = column.astype(np.float64).filled(np.nan)
+    masked = np.ma.is_masked(column)
+    array: Numbers = np.ma.filled(column.astype(np.float64), np.nan) if masked else np.asarray(column)
     if array.dtype.kind not in "biuf":
         _check_type(part, name, array)
     if array.ndim != 1:

@@ -1,4 +1,4 @@
-"""This file holds the standardising of contexts: mean and scale of every column of a log, and the layer that applies them."""
+"""Standardized contexts: mean and scale of every column of a log, and the layer that applies them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Standardize(nn.Module):
-    """(x − mean) / scale of every column; both are stored with the policy and never learned.
+    """(x − mean) / scale of every column; both are stored with the policy and are never learned.
 
     >>> layer = Standardize(2)
     >>> _ = layer.load_state_dict({"mean": torch.tensor([40.0, 50_000.0]), "scale": torch.tensor([10.0, 20_000.0])})

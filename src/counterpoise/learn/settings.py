@@ -1,4 +1,4 @@
-"""What a run depends on: the part of a checkpoint that must be the same for the run to go on."""
+"""What a run depends on: the part of a checkpoint that must be the same for a run to go on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from counterpoise.learn.norms import ACROSS_ROWS
 from counterpoise.learn.policies import Policy
 
-HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what
-SHOWN = 4  # differences in an error
+HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what it computes
+SHOWN = 4  # differences listed in an error
 
 
 def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def settings_of_policy(policy: Policy) -> dict[str, Any]:
-    """Its layers with their options, its precision, and the numbers that training leaves as they are."""
+    """Its layers with their options, its precision, and the numbers that training leaves alone."""
     found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
     found["precision"] = ", ".join(sorted(kinds))
@@ -38,7 +38,7 @@ def settings_of_policy(policy: Policy) -> dict[str, Any]:
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Where two runs differ, in words; empty where they do not."""
+    """How two runs differ, in words; empty if they do not."""
     names = [name for name in [*now, *(saved.keys() - now.keys())] if saved.get(name) != now.get(name)]
     said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
     more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
@@ -64,7 +64,7 @@ def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters and buffers, such as items' features; not the averages that some layers keep of what they see."""
+    """Frozen parameters and buffers, such as items' features; but not the averages that some layers keep."""
     for name, parameter in policy.named_parameters():
         if not parameter.requires_grad:
             yield name, parameter

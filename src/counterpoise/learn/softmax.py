@@ -1,11 +1,11 @@
-r"""This file holds the softmax of logged actions: their probabilities, and the size of their gradients, at the cost of one pass.
+r"""The softmax of logged actions: their probabilities and the size of their gradients, in one pass.
 
 For a row with probabilities π over actions and the logged action a, ∂π_a/∂z = π_a (e_a − π), hence
 
 .. math:: \lVert\partial\pi_a/\partial z\rVert^2 = \pi_a^2 (1 - 2\pi_a + \textstyle\sum_b \pi_b^2)
 
-and with logits z = W h the gradient of W is the outer product with h: its squared norm is that times ‖h‖². Nothing is
-made per sample beyond the probabilities themselves.
+and with logits z = W h the gradient of W is the outer product with h: its squared norm is that times ‖h‖². Nothing
+per sample is needed beyond the probabilities themselves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
 
 
 def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
-    """The same from logits by two log-sum-exps, for loops that have no use for `logged_probability`."""
+    """The same from logits by two log-sum-exps, for a loop of your own that has no use for `logged_probability`."""
     total = torch.logsumexp(logits, dim=-1)
     target = (logits.gather(-1, action[..., None])[..., 0] - total).exp()
     squares = (torch.logsumexp(2 * logits, dim=-1) - 2 * total).exp()

@@ -29,7 +29,7 @@ class Source:
 
     def __init__(self, log: Log, model_rewards: Any = None) -> None:
         self.log, self.names = log, Names.of(log)
-        self.files = _files(log)
+        self.files = _files(log, model_rewards is not None)
         self.memory: Rows | None = None
         self.rows = self.dropped = 0  # so far, on the first pass
         self._model_rewards = model_rewards
@@ -40,10 +40,6 @@ class Source:
             needed(
                 self.names, log.where, self.files.columns
             )  # names that are not there are told before anything is read
-            if model_rewards is not None:
-                raise OptionError(
-                    "model_rewards only works with a log in memory.", do="Read the files into a frame, and pass that."
-                )
 
     @property
     def starts(self) -> list[int]:
@@ -61,7 +57,7 @@ class Source:
             self.memory = kept
         else:
             self._digests[start] = kept.digest()
-        return kept, [one._replace(row=one.row + seen) for one in problems]
+        return kept, [replace(one, row=one.row + seen) for one in problems]
 
     def chunk(self, start: int) -> Rows:
         """The rows of one chunk."""
@@ -109,7 +105,7 @@ class Source:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
 
 
-def _files(log: Log) -> ParquetFiles | None:
+def _files(log: Log, modelled: bool) -> ParquetFiles | None:
     """The files of a log that is in files."""
     for part in ("table", "query"):
         if getattr(log, part) is not None:
@@ -122,4 +118,9 @@ def _files(log: Log) -> ParquetFiles | None:
         return None
     if several and not log.data:
         raise unreadable("an empty list")
+    if modelled:
+        raise OptionError(
+            [Argument("model_rewards"), " only works with a log in memory."],
+            do="Read the files into a frame, and pass that.",
+        )
     return ParquetFiles(log.data)

@@ -1,4 +1,4 @@
-"""Saving and loading policies, and ONNX."""
+"""Policies on disk: saved, loaded, and exported to ONNX."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoise.errors import OptionError, PolicyFileError
+from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
 
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
-FORMAT = "counterpoise policy 1"
+FORMAT = "counterpoise policy 2"
 KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
-IDS = "action ids"  # the tensor of what a log calls the actions, where that is not 0, 1, 2, …
+IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
-    """Write a policy whole or not at all; `context` names the columns it looks at, by default those it was learned from.
+    """Write a policy, whole or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` gives them back as `context_`, and `evaluate` refuses others, or another order.
-
-    A policy of a class of yours needs a `config` method that gives its arguments, and `load_policy(path, make=…)`.
+    `load_policy` gives them back as `context_`, and `evaluate` refuses others, or another order. A policy of your own class needs a
+    `config` method that gives its arguments, and `load_policy(path, make=…)`.
     """
     names = list(context or policy.context_)
     policy.check_context(names)
@@ -41,9 +40,9 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
 
 
 def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
-    """A policy as it was saved, on the CPU; `make` builds one of a class of yours from its arguments.
+    """A policy as it was saved, on the CPU; `make` builds one of your own class from its arguments.
 
-    What does not fit is refused before anything large is made: another format, missing or further tensors, other shapes.
+    A file that does not fit is refused before anything large is allocated: another format, missing or extra tensors, other shapes.
 
     Examples
     --------
@@ -59,7 +58,8 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
         build = make or KINDS.get(config["kind"])
         if build is None:
             raise PolicyFileError(
-                f"{str(path)!r} holds a {config['kind']}, which counterpoise does not know: pass make=, a function that builds it."
+                f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
+                do=["Pass ", Argument("make"), ", a function that builds it."],
             )
         _check_sizes(file, build, config["arguments"])
         with torch.random.fork_rng(devices=[]):
@@ -82,21 +82,24 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
 
 
 def _config(file: TensorFile) -> dict[str, Any]:
-    """What the file says of its policy, each part of its type."""
+    """What the file says about its policy, each part of the right type."""
     found = file.description.get("format")
     if found != FORMAT:
-        raise PolicyFileError(f"{str(file.path)!r} holds {str(found)[:50]!r}, not a policy: name another file.")
+        raise PolicyFileError(
+            f"{str(file.path)!r} is {str(found)[:50]!r}, not a policy of this version ({FORMAT!r}).",
+            do="Name another file, or save the policy again.",
+        )
     config = file.description.get("config")
     parts: dict[str, type] = {"kind": str, "arguments": dict, "context": list}
     if not isinstance(config, dict) or not all(isinstance(config.get(name), kind) for name, kind in parts.items()):
-        raise file.damaged("it does not say which policy it holds")
+        raise file.damaged("it does not say which policy it contains")
     if not all(isinstance(name, str) for name in config["context"]):
-        raise file.damaged("the names of its columns are not texts")
+        raise file.damaged("the names of its columns are not text")
     return config
 
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
-    """The policy described is as large as the file: found out on torch's device without memory, before the policy is made."""
+    """Make sure that the policy described is as large as the file, on torch's device without memory, before it is built."""
     if build in KINDS.values() and any(
         isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
     ):
@@ -109,7 +112,7 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
     except PolicyFileError:
         if build in KINDS.values():
             raise
-        return  # a class of one's own may need real tensors
+        return  # a class of your own may need real tensors
     check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
 
 
@@ -118,45 +121,50 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
     if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
         features = file.tensors.get("scores.features")
         if features is None or features.dtype is None:
-            raise file.damaged("it lacks the features of its items")
+            raise file.damaged("the features of its items are missing")
         given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
     try:
         return build(**given)
     except UNFIT as error:
-        raise PolicyFileError(f"{str(file.path)!r} does not describe a policy: {error}. Save it again.") from error
+        raise PolicyFileError(
+            f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
+        ) from error
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
-    """Write context → probabilities of all actions, in the order of `classes_`, as an ONNX model, for any number of rows.
+    """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
     `context_dimension`, how many numbers a context has, is needed for a `ModulePolicy` only: other policies know it.
     """
     try:
         import onnx  # noqa: F401
     except ImportError as error:
-        raise OptionError("ONNX export needs onnx: pip install 'counterpoise[onnx]'.") from error
+        raise OptionError("ONNX export needs onnx.", do="Run pip install 'counterpoise[onnx]'.") from error
 
     width = policy.context_dimension if context_dimension is None else context_dimension
     if width is None:
-        raise OptionError("this policy does not know how many numbers a context has: pass context_dimension.")
+        raise OptionError(
+            "this policy does not know how many numbers a context has.",
+            do=["Pass ", Argument("context_dimension"), "."],
+        )
     policy.check_width(width)
-    # a copy, because the policy itself is to stay on its device, and in training if it is
+    # a copy, because the policy itself stays on its device, and in training if it is
     probabilities = torch.nn.Sequential(deepcopy(policy), torch.nn.Softmax(-1)).cpu().eval()
     example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
     try:
         probabilities(example)
     except RuntimeError as error:
-        raise OptionError(f"the policy takes no contexts of {width} numbers: {error}. Pass another one.") from error
+        raise OptionError(f"the policy does not take contexts of {width} numbers: {error}.") from error
     try:
         with whole_file(path) as part:
             _export(probabilities, example, part)
     except OSError as error:
-        raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
+        raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
 
 
 def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
     with warnings.catch_warnings():
-        # the exporter that follows it needs onnxscript as well, for a model of this size without a gain
+        # its successor also needs onnxscript, and gains nothing for models of this size
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(
             module,

@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors with a JSON description inside, never a pickle; looked at before anything large is read."""
+"""Files of tensors: safetensors with a JSON description, never a pickle, checked before anything large is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.whole_files import whole_file
 
-LONGEST = 2**24  # characters of a description: 16 MB hold the history of 50,000 epochs
+LONGEST = 2**24  # characters of a description: 16 MB are enough for the history of 50,000 epochs
 FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 OTHERS = {
     "BOOL": torch.bool,
@@ -35,11 +35,11 @@ class Stored:
     """A tensor that is in a file, and not in memory."""
 
     shape: tuple[int, ...]
-    dtype: torch.dtype | None  # None for those that no policy has
+    dtype: torch.dtype | None  # None for types that no policy has
 
 
 class TensorFile:
-    """A file whose header was read: what it describes, and which tensors it has."""
+    """A file of which only the header was read: what it describes, and which tensors it has."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class TensorFile:
     def read(self) -> dict[str, Tensor]:
         """All tensors, in memory."""
         with _readable(self.path):
-            # copies, because what is mapped from a file ends the process if the file is cut short
+            # copies, because a process that reads mapped memory dies if the file is cut short
             return {name: self._file.get_tensor(name).clone() for name in self.tensors}
 
     def damaged(self, why: str) -> PolicyFileError:
@@ -69,9 +69,9 @@ def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
     try:
         mode = Path(path).stat().st_mode
     except OSError as error:
-        raise PolicyFileError(f"no file {str(path)!r}: {error.strerror}. Name another one.") from error
+        raise PolicyFileError(f"there is no file {str(path)!r}: {error.strerror}.", do="Name another one.") from error
     if not stat.S_ISREG(mode):
-        raise PolicyFileError(f"{str(path)!r} is not a regular file. Name another one.")
+        raise PolicyFileError(f"{str(path)!r} is not a regular file.", do="Name another one.")
     with _readable(path):
         file = open_file(str(path), framework="pt").__enter__()
     try:
@@ -102,7 +102,7 @@ def _described(metadata: Mapping[str, str]) -> dict[str, Any]:
         raise ValueError(f"its description has {len(text):,} characters")
     description = json.loads(text)
     if not isinstance(description, dict):
-        raise ValueError(f"its description is {type(description).__name__}, not an object")
+        raise ValueError(f"its description is a {type(description).__name__}, not an object")
     return description
 
 
@@ -113,7 +113,7 @@ def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str
 
 
 def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """One safetensors file with a JSON description, in place of the old one only when it is complete on disk."""
+    """Write one safetensors file with a JSON description; it replaces an old one only when it is complete on disk."""
     save = _safetensors("save")
     data = save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
@@ -124,34 +124,36 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
         with whole_file(path) as part:
             part.write_bytes(data)
     except OSError as error:
-        raise PolicyFileError(f"{str(path)!r} cannot be written: {error.strerror}. Name another file.") from error
+        raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
 
 
 def check_tensors(
     file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Stored], *, exactly: bool = False
 ) -> None:
-    """A file has the tensors of a model and no others: by name, shape and kind of number, and `exactly` by precision too."""
+    """A file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision too."""
     path = str(file.path)
     for name in sorted(own.keys() ^ stored.keys()):
         which = "lacks" if name in own else "has"
-        raise PolicyFileError(f"{path!r} {which} the tensor {name!r}: it is of another model. Name another file.")
+        raise PolicyFileError(
+            f"{path!r} belongs to another model: it {which} the tensor {name!r}.", do="Name another file."
+        )
     for name, tensor in own.items():
         found = stored[name]
         if tuple(tensor.shape) != found.shape:
             raise PolicyFileError(
-                f"{path!r} is of another model: {name!r} has shape {found.shape}, this one needs {tuple(tensor.shape)}. "
-                "Name another file."
+                f"{path!r} belongs to another model: {name!r} has shape {found.shape}, this one needs {tuple(tensor.shape)}.",
+                do="Name another file.",
             )
         alike = found.dtype in FLOATS.values() and tensor.is_floating_point() and not exactly
         if found.dtype != tensor.dtype and not alike:
-            raise file.damaged(f"{name!r} must hold {tensor.dtype}, and holds {found.dtype or 'something else'}")
+            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {found.dtype or 'something else'}")
 
 
 def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
-    """No NaN and no infinity, which no training leaves behind."""
+    """There are no NaNs and infinities, which training never leaves behind."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise file.damaged(f"{name!r} has numbers that are not finite")
+            raise file.damaged(f"{name!r} contains numbers that are not finite")
 
 
 def _safetensors(name: str) -> Any:
@@ -159,5 +161,5 @@ def _safetensors(name: str) -> Any:
         import safetensors
         import safetensors.torch
     except ImportError as error:
-        raise OptionError("saving needs safetensors: pip install 'counterpoise[learn]'.") from error
+        raise OptionError("saving needs safetensors.", do="Run pip install 'counterpoise[learn]'.") from error
     return getattr(safetensors.torch, name, None) or getattr(safetensors, name)

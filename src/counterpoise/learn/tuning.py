@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -55,9 +56,9 @@ def _share_start(options: Options, found: Inspection, policy: Policy, lambdas: t
         save_checkpoint(options.checkpoint, state, settings)
 
 
-def _beside(checkpoint: object, banditnet_lambda: float) -> Path | None:
+def _beside(checkpoint: str | PathLike[str] | None, banditnet_lambda: float) -> Path | None:
     """The checkpoint of one λ, next to the one that has the start."""
     if checkpoint is None:
         return None
-    path = Path(str(checkpoint))
+    path = Path(checkpoint)
     return path.with_name(f"{path.stem}.lambda-{banditnet_lambda}{path.suffix}")

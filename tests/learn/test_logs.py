@@ -1,0 +1,173 @@
+"""What a policy is trained on: a `Log`, its condition, and the rows that are good for `evaluate` too."""
+
+import numpy as np
+import planted
+import polars as pl
+import pytest
+from learning import torch
+
+import counterpoise as cp
+import counterpoise.learn.sources as sources
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.learn import PolicyLearner
+from counterpoise.log.log import Log
+
+LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
+FRAME = LOG.frame().with_columns(day=pl.int_range(3000) // 500, user=pl.int_range(3000) % 7)
+CONTEXT = [f"context_{k}" for k in range(5)]
+NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
+ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
+ROW = 20  # where a bad value is put
+
+
+def learner(**options):
+    return PolicyLearner(**{"epochs": 2, "batch_size": 256, "learning_rate": 0.05} | options)
+
+
+def same(first, second):
+    for name, tensor in first.policy_.state_dict().items():
+        torch.testing.assert_close(tensor, second.policy_.state_dict()[name], rtol=0, atol=0)
+    assert first.history_ == second.history_
+
+
+def test_a_log_says_it_all(tmp_path):
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    expected = learner().fit(FRAME, **NAMES)
+    for data in (FRAME, FRAME.lazy(), FRAME.to_pandas(), FRAME.to_dict(), tmp_path / "log.parquet"):
+        same(learner().fit(Log(data, **NAMES, cluster="user", key="day")), expected)
+    same(learner().fit(Log(**ARRAYS)), expected)
+    with pytest.raises(OptionError, match="already says which columns"):
+        learner().fit(Log(FRAME, **NAMES), reward="reward")
+
+
+def test_only_rows_that_meet_the_condition_are_trained_on(tmp_path):
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    expected = learner().fit(FRAME.filter(pl.col("day") >= 2), **NAMES)
+    for data in (FRAME, FRAME.lazy(), FRAME.to_pandas(), FRAME.to_dict(), tmp_path / "log.parquet"):
+        found = learner().fit(data, **NAMES, where="day >= 2")
+        same(found, expected)
+        assert found.mean_reward_ == expected.mean_reward_
+    same(learner().fit(**ARRAYS, where="reward >= 0"), learner().fit(**ARRAYS))
+    with pytest.raises(ColumnError, match="days"):
+        learner().fit(FRAME, **NAMES, where="days >= 2")
+
+
+def test_a_condition_and_bad_rows_count_alike_however_files_are_read(tmp_path, monkeypatch):
+    bad = FRAME.with_columns(
+        propensity=pl.when(pl.int_range(3000) % 100 == 7).then(0.0).otherwise(pl.col("propensity"))
+    )
+    bad.write_parquet(tmp_path / "log.parquet")
+    kept = bad.filter((pl.col("day") >= 2) & (pl.col("propensity") > 0))
+    monkeypatch.setattr(sources, "CHUNK", 700)
+    log = Log(tmp_path / "log.parquet", **NAMES, where="day >= 2", drop_bad_rows=True)
+    source = sources.Source(log)
+    for start in source.starts:
+        source.look(start)
+    assert (source.rows, source.dropped) == (len(kept), 20)
+    rows = np.concatenate([source.chunk(start).context.numpy() for start in source.starts])
+    np.testing.assert_array_equal(rows, kept.select(CONTEXT).to_numpy().astype(np.float32))
+    found = learner().fit(log)
+    assert found.dropped_rows_ == 20
+    assert found.mean_reward_ == pytest.approx(kept["reward"].mean(), rel=1e-6)
+    with pytest.raises(
+        LogError, match=r"propensity 'propensity' must lie in \(0, 1\]: 20 of 2,000 rows do not; the first"
+    ):
+        learner().fit(log.but(drop_bad_rows=False))
+
+
+def test_model_rewards_follow_the_rows_that_are_kept():
+    model = LOG.expected(slice(0, 3000))
+    rows = np.flatnonzero(FRAME["day"] >= 2)
+    expected = learner(objective="dr").fit(FRAME[rows], **NAMES, model_rewards=model[rows])
+    same(learner(objective="dr").fit(FRAME, **NAMES, where="day >= 2", model_rewards=model), expected)
+
+
+def test_a_column_may_be_an_expression_of_others(tmp_path):
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    expected = learner().fit(FRAME.with_columns(twice=pl.col("reward") * 2), **NAMES | {"reward": "twice"})
+    for data in (FRAME, FRAME.to_dict(), tmp_path / "log.parquet"):
+        same(learner().fit(data, **NAMES | {"reward": "reward * 2"}), expected)
+    with pytest.raises(ColumnError, match="no column 'rewards' in reward='rewards \\* 2'"):
+        learner().fit(FRAME, **NAMES | {"reward": "rewards * 2"})
+
+
+BAD = [
+    *[("propensity", value) for value in (0.0, -0.1, 1.5, 1 + 1e-9, float("nan"), None, 1e-300)],
+    *[("reward", value) for value in (float("nan"), float("inf"), None, 1e200)],
+]
+
+
+@pytest.mark.parametrize(("column", "value"), BAD)
+@pytest.mark.parametrize("kind", ["frame", "dict", "file"])
+def test_bad_rows_are_those_that_are_bad_for_evaluate(column, value, kind, tmp_path):
+    at = pl.int_range(3000) == ROW
+    bad = FRAME.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
+    bad.write_parquet(tmp_path / "log.parquet")
+    data = {"frame": bad, "dict": {name: bad[name].to_list() for name in bad.columns}, "file": tmp_path / "log.parquet"}
+    question = {"reward": "reward", "propensity": "propensity", "target": "fair", "drop_bad_rows": True}
+    assert cp.evaluate(bad.with_columns(fair=pl.lit(0.5)), **question).dropped_rows == 1
+    with pytest.raises(LogError, match=rf"{column}.*: 1 of 3,000 rows does not; the first is row {ROW} with"):
+        learner().fit(data[kind], **NAMES)
+    found = learner().fit(data[kind], **NAMES, drop_bad_rows=True)
+    assert found.dropped_rows_ == 1
+    same(found, learner().fit(FRAME.filter(~at), **NAMES))
+
+
+def test_one_log_with_every_kind_of_bad_row_has_as_many_for_learning_as_for_evaluating():
+    log = planted.a_log()
+    question = {"reward": "reward", "propensity": "propensity", "drop_bad_rows": True}
+    expected = cp.evaluate(log.with_columns(fair=pl.lit(0.5)), **question, target="fair").dropped_rows
+    found = learner().fit(log, **question, context=["x0", "x1"], action="action")
+    assert found.dropped_rows_ == expected == 8
+
+
+def test_numbers_that_single_precision_cannot_hold_are_no_bad_rows_but_cannot_be_trained_on():
+    for column, value in (("reward", 1e45), ("propensity", 1e-48), ("context_1", 1e40)):
+        at = pl.int_range(3000) == ROW
+        odd = FRAME.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
+        with pytest.raises(LogError, match=rf"single precision, which cannot hold 1e.* in column '{column}'"):
+            learner().fit(odd, **NAMES, drop_bad_rows=True)
+
+
+def test_rows_without_a_context_or_an_action_can_be_dropped_too():
+    at = pl.int_range(3000) == ROW
+    for column in ("context_3", "action"):
+        bad = FRAME.with_columns(pl.when(at).then(None).otherwise(pl.col(column)).alias(column))
+        with pytest.raises(LogError, match=rf"{column}.*1 of 3,000 rows does not.*drop_bad_rows=True"):
+            learner().fit(bad, **NAMES)
+        same(learner().fit(bad, **NAMES, drop_bad_rows=True), learner().fit(FRAME.filter(~at), **NAMES))
+
+
+def test_a_log_of_bad_rows_alone_has_nothing_to_learn_from():
+    with pytest.raises(LogError, match="all 3,000 rows are bad"):
+        learner().fit(FRAME.with_columns(propensity=0.0), **NAMES, drop_bad_rows=True)
+
+
+def test_several_files_are_one_log(tmp_path):
+    paths = [tmp_path / f"{k}.parquet" for k in range(3)]
+    for k, path in enumerate(paths):
+        FRAME[1000 * k : 1000 * (k + 1)].write_parquet(path)
+    expected = learner().fit(FRAME, **NAMES)
+    for data in (paths, [str(path) for path in paths], tmp_path / "*.parquet", tmp_path):
+        same(learner().fit(data, **NAMES), expected)
+
+
+def test_logs_that_cannot_be_trained_on_are_refused(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    with pytest.raises(OptionError, match=r"this log is DuckDBPyConnection\. Write it to a Parquet file first"):
+        learner().fit(duckdb.connect(), **NAMES)
+    with pytest.raises(OptionError, match="table= only works with a database"):
+        learner().fit(tmp_path / "log.parquet", **NAMES, table="logs")
+    with pytest.raises(OptionError, match=r"trained on one reward, and this log has 'reward', 'day'.*log.but"):
+        learner().fit(FRAME, **NAMES | {"reward": ["reward", "day"]})
+    FRAME.write_csv(tmp_path / "log.csv")
+    with pytest.raises(LogError, match="as Parquet"):
+        learner().fit(tmp_path / "log.csv", **NAMES)
+
+
+def test_amounts_are_numbers_and_not_text_or_times():
+    for column, dtype in (("reward", pl.String), ("propensity", pl.String), ("reward", pl.Datetime)):
+        odd = FRAME.with_columns(pl.col(column).cast(pl.Int64).cast(dtype))
+        with pytest.raises(ColumnError, match=rf"{column} '{column}' must contain numbers"):
+            learner().fit(odd, **NAMES)
