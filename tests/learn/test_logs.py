@@ -11,6 +11,7 @@ import counterpoise.learn.sources as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.learn import PolicyLearner
+from counterpoise.learn.batches import Split
 from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
@@ -74,6 +75,25 @@ def test_a_condition_and_bad_rows_count_alike_however_files_are_read(tmp_path, m
         LogError, match=r"propensity 'propensity' must lie in \(0, 1\]: 20 of 2,000 rows do not; the first"
     ):
         learner().fit(log.but(drop_bad_rows=False))
+
+
+def test_rows_have_one_number_however_files_are_read(tmp_path, monkeypatch):
+    """Which is what decides the rows that are held out, and what errors call a row by."""
+    odd = pl.int_range(3000) % 3 == 0
+    bad = FRAME.with_columns(propensity=pl.when(odd).then(0.0).otherwise(pl.col("propensity")))
+    bad.write_parquet(tmp_path / "log.parquet")
+    held = []
+    for data, chunk in ((bad, 2**18), (tmp_path / "log.parquet", 700)):
+        monkeypatch.setattr(sources, "CHUNK", chunk)
+        source = sources.Source(Log(data, **NAMES, where="day >= 2", drop_bad_rows=True))
+        for start in source.starts:
+            source.look(start)
+        held.append(torch.cat([rows.context for rows in Split(0.1, 0).held_out_rows(source)]))
+    torch.testing.assert_close(held[0], held[1], rtol=0, atol=0)
+    late = FRAME.with_columns(reward=pl.when(pl.int_range(3000) == 2500).then(None).otherwise(pl.col("reward")))
+    late.write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(LogError, match=r"1 of 2,000 rows does not; the first is row 1,500 with nan"):
+        learner().fit(tmp_path / "log.parquet", **NAMES, where="day >= 2")
 
 
 def test_model_rewards_follow_the_rows_that_are_kept():
