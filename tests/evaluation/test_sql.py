@@ -75,7 +75,7 @@ def test_what_is_no_dialect_or_no_answer_is_refused():
     pytest.importorskip("ibis")
     with pytest.raises(cp.OptionError, match="klingon"):
         cp.sql(dialect="klingon", table="t", reward="r", propensity="p", target="t")
-    with pytest.raises(cp.LogError, match="not the rows of this request's statement"):
+    with pytest.raises(cp.LogError, match="not the rows of this question's statement"):
         cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
 
 
@@ -103,8 +103,8 @@ def test_answers_to_another_question_or_around_a_far_centre_are_refused():
         cp.from_sums(good, **question, groups=7)
     with pytest.raises(cp.LogError, match=r"u1.* is missing"):
         cp.from_sums(good, **question | {"target": ["new", "old"]})
-    with pytest.raises(cp.LogError, match="no number"):
-        cp.from_sums(good.with_columns(s=pl.lit("x")), **question)
+    with pytest.raises(cp.LogError, match="isn't a number"):
+        cp.from_sums(good.with_columns(s0=pl.lit("x")), **question)
     with pytest.raises(cp.LogError, match="no rows"):
         cp.from_sums(answer(log.clear(), center=1e9 + 100), **question)
     with pytest.raises(cp.OptionError, match="groups need a cluster"):
@@ -120,8 +120,8 @@ def test_answers_to_another_question_or_around_a_far_centre_are_refused():
         ({"where": "a >"}, cp.ColumnError, "where='a >' is no condition"),
         ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, and no statement"),
         ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, and no statement"),
-        ({"centre": float("nan")}, cp.OptionError, "centre must be a number near the mean reward, found nan"),
-        ({"centre": float("inf")}, cp.OptionError, "centre must be a number"),
+        ({"center": float("nan")}, cp.OptionError, "center must be a number near the mean reward, found nan"),
+        ({"center": float("inf")}, cp.OptionError, "center must be a number"),
     ],
 )
 def test_what_is_no_sql_is_refused_by_the_name_of_its_part(wrong, kind, words):
