@@ -6,11 +6,13 @@
 True
 """
 
+from counterpoise import intervals
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
-from counterpoise.estimators import ESTIMATORS, Estimate, Interval
+from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.sql import from_sums, sql
+from counterpoise.intervals import Interval
 from counterpoise.log.log import Log
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import LogMoments, Moments
@@ -35,5 +37,6 @@ __all__ = [
     "compare",
     "evaluate",
     "from_sums",
+    "intervals",
     "sql",
 ]

@@ -10,10 +10,14 @@ import pytest
 from scipy import stats
 
 import counterpoise as cp
-from counterpoise.estimators import ESTIMATORS
+from counterpoise.estimators import ESTIMATORS, ips
 from counterpoise.evaluation.plan import plan
 from counterpoise.evaluation.ranking import rank
-from counterpoise.intervals import anytime, bernstein, intervals, jackknife, jackknife_error, normal
+from counterpoise.intervals.anytime import anytime, anytime_score
+from counterpoise.intervals.bernstein import bernstein
+from counterpoise.intervals.jackknife import effective_clusters, jackknife, jackknife_error
+from counterpoise.intervals.normal import normal
+from counterpoise.intervals.scores import wilson
 from counterpoise.log.groups import with_groups
 from counterpoise.moments import Moments
 
@@ -74,7 +78,7 @@ def test_the_effective_number_of_clusters_is_read_off_the_hashed_groups():
     m = np.ceil(g.lognormal(1.0, 1.5, 300))
     sizes = np.zeros((draws, 100))
     np.add.at(sizes, (np.arange(draws)[:, None], g.integers(0, 100, (draws, 300))), np.broadcast_to(m, (draws, 300)))
-    squares = m.sum() ** 2 / intervals.effective_clusters(sizes)
+    squares = m.sum() ** 2 / effective_clusters(sizes)
     assert squares.mean() == pytest.approx((m**2).sum(), abs=4 * squares.std() / math.sqrt(draws))
     user = np.repeat(np.arange(300), m.astype(int))
     p = np.full(len(user), 0.5)
@@ -227,8 +231,8 @@ def test_bernstein_formula_and_coverage():
     covered = 0
     for _ in range(200):
         w, r = g.choice([0.0, 4.0], n, p=[0.75, 0.25]), (g.random(n) < 0.3).astype(float)
-        m = Moments.of(w, r)
-        interval = bernstein(m, 0.95, reward_bounds=(0.0, 1.0), max_weight=4.0)
+        one = ips(Moments.of(w, r))
+        interval = bernstein(one.value, one.stderr, one.n, 0.95, reward_bounds=(0.0, 1.0), max_weight=4.0)
         log_term = math.log(4 / 0.05)
         half = math.sqrt(2 * np.var(w * r, ddof=1) * log_term / n) + 7 * 4.0 * log_term / (3 * (n - 1))
         assert interval.upper == pytest.approx(min((w * r).mean() + half, 1.0), rel=1e-12)
@@ -294,7 +298,7 @@ def test_clicks_that_are_all_alike_leave_wilsons_interval_at_the_effective_sampl
 @pytest.mark.parametrize(("share", "n"), [(0.0, 50), (1.0, 50), (0.5, 80), (0.125, 1000)])
 def test_wilson_is_scipys(share, n):
     expected = stats.binomtest(int(share * n), n).proportion_ci(0.9, method="wilson")
-    assert intervals.wilson(share, n, 0.9) == pytest.approx(tuple(expected), rel=1e-12, abs=1e-15)
+    assert wilson(share, n, 0.9) == pytest.approx(tuple(expected), rel=1e-12, abs=1e-15)
 
 
 def test_other_rewards_that_never_vary_have_no_interval_unless_bounds_are_known():
@@ -305,7 +309,7 @@ def test_other_rewards_that_never_vary_have_no_interval_unless_bounds_are_known(
     assert result.verdict().verdict == "caution"
     bounded = unvaried(3.7, reward_bounds=(0, 5))
     n = bounded.diagnostics().effective_sample_size
-    expected = [5 * end for end in intervals.wilson(3.7 / 5, n)]
+    expected = [5 * end for end in wilson(3.7 / 5, n)]
     assert tuple(bounded["target", "snips"].interval) == pytest.approx(expected, rel=1e-12)
     with pytest.raises(cp.LogError, match="reward_bounds"):
         unvaried(3.7, reward_bounds=(0, 3))
@@ -318,8 +322,8 @@ def test_clicks_that_only_other_actions_earn_leave_wilsons_interval_too():
     g, n = np.random.default_rng(1), 1000
     taken = np.arange(n) % 2
     result = cp.evaluate(reward=(1 - taken) * (g.random(n) < 0.3), propensity=np.full(n, 0.5), target=1.0 * taken)
-    assert tuple(result["target", "snips"].interval) == pytest.approx(intervals.wilson(0.0, n / 2), abs=1e-7)
-    lift, change = result["target", "lift"], intervals.wilson(0.0, n / 2)[1]
+    assert tuple(result["target", "snips"].interval) == pytest.approx(wilson(0.0, n / 2), abs=1e-7)
+    lift, change = result["target", "lift"], wilson(0.0, n / 2)[1]
     assert lift.interval.upper == pytest.approx(normal(lift.value, lift.stderr).upper + change, rel=1e-9)
     assert lift.interval.lower == pytest.approx(normal(lift.value, lift.stderr).lower, rel=1e-9)
 
@@ -329,7 +333,7 @@ def test_differences_of_rewards_that_never_vary_are_open_on_both_sides():
     p, first, second = np.full(n, 0.5), g.uniform(0, 1, n), g.uniform(0, 1, n)
     result = cp.compare(reward=np.zeros(n), propensity=p, target=first, against=second)
     ess = [result.diagnostics(name).effective_sample_size for name in ("target", "against")]
-    up, down = (intervals.wilson(0.0, size)[1] for size in ess)
+    up, down = (wilson(0.0, size)[1] for size in ess)
     assert result.value == 0.0
     assert tuple(result.interval) == pytest.approx((-down, up), rel=1e-9)
     assert result.verdict().verdict == "caution"
@@ -381,20 +385,20 @@ def test_clusters_without_a_click_are_worth_no_more_than_their_number():
     t = np.where(np.arange(5000) % 2 == 0, 0.6, 0.4)
     question = {"reward": np.zeros(5000), "propensity": np.full(5000, 0.5), "target": t}
     upper = cp.evaluate(**question, cluster=user)["target", "snips"].interval.upper
-    assert intervals.wilson(0.0, 100)[1] < upper < intervals.wilson(0.0, 25)[1]
-    assert cp.evaluate(**question)["target", "snips"].interval.upper < intervals.wilson(0.0, 4000)[1]
+    assert wilson(0.0, 100)[1] < upper < wilson(0.0, 25)[1]
+    assert cp.evaluate(**question)["target", "snips"].interval.upper < wilson(0.0, 4000)[1]
 
 
 def test_the_anytime_score_holds_at_all_times_at_once():
     """Without a click it refutes a rate p first at some n, which such a log reaches with a chance of at most 5 %."""
     for p in (0.2, 0.01, 0.001):
-        n = next(n for n in range(1, 100_000) if intervals.anytime_score(0.0, n)[1] < p)
+        n = next(n for n in range(1, 100_000) if anytime_score(0.0, n)[1] < p)
         assert (1 - p) ** n <= 0.05
-        assert intervals.anytime_score(0.0, n)[1] == pytest.approx(1 - (0.05 / (n + 1)) ** (1 / n), rel=1e-9)
-    low, high = intervals.anytime_score(0.3, 1000)
-    inner = intervals.wilson(0.3, 1000)
+        assert anytime_score(0.0, n)[1] == pytest.approx(1 - (0.05 / (n + 1)) ** (1 / n), rel=1e-9)
+    low, high = anytime_score(0.3, 1000)
+    inner = wilson(0.3, 1000)
     assert low < inner[0] < inner[1] < high
-    mirrored = intervals.anytime_score(0.7, 1000)
+    mirrored = anytime_score(0.7, 1000)
     assert (low, high) == pytest.approx((1 - mirrored[1], 1 - mirrored[0]), rel=1e-9)
     assert (
         unvaried(0, interval="anytime")["target", "snips"].interval.upper

@@ -87,7 +87,7 @@ def compare(
         against=against,
         segment=segment or None,
         cluster=cluster,
-        interval=interval,  # type: ignore[arg-type]
+        interval=interval,
         level=level,
         groups=groups,
         reward_bounds=reward_bounds,

@@ -105,7 +105,7 @@ def evaluate(
         segment=segment or None,
         cluster=cluster,
         estimator=estimator or None,
-        interval=interval,  # type: ignore[arg-type]
+        interval=interval,
         level=level,
         groups=groups,
         tuned_for=tuned_for,

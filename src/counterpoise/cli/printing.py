@@ -17,8 +17,8 @@ from counterpoise.cli.running import as_options
 
 if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
-    from counterpoise.estimators import Interval
     from counterpoise.evaluation.result import Result, Segment
+    from counterpoise.intervals import Interval
 
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar

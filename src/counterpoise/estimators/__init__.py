@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
-from counterpoise.estimators.estimate import Estimate, Interval, unstack
+from counterpoise.estimators.estimate import Estimate, linear, unstack
 from counterpoise.estimators.lift import difference, lift
 from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
@@ -18,7 +19,11 @@ from counterpoise.moments import Floats, Moments
 
 @dataclass(frozen=True)
 class Estimator:
-    """An entry of the registry: the function, what it estimates, and what it needs beyond weights and rewards."""
+    """An entry of the registry: the function, what it estimates, and what it needs beyond weights and rewards.
+
+    ``ESTIMATORS["mine"] = Estimator(mine)`` adds one of your own: a function from moments, or a stack of them, to an `Estimate`, which
+    `linear` makes.
+    """
 
     function: Callable[..., Estimate]
     estimand: Literal["value", "lift"] = "value"
@@ -29,6 +34,11 @@ class Estimator:
 
     def __call__(self, moments: Moments) -> Estimate:
         return self.function(moments)
+
+    @property
+    def about(self) -> str:
+        """The first line of the function's own words."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def without_each(self, groups: Moments) -> Floats:
         """The value without each of the groups (the last axis): what a delete-group jackknife looks at."""
@@ -59,7 +69,6 @@ __all__ = [
     "ESTIMATORS",
     "Estimate",
     "Estimator",
-    "Interval",
     "beta_ips",
     "constant_dr",
     "cross_fit",
@@ -68,6 +77,7 @@ __all__ = [
     "dr",
     "ips",
     "lift",
+    "linear",
     "optimal_dr",
     "sndr",
     "snips",

@@ -1,4 +1,4 @@
-"""This file holds the estimators that need only weights and rewards: IPS and its constant baselines."""
+"""The estimators that need only weights and rewards: IPS and its constant baselines."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""This file holds `Estimate`, and the one way to make it: a linear form of the rows, with its delta-method error."""
+"""`Estimate`, and the one way to make it: a linear form of the rows, with its delta-method error."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from numbers import Real
-from statistics import NormalDist
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,27 +16,30 @@ from counterpoise.moments import Floats, Moments
 Baseline = float | tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A confidence interval, and how it was made."""
+@dataclass(frozen=True, repr=False)
+class NoInterval:
+    """In the place of an interval that nobody has made yet; an error for whoever looks for its ends."""
 
-    lower: float
-    upper: float
-    level: float
-    method: str
-    note: str = ""
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # how Python and notebooks ask what an object can do
+            raise AttributeError(name)
+        _refuse()
 
-    def __iter__(self) -> Any:
-        """So that `lower, upper = interval`."""
-        return iter((self.lower, self.upper))
+    def __iter__(self) -> Iterator[float]:
+        _refuse()
 
-    def __contains__(self, value: float) -> bool:
-        return self.lower <= value <= self.upper
+    def __contains__(self, value: object) -> bool:
+        _refuse()
 
-    @property
-    def width(self) -> float:
-        """From end to end; infinite where the log says nothing."""
-        return self.upper - self.lower
+    def __repr__(self) -> str:
+        return "none yet"
+
+
+def _refuse() -> NoReturn:
+    raise OptionError(
+        "this estimate has no interval yet: an estimator gives a value and its error. Read it from the result of evaluate, or make one "
+        "with interval() of a member of counterpoise.intervals."
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Estimate:
     """What an estimator says: a value, its standard error, and the baseline(s) it used.
 
     A value that the log cannot give is nan with an infinite standard error, and `identified` is False. For a stack of
-    moments every field holds arrays; `unstack` takes them apart.
+    moments every field holds arrays; `unstack` takes them apart. Those in a result have an `Interval`; estimators, which know
+    nothing of intervals, leave it open.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Estimate:
     stderr: float
     n: int
     baseline: Baseline
-    interval: Interval
+    interval: Any = NoInterval()
 
     @property
     def identified(self) -> bool:
@@ -64,37 +66,11 @@ class Estimate:
     def __str__(self) -> str:
         if not self.identified:
             return f"{self.name}: not identified (n = {self.n:,})"
+        said = f"{self.name}: {self.value:.6g} ± {self.stderr:.2g}"
+        if isinstance(self.interval, NoInterval):
+            return f"{said} (n = {self.n:,})"
         lower, upper = self.interval
-        level = f"{100 * self.interval.level:.4g} %"
-        return (
-            f"{self.name}: {self.value:.6g} ± {self.stderr:.2g} ({level}: {lower:.6g} to {upper:.6g}, n = {self.n:,})"
-        )
-
-
-def check_level(level: float) -> None:
-    """A confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is that of 1."""
-    if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
-        raise OptionError(
-            f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
-        )
-
-
-def symmetric(value: float, half: float, level: float, method: str) -> Interval:
-    """value ± half, and the whole line where either is unknown."""
-    if math.isnan(value) or not math.isfinite(half):
-        return Interval(-math.inf, math.inf, level, method)
-    return Interval(value - half, value + half, level, method)
-
-
-def normal(value: float, stderr: float, level: float = 0.95) -> Interval:
-    """Value ± z·stderr, by the central limit theorem.
-
-    >>> lower, upper = normal(1.0, 0.1)
-    >>> round(lower, 3), round(upper, 3)
-    (0.804, 1.196)
-    """
-    check_level(level)
-    return symmetric(value, NormalDist().inv_cdf((1 + level) / 2) * stderr, level, "normal")
+        return f"{said} ({100 * self.interval.level:.4g} %: {lower:.6g} to {upper:.6g}, n = {self.n:,})"
 
 
 def linear(
@@ -134,17 +110,9 @@ def estimate_of(
 
 def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> Estimate:
     if value.ndim:
-        nowhere = cast(Any, None)  # a stack has no single interval; `unstack` makes one each
-        return Estimate(name, cast(Any, value), cast(Any, stderr), n, baseline, nowhere)
+        return Estimate(name, cast(Any, value), cast(Any, stderr), n, baseline)
     numbers: Baseline = tuple(float(b) for b in baseline) if isinstance(baseline, tuple) else float(baseline)
-    point, error = float(value), float(stderr)
-    return Estimate(name, point, error, int(n), numbers, normal(point, error))
-
-
-def unknown(estimate: Estimate) -> Estimate:
-    """The estimate as one that the log cannot give."""
-    nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
-    return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
+    return Estimate(name, float(value), float(stderr), int(n), numbers)
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:

@@ -1,4 +1,4 @@
-"""This file holds `lift`: how much more the target policy earns than the logging policy, or than another target."""
+"""`lift`: how much more the target policy earns than the logging policy, or than another target."""
 
 from __future__ import annotations
 

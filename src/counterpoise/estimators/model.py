@@ -1,4 +1,4 @@
-"""This file holds the estimators that use a reward model, or any other control variates."""
+"""The estimators that use a reward model, or any other control variates."""
 
 from __future__ import annotations
 

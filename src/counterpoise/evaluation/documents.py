@@ -1,4 +1,4 @@
-"""This file holds answers as JSON documents: plain values, and null where there is no finite number."""
+"""Answers as JSON documents: plain values, and null where there is no finite number."""
 
 from __future__ import annotations
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Unpack
 
-from counterpoise.diagnostics import Diagnostics, Verdict
-from counterpoise.errors import OptionError
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
-from counterpoise.estimators.estimate import unknown
-from counterpoise.evaluation import answer
-from counterpoise.evaluation.answer import Options, View, choose
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
-from counterpoise.evaluation.result import Comparison, Result, Segment
-from counterpoise.intervals import Method
+from counterpoise.evaluation.choice import check_differences, choose, names_of
+from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.intervals import Method, strategy
 from counterpoise.log.log import Log, LogFields
-from counterpoise.log.question import LOGGING, Question
-from counterpoise.moments import LogMoments
+from counterpoise.log.question import LOGGING
 
 
 def evaluate(
@@ -28,10 +23,10 @@ def evaluate(
     segment: Any = None,
     weight: Any = None,
     estimator: str | Sequence[str] | None = None,
-    interval: Method | None = None,
+    interval: str | Method | None = None,
     level: float = 0.95,
     max_weight: float | None = None,
-    tuned_for: float = 10_000,
+    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -81,22 +76,17 @@ def evaluate(
     >>> result.verdict().verdict
     'caution'
     """
-    asked, stored = _names(estimator), Stored(state, batch, replace, version)
+    asked, stored = names_of(estimator), Stored(state, batch, replace, version)
+    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": _part(log, parts, "reward_bounds")}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
-        options = Options(
-            level, interval or ("jackknife" if known.cluster is not None else "normal"), None, max_weight, tuned_for
-        )
-        return _evaluated((known,), None, asked, options)
-    clustered = _is_clustered(log, parts)
-    bounds = log.reward_bounds if isinstance(log, Log) else parts.get("reward_bounds")
-    options = Options(level, interval or ("jackknife" if clustered else "normal"), bounds, max_weight, tuned_for)
-    wants_groups = options.method == "jackknife" or any(
-        ESTIMATORS[name].needs == "groups" for name in asked if isinstance(name, str) and name in ESTIMATORS
-    )
+        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
+        return evaluated((known,), None, asked, method, level)
+    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+    wants_groups = method.needs_groups or _need_groups(asked)
     question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
-    choose(asked, question.moment_columns, question.groups, options.method)  # before the log is read
-    return _evaluated(read(question, stored, progress), question, asked, options)
+    choose(asked, question.moment_columns, question.groups, method)  # before the log is read
+    return evaluated(read(question, stored, progress), question, asked, method, level)
 
 
 def compare(
@@ -106,10 +96,10 @@ def compare(
     against: Any = None,
     segment: Any = None,
     weight: Any = None,
-    interval: Method | None = None,
+    interval: str | Method | None = None,
     level: float = 0.95,
     max_weight: float | None = None,
-    tuned_for: float = 10_000,
+    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -130,105 +120,24 @@ def compare(
     0.125
     """
     stored = Stored(state, batch, replace, version)
+    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": _part(log, parts, "reward_bounds")}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
-        options = Options(
-            level, interval or ("jackknife" if known.cluster is not None else "normal"), tuned_for=tuned_for
-        )
-        return _compared((known,), None, options, against)
-    bounds = log.reward_bounds if isinstance(log, Log) else parts.get("reward_bounds")
-    options = Options(
-        level, interval or ("jackknife" if _is_clustered(log, parts) else "normal"), bounds, tuned_for=tuned_for
-    )
-    if options.method == "bernstein":
-        raise OptionError("the bernstein interval is for values, not differences: use normal, jackknife or anytime.")
+        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
+        return compared((known,), None, method, level, against)
+    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+    check_differences(method)
     other = LOGGING if against is None else against
     question = question_of(
-        log, parts, target, weight=weight, against=other, segment=segment, wants_groups=options.method == "jackknife"
+        log, parts, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return _compared(read(question, stored, progress), question, options, None)
+    return compared(read(question, stored, progress), question, method, level, None)
 
 
-def _evaluated(
-    moments: tuple[LogMoments, ...], question: Question | None, asked: tuple[str, ...], options: Options
-) -> Result:
-    results = [_result(one, question, asked, options) for one in moments]
-    if question is None or len(results) == 1:
-        return results[0]
-    return dataclasses.replace(results[0], others=dict(zip(question.log.reward[1:], results[1:], strict=True)))
+def _part(log: Any, parts: LogFields, name: str) -> Any:
+    """A part of the log, before there is one."""
+    return getattr(log, name) if isinstance(log, Log) else parts.get(name)
 
 
-def _compared(moments: tuple[LogMoments, ...], question: Question | None, options: Options, against: Any) -> Comparison:
-    results = [_comparison(one, question, options, against) for one in moments]
-    if question is None or len(results) == 1:
-        return results[0]
-    return dataclasses.replace(results[0], others=dict(zip(question.log.reward[1:], results[1:], strict=True)))
-
-
-def _result(moments: LogMoments, question: Question | None, asked: tuple[str, ...], options: Options) -> Result:
-    contrasts = [contrast for contrast in moments.moments if not contrast[1]]
-    first = moments.moments[contrasts[0]]
-    estimators = answer.choose(asked, first.columns, first.shape[1], options.method)
-    _check_groups(moments, options)
-    estimates: dict[tuple[str, str, Segment], Estimate] = {}
-    diagnostics: dict[tuple[str, Segment], Diagnostics] = {}
-    verdicts: dict[tuple[str, Segment], Verdict] = {}
-    for contrast in contrasts:
-        view = View(moments, contrast)
-        estimates |= answer.estimates(view, estimators, options)
-        found = answer.diagnostics(view)
-        diagnostics |= {(contrast[0], place): one for place, one in found.items()}
-        verdicts |= {(contrast[0], place): verdict for place, verdict in answer.verdicts(found).items()}
-    how = options.level, options.method, options.tuned_for, options.reward_bounds, question
-    return Result(moments, estimates, diagnostics, verdicts, *how)
-
-
-def _comparison(moments: LogMoments, question: Question | None, options: Options, against: Any) -> Comparison:
-    _check_groups(moments, options)
-    contrasts = [contrast for contrast in moments.moments if contrast[1]]
-    if not contrasts:
-        raise OptionError("these moments are of single policies; compare needs those of an earlier compare.")
-    other = contrasts[0][1]
-    if against not in (None, other):
-        raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
-    found = {contrast: answer.diagnostics(View(moments, contrast)) for contrast in moments.moments if not contrast[1]}
-    judged = {contrast[0]: answer.verdicts(one) for contrast, one in found.items()}
-    estimates: dict[tuple[str, str, Segment], Estimate] = {}
-    verdicts: dict[tuple[str, Segment], Verdict] = {}
-    for contrast in contrasts:
-        for key, estimate in answer.estimates(View(moments, contrast), DIFFERENCES, options).items():
-            seen = all(found[name, ""][key[2]].has_overlap for name in contrast if (name, "") in found)
-            estimates[key] = estimate if seen else unknown(estimate)
-        for segment_, verdict in judged[contrast[0]].items():
-            rival = judged[other][segment_] if other in judged else Verdict("ok", ())
-            verdicts[contrast[0], segment_] = _worse(contrast[0], verdict, other, rival)
-    diagnostics = {(contrast[0], place): one for contrast, all_ in found.items() for place, one in all_.items()}
-    how = options.level, options.method, options.tuned_for, options.reward_bounds, question
-    return Comparison(moments, estimates, diagnostics, verdicts, *how, against=other)
-
-
-def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
-    """The worse of two verdicts, with the reasons of both."""
-    order = ("ok", "caution", "not identified")
-    worst = max(verdict.verdict, rival.verdict, key=order.index)
-    reasons = [f"{who}: {reason}" for who, one in ((name, verdict), (other, rival)) for reason in one.reasons]
-    return Verdict(worst, tuple(reasons))
-
-
-def _names(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
-    if estimator is None:
-        return ()
-    if not isinstance(estimator, str | list | tuple):
-        raise OptionError(f"estimator must be a name or a list of names, found {type(estimator).__name__}.")
-    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
-
-
-def _check_groups(moments: LogMoments, options: Options) -> None:
-    if options.method == "jackknife" and next(iter(moments.moments.values())).shape[1] < 2:
-        raise OptionError(
-            "these moments have no groups, so no jackknife: evaluate the log with groups=100 or a cluster."
-        )
-
-
-def _is_clustered(log: Any, parts: LogFields) -> bool:
-    return (log.cluster if isinstance(log, Log) else parts.get("cluster")) is not None
+def _need_groups(asked: tuple[str, ...]) -> bool:
+    return any(ESTIMATORS[name].needs == "groups" for name in asked if isinstance(name, str) and name in ESTIMATORS)

@@ -1,4 +1,4 @@
-"""This file holds planning: how many rows a question needs, and what exploring a little would save."""
+"""Planning: how many rows a question needs, and what exploring a little would save."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""This file holds what a comparison of many policies needs: a ranking that allows for looking at all, and what drives a difference."""
+"""A comparison of many policies: a ranking that allows for looking at all, and what drives a difference."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
 from counterpoise.estimators import DIFFERENCES, difference
-from counterpoise.estimators.estimate import Interval
-from counterpoise.evaluation.answer import Options, View, interval_at
+from counterpoise.evaluation.estimates import Options, interval_at
 from counterpoise.evaluation.result import Comparison, Segment
-from counterpoise.intervals import Method
+from counterpoise.evaluation.view import View
+from counterpoise.intervals import Interval
 
 SMALLEST = 1e-15  # p-values below it are given as it
 
@@ -134,10 +134,9 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made as the comparison's own."""
-    method = cast(Method, comparison.method)
     if not comparison.estimates[target, "beta_ips", None].identified:
-        return lambda level: Interval(-math.inf, math.inf, level, method)
-    options = Options(comparison.level, method, comparison.reward_bounds, tuned_for=comparison.tuned_for)
+        return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
+    options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
     return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES["beta_ips"], options)
 
 

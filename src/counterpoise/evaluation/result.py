@@ -1,16 +1,16 @@
-"""This file holds what `evaluate` and `compare` return: estimates, diagnostics, verdicts, and a table of them all."""
+"""What `evaluate` and `compare` return: estimates, diagnostics, verdicts, and a table of them all."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.estimators.estimate import Interval
+from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
 
@@ -27,7 +27,8 @@ class Result:
 
     ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, ``result["pi_new", "beta_ips", "DE"]`` the one of a
     segment (a tuple of values where there are several columns; ``(None,)`` for missing values). `table()` holds them all,
-    `verdict(target)` says whether to believe them, `moments` is what to store.
+    `verdict(target)` says whether to believe them, `moments` is what to store. Of several rewards it is the answer about the first;
+    ``result.of("revenue")`` is that about another.
     """
 
     moments: LogMoments
@@ -35,11 +36,11 @@ class Result:
     all_diagnostics: Mapping[tuple[str, Segment], Diagnostics]
     verdicts: Mapping[tuple[str, Segment], Verdict]
     level: float
-    method: str
-    tuned_for: float = 10_000  # rows at which anytime-valid intervals are narrowest
+    interval_method: Method
     reward_bounds: tuple[float, float] | None = None  # what rewards can be, if that was said
-    question: Question | None = None  # what was asked, of which log; stored moments have forgotten it
-    others: Mapping[str, Result] = field(default_factory=dict)  # of further rewards, by their names
+    reward: str | None = None  # the reward's name; stored moments have forgotten it
+    question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
+    others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -60,17 +61,6 @@ class Result:
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
-    def of(self, reward: str) -> Result:
-        """The result for one of several rewards."""
-        first = self.question.log.reward[0] if self.question is not None else None
-        if reward == first:
-            return self
-        if reward not in self.others:
-            raise OptionError(
-                f"no reward {reward!r} in this result; {_choice(reward, {*self.others, *([first] if first else [])})}"
-            )
-        return self.others[reward]
-
     def asked(self) -> Question:
         """What was asked of the log, for those who look at its rows once more."""
         if self.question is None:
@@ -79,9 +69,23 @@ class Result:
             )
         return self.question
 
+    def of(self, reward: str) -> Self:
+        """The result of one of several rewards, by its name."""
+        if reward == self.reward:
+            return self
+        if reward not in self.others:
+            known = {str(name) for name in (self.reward, *self.others) if name is not None}
+            raise OptionError(f"no reward {reward!r} in this result; {_choice(str(reward), known)}")
+        return self.others[reward]
+
     def __getstate__(self) -> dict[str, Any]:
         # a policy in the question may be a lambda or hold a connection, which do not travel; the numbers do
         return {**self.__dict__, "question": None}
+
+    @property
+    def method(self) -> str:
+        """The name of the interval's method."""
+        return self.interval_method.name
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -190,7 +194,8 @@ class Comparison(Result):
     @property
     def interval(self) -> Interval:
         """Confidence interval of `value`."""
-        return self.difference.interval
+        found: Interval = self.difference.interval
+        return found
 
     @property
     def baseline(self) -> Any:

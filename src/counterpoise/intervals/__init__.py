@@ -1,31 +1,23 @@
 """Confidence intervals: what each promises, and when."""
 
-from counterpoise.intervals.intervals import (
-    METHODS,
-    Method,
-    anytime,
-    anytime_score,
-    bernstein,
-    check_bounds,
-    check_reward_bounds,
-    effective_clusters,
-    jackknife,
-    jackknife_error,
-    normal,
-    wilson,
-)
+from counterpoise.intervals.anytime import Anytime
+from counterpoise.intervals.bernstein import Bernstein
+from counterpoise.intervals.interval import Interval, check_level, symmetric
+from counterpoise.intervals.jackknife import Jackknife
+from counterpoise.intervals.method import Evidence, Method
+from counterpoise.intervals.normal import Normal
+from counterpoise.intervals.registry import INTERVALS, strategy
 
 __all__ = [
-    "METHODS",
+    "INTERVALS",
+    "Anytime",
+    "Bernstein",
+    "Evidence",
+    "Interval",
+    "Jackknife",
     "Method",
-    "anytime",
-    "anytime_score",
-    "bernstein",
-    "check_bounds",
-    "check_reward_bounds",
-    "effective_clusters",
-    "jackknife",
-    "jackknife_error",
-    "normal",
-    "wilson",
+    "Normal",
+    "check_level",
+    "strategy",
+    "symmetric",
 ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.estimators.estimate import Interval
-from counterpoise.intervals.intervals import Method, anytime, anytime_score, normal, wilson
+from counterpoise.intervals.interval import Interval
+from counterpoise.intervals.scores import Score
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import at_an_end, effective_sample_size
 
@@ -23,15 +23,14 @@ class Unvaried:
     bounds: tuple[float, float]
     n: float
 
-    def reach(self, level: float, method: Method) -> tuple[float, float]:
+    def reach(self, level: float, score: Score) -> tuple[float, float]:
         """How far below and above that reward the policy's value may lie."""
         low, high = self.bounds
         width = high - low
         if not math.isfinite(width):
             return math.inf, math.inf
         share = (self.reward - low) / width
-        score = anytime_score if method == "anytime" else wilson
-        lower, upper = score(share, self.n, level)
+        lower, upper = score.ends(share, self.n, level)
         return (share - lower) * width, (upper - share) * width
 
 
@@ -57,39 +56,36 @@ class Unseen:
     spread: float = math.inf  # √(E[u²]/n) of a difference
     rows: int = 0
 
-    def widen(self, interval: Interval, method: Method, *, tuned_for: float) -> Interval:
-        """The interval with what is unseen added at both ends; bernstein has it already."""
-        if method == "bernstein" or (self.first is None and self.second is None):
+    def widen(self, interval: Interval, score: Score | None) -> Interval:
+        """The interval with what is unseen added at both ends; without a score it has it already."""
+        if score is None or (self.first is None and self.second is None):
             return interval
         level = interval.level
-        down, up = self.first.reach(level, method) if self.first else (0.0, 0.0)
+        down, up = self.first.reach(level, score) if self.first else (0.0, 0.0)
         if self.second:
-            below, above = self.second.reach(level, method)
+            below, above = self.second.reach(level, score)
             down, up = down + above, up + below
         if self.first and self.second:
-            most = self._most(level, method, tuned_for)
+            most = self._most(self.first.bounds, level, score)
             down, up = min(down, most), min(up, most)
         if down == up == 0.0:
             return interval
-        return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(method))
+        return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(score))
 
-    def _most(self, level: float, method: Method, tuned_for: float) -> float:
+    def _most(self, bounds: tuple[float, float], level: float, score: Score) -> float:
         """The difference that two policies can have at most, by how much their weights differ."""
         if self.spread == 0.0:
             return 0.0
-        low, high = (self.first or self.second).bounds  # type: ignore[union-attr]
-        worst = (high - low) / 2 * self.spread
-        made = anytime(0.0, worst, self.rows, level, tuned_for=tuned_for) if method == "anytime" else normal(0.0, worst, level)  # fmt: skip
-        return made.upper
+        low, high = bounds
+        return score.reach((high - low) / 2 * self.spread, self.rows, level)
 
-    def _note(self, method: Method) -> str:
+    def _note(self, score: Score) -> str:
         one = min((one for one in (self.first, self.second) if one), key=lambda one: one.n)
         if not all(map(math.isfinite, one.bounds)):
             return f"every reward with a weight is {one.reward:g}, and nothing bounds what others could be"
-        score = "a score valid at all times" if method == "anytime" else "Wilson's score"
         low, high = one.bounds
         return (
-            f"every reward with a weight is {one.reward:g}: {score} for rewards from {low:g} to {high:g}, at an effective sample of "
+            f"every reward with a weight is {one.reward:g}: {score.words} for rewards from {low:g} to {high:g}, at an effective sample of "
             f"{one.n:,.4g}"
         )
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from counterpoise.estimators.constant import beta_ips
-from counterpoise.estimators.estimate import Estimate, normal
+from counterpoise.estimators.estimate import Estimate
+from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.rows import Rows

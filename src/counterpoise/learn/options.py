@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators.estimate import check_level
+from counterpoise.intervals import check_level
 from counterpoise.learn.batches import Split
 from counterpoise.learn.devices import check_device
 from counterpoise.learn.inspection import Inspection

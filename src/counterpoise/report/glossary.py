@@ -1,9 +1,11 @@
-"""This file holds the glossary: what every number of the report means, in plain words."""
+"""The glossary: what every number of the report means, in plain words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.intervals import Method
 from counterpoise.report.markup import Safe, el
 
 
@@ -148,25 +150,18 @@ ESTIMATOR_WORDS: dict[str, str] = {
     "lift": "The difference from the logging policy, with its own best baseline.",
 }
 
-METHOD_WORDS: dict[str, str] = {
-    "normal": "Normal intervals: right for large logs of independent rows.",
-    "jackknife": "Jackknife intervals: made by leaving out one group of clusters after another, so that rows of one cluster "
-    "may be alike.",
-    "anytime": "Anytime intervals: valid however often one looks while the log grows, and wider for it.",
-    "bernstein": "Bernstein intervals: valid for any number of rows where rewards and weights are bounded, and wide.",
-}
-
 
 def term(key: str, words: str | None = None) -> Safe:
     """A link from a word to its entry."""
     return el("a", words or GLOSSARY[key].term, href=f"#about-{key}", class_="term")
 
 
-def glossary(estimators: list[str], method: str) -> Safe:
+def glossary(estimators: list[str], method: Method) -> Safe:
     """Every entry, folded up; of the estimators those that the report shows."""
     entries = [(key, entry.term, entry.meaning) for key, entry in GLOSSARY.items()]
-    entries += [(f"estimator-{name}", name, ESTIMATOR_WORDS[name]) for name in estimators if name in ESTIMATOR_WORDS]
-    entries += [(f"method-{method}", f"{method} intervals", METHOD_WORDS[method])] if method in METHOD_WORDS else []
+    words = {name: ESTIMATOR_WORDS.get(name) or ESTIMATORS[name].about for name in estimators if name in ESTIMATORS}
+    entries += [(f"estimator-{name}", name, meaning) for name, meaning in words.items() if meaning]
+    entries += [(f"method-{method.name}", f"{method.name} intervals", method.about)] if method.about else []
     return el(
         "div",
         *(

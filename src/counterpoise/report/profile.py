@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from counterpoise.estimators import Estimate, beta_ips
-from counterpoise.estimators.estimate import normal
+from counterpoise.intervals.normal import normal
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats, Moments
@@ -84,5 +84,4 @@ def _count(found: Profile, w: Floats) -> None:
 
 def _step(moments: Moments, level: float) -> Estimate:
     estimate = beta_ips(moments)
-    interval = normal(estimate.value, estimate.stderr, level)
-    return Estimate("beta_ips", estimate.value, estimate.stderr, estimate.n, estimate.baseline, interval)
+    return replace(estimate, interval=normal(estimate.value, estimate.stderr, level))

@@ -6,16 +6,15 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
-from counterpoise.estimators.estimate import Interval
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.intervals import Interval
 from counterpoise.moments import Moments
 from counterpoise.report.markup import Safe, join, name_of
 from counterpoise.report.numbers import level_of, number, percent, signed
@@ -97,17 +96,17 @@ def _lifts(result: Result) -> dict[str, Estimate]:
     one, and the best of many equal targets looks better than it is.
     """
     asked = any(name == "lift" for _, name, _ in result.estimates)
-    if isinstance(result, Comparison) or (not asked and result.method not in ("normal", "jackknife")):
+    if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
         return {}
     if asked and len(result.targets) == 1:
         return {target: result[target, "lift"] for target in result.targets}
     together = 1 - (1 - result.level) / len(result.targets)
     try:
-        how: dict[str, Any] = {"interval": result.method, "tuned_for": result.tuned_for}
-        how |= {"reward_bounds": result.reward_bounds}
         # of the whole log alone: there may be thousands of segments
         whole = replace(result.moments, segment_columns=())
-        found = evaluate(whole, estimator="lift", level=together, **how)
+        found = evaluate(
+            whole, estimator="lift", level=together, interval=result.interval_method, reward_bounds=result.reward_bounds
+        )
     except CounterpoiseError:
         return {}
     return {target: found[target, "lift"] for target in result.targets}

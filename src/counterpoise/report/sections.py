@@ -286,7 +286,7 @@ def words(reading: Reading) -> Safe:
     return join(
         [
             el("p", "What every number here means. Press a term to open it.", class_="lead"),
-            glossary(names, reading.result.method),
+            glossary(names, reading.result.interval_method),
         ]
     )
 

@@ -1,0 +1,53 @@
+"""Which estimators answer: those asked for, or all that the log and the interval allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from counterpoise.errors import OptionError
+from counterpoise.estimators import ESTIMATORS, Estimator
+from counterpoise.intervals import Method
+from counterpoise.moments import MODEL, ROW
+
+
+def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names that `estimator` asks for; none asks for all."""
+    if estimator is None:
+        return ()
+    if not isinstance(estimator, str | list | tuple):
+        raise OptionError(f"estimator must be a name or a list of names, found {type(estimator).__name__}.")
+    return (estimator,) if isinstance(estimator, str) else tuple(estimator)
+
+
+def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method) -> dict[str, Estimator]:
+    """The estimators asked for, or all that the columns, the groups and the method allow."""
+    has_model = set(MODEL) <= set(columns)
+    missing = {"model": not has_model, "groups": groups < 2, "": False}
+    for name in asked:
+        _check(name, missing, method)
+    if asked or method.estimators:
+        return {name: ESTIMATORS[name] for name in asked or method.estimators}
+    has_controls = has_model or set(columns) > set(ROW)
+    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}  # without controls both are beta_ips
+    return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
+
+
+def check_differences(method: Method) -> None:
+    """Raise where a method is for values alone."""
+    if not method.allows_differences:
+        raise OptionError(
+            f"the {method.name} interval is for values, not differences: use normal, jackknife or anytime."
+        )
+
+
+def _check(name: str, missing: dict[str, bool], method: Method) -> None:
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise OptionError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}.")
+    if method.estimators and name not in method.estimators:
+        raise OptionError(
+            f"the {method.name} interval is for {' and '.join(method.estimators)} alone: leave {name} out, or choose another interval."
+        )
+    needs = ESTIMATORS[name].needs
+    if missing[needs]:
+        what = "model_reward and model_value" if needs == "model" else "groups: pass groups=100"
+        raise OptionError(f"{name} needs {what}.")

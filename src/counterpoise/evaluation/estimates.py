@@ -1,0 +1,149 @@
+"""The estimates of one view of a log, with their errors and intervals, and what its weights look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from counterpoise.diagnostics import Diagnostics, diagnose
+from counterpoise.estimators import Estimate, Estimator, unstack
+from counterpoise.evaluation.result import Segment
+from counterpoise.evaluation.view import View
+from counterpoise.intervals import Evidence, Interval, Method, check_level
+from counterpoise.intervals.bounds import check_reward_bounds, check_within
+from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
+from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
+from counterpoise.moments import Floats, Moments
+
+
+@dataclass(frozen=True)
+class Options:
+    """How intervals are made: their level, their method, and what rewards can be, if the log says so."""
+
+    level: float
+    method: Method
+    reward_bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        if self.reward_bounds is not None:
+            check_reward_bounds(self.reward_bounds)
+
+
+def estimates(
+    view: View, estimators: Mapping[str, Estimator], options: Options
+) -> dict[tuple[str, str, Segment], Estimate]:
+    """Every estimate of one contrast, over the whole log and by segment."""
+    _check_log(view, options)
+    found = {}
+    unseen = {estimand: _unseen(view, estimand, options) for estimand in {one.estimand for one in estimators.values()}}
+    for name, estimator in estimators.items():
+        own, groups = _own(view, estimator, options)
+        for k, segment in enumerate(view.places):
+            hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
+            interval = _interval(view, k, own[k], int(groups[k]), hidden, options)
+            found[name, segment] = replace(own[k], name=name, interval=interval)
+    # place by place, estimator by estimator: how a reader scans the table
+    return {(view.contrast[0], name, segment): found[name, segment] for segment in view.places for name in estimators}
+
+
+def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
+    """The interval of the whole log as a function of its level."""
+    own, groups = _own(view, estimator, options)
+    unseen = _unseen(view, estimator.estimand, options)
+    return lambda level: _interval(view, 0, own[0], int(groups[0]), unseen[0], replace(options, level=level))
+
+
+def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
+    """What the rows themselves show in every place, and the number of groups with rows."""
+    together = estimator(view.groups if estimator.needs == "groups" else view.whole)
+    found = [unstack(together, k) for k in range(len(view.places))]
+    if not options.method.uses_groups(is_clustered=view.is_clustered):
+        return found, np.zeros(len(found))
+    stderr, groups = _jackknife(view, estimator)
+    return [
+        replace(one, stderr=float(e)) if one.identified else one for one, e in zip(found, stderr, strict=True)
+    ], groups
+
+
+def _unseen(view: View, estimand: str, options: Options) -> list[Unseen]:
+    """What rewards that never vary hide in every place."""
+    first = _unvaried(view, view.contrast[0], options)
+    if estimand == "value":
+        return [Unseen(one) for one in first]
+    second = _unvaried(view, view.contrast[1], options)
+    u = view.whole
+    spread = np.sqrt((u.covariance("u", "u") + np.square(u.average("u"))) / np.maximum(view.clusters, 1.0))
+    spread = np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
+    return [Unseen(first[k], second[k], float(spread[k]), int(u.n[k])) for k in range(len(view.places))]
+
+
+def _unvaried(view: View, target: str, options: Options) -> list[Unvaried | None]:
+    """Where a policy sees one reward only. One without moments of its own is the logging policy, whose weights are 1."""
+    if (target, "") not in view.log.moments:
+        rewards = view.whole.recentre(view.reward_range[0])
+        only = rewards.mean * np.array([name == "s" for name in rewards.columns])
+        whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.centre, rewards.columns)
+        return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
+    one = View(view.log, (target, ""))
+    weight = np.maximum(1.0 + one.groups.average("u"), 0.0) * one.groups.n
+    clusters = effective_clusters(weight) if one.is_clustered else None
+    return unvaried(one.whole, one.reward_range, options.reward_bounds, clusters)
+
+
+def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
+    """Jackknife errors of all places, and the number of groups with rows.
+
+    Rewards far from 0 are moved there first, where the estimator moves along: small differences of large values lose their digits.
+    A value that is not identified without one of the groups rests on that group alone, and its error is unknown.
+    """
+    groups, whole = view.groups, view.whole
+    if estimator.follows_rewards:
+        centre = whole.centre + whole.average("s")
+        groups, whole = groups.shifted(-centre[:, None]), whole.shifted(-centre)
+    value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
+    without = estimator.without_each(groups)
+    lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
+    stderr, count = jackknife_error(np.nan_to_num(without), groups.n)
+    return np.where(lost, np.inf, stderr), count
+
+
+def _interval(view: View, place: int, own: Estimate, groups: int, unseen: Unseen, options: Options) -> Interval:
+    clusters = float(view.clusters[place])
+    made = options.method.interval(
+        Evidence(own.value, own.stderr, own.n, view.each[place], groups, clusters), options.level
+    )
+    return unseen.widen(made, options.method.score) if own.identified else made
+
+
+def _check_log(view: View, options: Options) -> None:
+    """The log keeps to the bounds it was promised to keep, and to what the method takes for granted."""
+    low, high = view.reward_range
+    rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
+    if options.reward_bounds is not None:
+        check_within(options.reward_bounds, rewards)
+    largest = float(weights[0]) if len(weights) else 0.0
+    options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
+
+
+def diagnostics(view: View) -> dict[Segment, Diagnostics]:
+    """Diagnostics of one target, over the whole log and by segment."""
+    log = view.log
+    if view.is_clustered:
+        error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
+    low, high = view.reward_range
+    found = {}
+    for k, segment in enumerate(view.places):
+        found[segment] = diagnose(
+            view.each[k],
+            view.tail(segment),
+            reward_range=(float(low[k]), float(high[k])),
+            mean_weight_error=float(error[k]) if view.is_clustered else None,
+            cluster_groups=int(count[k]) if view.is_clustered else None,
+            effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
+            duplicates=log.duplicates if segment is None else None,
+            dropped=log.dropped if segment is None else 0,
+        )
+    return found

@@ -1,0 +1,78 @@
+"""`Method`: what every way to make intervals can be asked."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+from counterpoise.intervals.interval import Interval
+from counterpoise.intervals.scores import Score, Wilson
+from counterpoise.moments import Moments
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an interval is made from: one estimate, and the rows behind it.
+
+    `groups` is the number of hashed groups with rows, 0 where the error does not come from them; `clusters` how many clusters of equal
+    size the rows are worth.
+    """
+
+    value: float
+    stderr: float
+    n: int
+    moments: Moments = field(default_factory=Moments.empty)
+    groups: int = 0
+    clusters: float = math.inf
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A way to make intervals. Inherit from it, give it a `name` and an `interval`, and change what else is different.
+
+    Examples
+    --------
+    >>> from counterpoise.intervals import INTERVALS, symmetric
+    >>> class Chebyshev(Method):
+    ...     name = "chebyshev"
+    ...
+    ...     def interval(self, evidence, level):
+    ...         return symmetric(evidence.value, evidence.stderr / math.sqrt(1 - level), level, self.name)
+    >>> round(Chebyshev().interval(Evidence(0.0, 1.0, n=100), 0.95).upper, 2)
+    4.47
+
+    ``INTERVALS["chebyshev"] = Chebyshev`` makes the name do wherever an interval is asked for.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str] = ""  # one sentence for those who read the report
+    needs_groups: ClassVar[bool] = False  # rows or clusters must be hashed into groups
+    allows_differences: ClassVar[bool] = True  # and not values alone
+    estimators: ClassVar[tuple[str, ...]] = ()  # the only ones it is for; none: all
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
+        """The method that its name stands for; a front end that takes a method's options apart from it passes them all."""
+        own = getattr(cls, "__dataclass_fields__", {})
+        given = {name: value for name, value in (options or {}).items() if name in own and value is not None}
+        return cls(**given)
+
+    @property
+    def score(self) -> Score | None:
+        """What rewards that never vary leave open, to be added to the interval; None where the interval has it already."""
+        return Wilson()
+
+    def uses_groups(self, *, is_clustered: bool) -> bool:
+        """Whether standard errors come from the jackknife over groups, not from the delta method."""
+        return self.needs_groups
+
+    def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
+        """Raise where the log breaks what the method takes for granted, by its extreme rewards and its largest weight."""
+        return
+
+    @abstractmethod
+    def interval(self, evidence: Evidence, level: float) -> Interval:
+        """The interval of one estimate."""

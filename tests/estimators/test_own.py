@@ -1,0 +1,87 @@
+"""An estimator of one's own is one function and one line, and everybody knows it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from command_line import invoke, shop
+
+import counterpoise as cp
+from counterpoise.estimators import ESTIMATORS, Estimator, linear
+from counterpoise.report.page import render
+
+QUESTION = {"reward": "click", "propensity": "p", "target": "pi_new"}
+
+
+def halfway(moments):
+    """β-IPS around one half, whatever the log says.
+
+    Not what one should use.
+    """
+    return linear(
+        "halfway",
+        moments,
+        moments.centre,
+        {"s": 1.0, "us": 1.0, "u": moments.centre - 0.5},
+        baseline=np.full(moments.shape, 0.5),
+    )
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(ESTIMATORS, "halfway", Estimator(halfway, follows_rewards=False))
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("interval", ["normal", "jackknife", "anytime"])
+@pytest.mark.parametrize("cluster", [None, "user_id"])
+def test_evaluate_and_every_interval_know_an_estimator_of_ones_own(interval, cluster):
+    log = shop()
+    result = cp.evaluate(log, **QUESTION, segment="country", interval=interval, cluster=cluster)
+    w = (log["pi_new"] / log["p"]).to_numpy()
+    rows = 0.5 + w * (log["click"].to_numpy() - 0.5)
+    found = result["pi_new", "halfway"]
+    assert found.value == pytest.approx(rows.mean(), rel=1e-12)
+    assert found.stderr == pytest.approx(rows.std() / np.sqrt(len(rows)), rel=1e-9 if interval == "normal" else 0.3)
+    assert found.value in found.interval
+    assert found.interval.method == interval
+    assert result["pi_new", "halfway", "DE"].n < found.n
+    assert "halfway" in result.table()["estimator"].to_list()
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_report_and_the_command_line_know_it_too(tmp_path):
+    log = tmp_path / "log.parquet"
+    shop().write_parquet(log)
+    page = render(cp.evaluate(log, **QUESTION))
+    assert 'id="about-estimator-halfway"' in page
+    assert "β-IPS around one half, whatever the log says." in page
+    alone = render(cp.evaluate(log, **QUESTION, estimator="halfway"))
+    assert "would have earned" in alone
+    found = invoke("evaluate", log, "--target", "pi_new", "--estimator", "halfway", "--estimator", "ips")
+    assert found.exit_code == 0
+    assert "halfway" in found.stdout
+
+
+def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):
+    shop().write_parquet(tmp_path / "log.parquet")
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "from counterpoise.cli import app\n"
+        "from counterpoise.estimators import ESTIMATORS, Estimator, snips\n"
+        "ESTIMATORS['mine'] = Estimator(snips)\n"
+        "app()\n"
+    )
+    command = [
+        sys.executable,
+        script,
+        "evaluate",
+        tmp_path / "log.parquet",
+        "--target",
+        "pi_new",
+        "--estimator",
+        "mine",
+    ]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "(mine)" in found.stdout

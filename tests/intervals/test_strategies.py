@@ -1,0 +1,242 @@
+"""Interval methods are objects: the named and the given one agree, one of your own is as good, and nobody asks for their names."""
+
+import ast
+import copy
+import math
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from command_line import shop
+
+import counterpoise as cp
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS
+from counterpoise.evaluation.answer import compared, evaluated
+from counterpoise.evaluation.ranking import rank
+from counterpoise.intervals import (
+    INTERVALS,
+    Anytime,
+    Bernstein,
+    Evidence,
+    Interval,
+    Jackknife,
+    Method,
+    Normal,
+    strategy,
+)
+from counterpoise.intervals.scores import Wilson
+from counterpoise.log.log import Log
+from counterpoise.log.question import ask
+from counterpoise.moments import Moments
+from counterpoise.report.page import render
+from counterpoise.weights import as_weight
+
+QUESTION = {"reward": "click", "propensity": "p", "target": "pi_new"}
+NAMED = [
+    ({"interval": "normal"}, Normal()),
+    ({"interval": "jackknife"}, Jackknife()),
+    ({"interval": "anytime", "tuned_for": 1e6}, Anytime(tuned_for=1e6)),
+    ({"interval": "bernstein", "reward_bounds": (0, 1), "max_weight": 2}, Bernstein((0, 1), max_weight=2)),
+]
+
+
+class Chebyshev(Method):
+    """A method of one's own."""
+
+    name = "chebyshev"
+    about = "Chebyshev intervals: for the cautious."
+
+    def interval(self, evidence, level):
+        half = evidence.stderr / math.sqrt(1 - level)
+        return Interval(evidence.value - half, evidence.value + half, level, self.name)
+
+
+@pytest.mark.parametrize(("named", "method"), NAMED, ids=[method.name for _, method in NAMED])
+def test_a_name_and_its_object_make_the_same_intervals(named, method):
+    log = shop()
+    by_name, by_object = cp.evaluate(log, **QUESTION, **named), cp.evaluate(log, **QUESTION, interval=method)
+    assert by_object.interval_method == by_name.interval_method == method
+    assert by_object.method == method.name
+    assert by_object.estimates == by_name.estimates
+    assert {one.interval.method for one in by_object.estimates.values()} == {method.name}
+
+
+def test_clusters_ask_for_the_jackknife_and_rows_for_the_normal_interval():
+    assert strategy(None, is_clustered=True) == Jackknife()
+    assert strategy(None, is_clustered=False) == Normal()
+    assert strategy("normal", is_clustered=True) == Normal()
+    assert [INTERVALS[name].name for name in INTERVALS] == list(INTERVALS)
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ("jacknife", "one of normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
+        (Jackknife, r"pass an object, interval=Jackknife\("),
+        (5, "interval must be one of normal"),
+        ("bernstein", r"cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
+    ],
+    ids=str,
+)
+def test_what_is_no_method_is_refused_with_one_that_is(interval, words):
+    with pytest.raises(cp.OptionError, match=words):
+        strategy(interval, is_clustered=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Anytime(tuned_for=0), "tuned_for must be a positive number"),
+        (lambda: Anytime(tuned_for=True), "tuned_for"),
+        (lambda: Bernstein((1, 0), 10), "low < high"),
+        (lambda: Bernstein((0, 1), 0), "max_weight must be a positive"),
+        (lambda: Bernstein((0, 1), "many"), "max_weight must be a number"),
+    ],
+)
+def test_a_method_refuses_its_own_bad_options(make, words):
+    with pytest.raises(cp.OptionError, match=words):
+        make()
+
+
+def test_bounds_are_those_of_the_object():
+    log = shop()
+    with pytest.raises(cp.LogError, match=r"max_weight is 1\.5, but the log has a weight of 1\.8"):
+        cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 1.5))
+    with pytest.raises(cp.LogError, match="rewards from 0 to 1"):
+        cp.evaluate(log, **QUESTION, interval=Bernstein((0, 0.5), 2))
+    with pytest.raises(cp.OptionError, match="clusters"):
+        cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), cluster="user_id")
+    with pytest.raises(cp.OptionError, match="ips alone"):
+        cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), estimator="snips")
+    with pytest.raises(cp.OptionError, match="for values, not differences"):
+        cp.compare(log, **QUESTION, interval=Bernstein((0, 1), 2))
+
+
+def test_a_method_of_ones_own_is_registered_and_known_everywhere(monkeypatch):
+    monkeypatch.setitem(INTERVALS, "chebyshev", Chebyshev)
+    log = shop()
+    result = cp.evaluate(log, **QUESTION, segment="country", interval="chebyshev")
+    for one in result.estimates.values():
+        assert one.interval.width == pytest.approx(2 * one.stderr / math.sqrt(0.05))
+    change = cp.compare(log, reward="click", propensity="p", target=["pi_new", "pi_old"], interval="chebyshev")
+    ranked = {one.target: one for one in rank(change)}["pi_new"]
+    assert ranked.interval.width == pytest.approx(change.interval.width * math.sqrt(2))  # for two targets at once
+    page = render(result)
+    assert "chebyshev intervals" in page
+    assert Chebyshev.about in page
+
+
+def test_a_method_may_ask_for_groups_estimators_and_values_alone():
+    @dataclass(frozen=True)
+    class Picky(Chebyshev):
+        needs_groups: ClassVar[bool] = True
+        allows_differences: ClassVar[bool] = False
+        estimators: ClassVar[tuple[str, ...]] = ("snips", "ips")
+
+    result = cp.evaluate(shop(), **QUESTION, interval=Picky())
+    assert [name for _, name, _ in result.estimates] == ["snips", "ips"]
+    by_groups = cp.evaluate(shop(), **QUESTION, interval="jackknife")
+    assert result["pi_new", "snips"].stderr == by_groups["pi_new", "snips"].stderr
+    with pytest.raises(cp.OptionError, match="for values, not differences"):
+        cp.compare(shop(), **QUESTION, interval=Picky())
+    with pytest.raises(cp.OptionError, match="so no chebyshev"):
+        cp.evaluate(cp.evaluate(shop(), **QUESTION).moments, interval=Picky())
+
+
+def test_rewards_that_never_vary_have_the_score_of_the_method():
+    class Doubled(Wilson):
+        words = "twice Wilson's score"
+
+        def ends(self, share, n, level):
+            return tuple(2 * end for end in super().ends(share, n, level))
+
+    class Own(Normal):
+        score = Doubled()
+
+    class Without(Normal):
+        score = None
+
+    log = {"r": np.zeros(100), "p": np.full(100, 0.5), "t": np.tile([0.4, 0.6], 50)}
+    ends = [
+        cp.evaluate(log, reward="r", propensity="p", target="t", interval=method)["t", "snips"].interval
+        for method in (Normal(), Own(), Without())
+    ]
+    assert ends[1].upper == pytest.approx(2 * ends[0].upper)
+    assert "twice Wilson's score" in ends[1].note
+    assert tuple(ends[2]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("method", [*INTERVALS, "chebyshev"])
+def test_no_code_outside_the_intervals_asks_for_a_methods_name(method):
+    source = Path(cp.__file__).parent
+    for path in source.rglob("*.py"):
+        if path.parent.name == "intervals":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare | ast.MatchValue):
+                constants = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+                assert method not in constants, f"{path.relative_to(source)}, line {node.lineno}"
+
+
+@pytest.mark.parametrize("entry", [*ESTIMATORS.values(), *DIFFERENCES.values()])
+def test_estimators_leave_the_interval_open_and_say_so_when_it_is_asked_for(entry):
+    g = np.random.default_rng(0)
+    model = {"model_reward": g.random(50), "model_value": g.random(50)}
+    one = Moments.of(g.random(50) * 2, g.random(50), **model)
+    found = entry(Moments.stack([one, one]) if entry.needs == "groups" else one)
+    assert math.isfinite(found.value)
+    assert str(found).endswith(f"(n = {found.n})")
+    for look in (lambda: found.interval.lower, lambda: tuple(found.interval), lambda: 0.0 in found.interval):
+        with pytest.raises(cp.OptionError, match="no interval yet"):
+            look()
+    assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+
+
+def test_a_result_that_travelled_is_ranked_as_before():
+    log = {"r": np.full(200, 3.7), "p": np.full(200, 0.5), "t": np.tile([0.4, 0.6], 100)}
+    asked = {"reward": "r", "propensity": "p", "target": "t", "reward_bounds": (0, 5), "interval": Anytime(500)}
+    change = cp.compare(log, **asked)
+    back = pickle.loads(pickle.dumps(change))
+    assert back.question is None
+    assert back.interval_method == Anytime(500)
+    assert rank(back) == rank(change)
+    assert rank(back)[0].interval == change.interval
+
+
+def several():
+    log = shop().with_columns(revenue=shop()["click"] * 3.5)
+    whole = Log(log, reward=["click", "revenue"], propensity="p", reward_bounds=(0, 10))
+    weight, target = as_weight(None, "pi_new")
+    return log, {against: ask(whole, target, weight=weight, against=against) for against in (None, "logging")}
+
+
+def test_several_rewards_are_several_results_in_one():
+    log, questions = several()
+    asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
+    single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
+    result = evaluated(tuple(one.moments for one in single), questions[None], (), Normal(), 0.95)
+    assert result.reward == "click"
+    assert result.of("click") is result
+    assert result.of("revenue").estimates == single[1].estimates
+    assert result.estimates == single[0].estimates
+    assert result.of("revenue").reward_bounds == (0, 10)
+    assert pickle.loads(pickle.dumps(result)).of("revenue").estimates == single[1].estimates
+    with pytest.raises(
+        cp.OptionError, match=r"no reward 'revenu' in this result; it has click, revenue\. Did you mean"
+    ):
+        result.of("revenu")
+    single = [cp.compare(log, reward=name, **asked) for name in ("click", "revenue")]
+    change = compared(tuple(one.moments for one in single), questions["logging"], Normal(), 0.95, None)
+    assert change.of("revenue").value == single[1].value == pytest.approx(3.5 * change.value)
+
+
+def test_evidence_is_enough_for_every_method():
+    evidence = Evidence(0.5, 0.01, 1000, groups=100, clusters=50.0)
+    for method in (Normal(), Jackknife(), Anytime(), Bernstein((0, 1), 2)):
+        found = method.interval(evidence, 0.9)
+        assert (found.level, found.method) == (0.9, method.name)
+        assert 0.5 in found
+        assert found.width < method.interval(evidence, 0.99).width
