@@ -61,5 +61,5 @@ def test_importing_is_fast_and_light():
 
 def test_the_demo_shows_the_truth_beside_the_estimates():
     out = subprocess.run([sys.executable, "-m", "counterpoise.demo"], capture_output=True, text=True, check=True).stdout
-    for expected in ("Truth, known because", "beta_ips", "covers the truth", "new: ok", "New against old"):
+    for expected in ("The truth, which we know because", "beta_ips", "covers the truth", "new: ok", "New against old"):
         assert expected in out

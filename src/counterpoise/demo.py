@@ -1,4 +1,4 @@
-"""This file holds the demonstration: a log with a known truth, and what each estimator makes of it."""
+"""A demonstration: a log with a known truth, and what each estimator makes of it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ACTIONS = 10
 
 
 def simulate(rows: int = ROWS, seed: int = 2024) -> tuple[dict[str, Floats], float, float]:
-    """A shop that shows one of ten banners, its log, and the true values of the new and the old policy.
+    """The log of a shop that shows one of ten banners, and the true values of its new and its old policy.
 
-    Visitors have a taste, banners an appeal, and a click is likelier where they meet. The old policy explores around the average taste;
-    the new one follows each visitor's own.
+    Visitors have tastes, banners have an appeal, and a click is likelier where the two meet. The old policy leans toward each
+    visitor's taste a little, the new one a lot.
     """
     random = np.random.default_rng(seed)
     taste = random.normal(size=(rows, 3))
     appeal = random.normal(size=(ACTIONS, 3))
     score = taste @ appeal.T / np.sqrt(3)
-    click = 1.0 / (1.0 + np.exp(1.5 - score))  # probability of a click on every banner
+    click = 1.0 / (1.0 + np.exp(1.5 - score))  # the probability of a click, on every banner
     old, new = _softmax(0.5 * score), _softmax(1.5 * score)
     action = (random.random((rows, 1)) > old.cumsum(axis=1)).sum(axis=1).clip(max=ACTIONS - 1)
     row = np.arange(rows)
@@ -41,7 +41,7 @@ def _softmax(score: Floats) -> Floats:
 
 
 def report(path: str) -> None:
-    """The demonstration as a report, with the visitors' devices as segments."""
+    """Write the demonstration as a report, with the visitors' devices as segments."""
     from counterpoise.report import write_report
 
     log, truth, _ = simulate()
@@ -52,13 +52,13 @@ def report(path: str) -> None:
         result,
         path,
         command=f"python -m counterpoise.demo {path}",
-        title=f"A simulated shop, whose new policy truly earns {truth:.4f} clicks per banner",
+        title=f"A simulated shop, where the new policy truly earns {truth:.4f} clicks per banner",
     )
-    print(f"{written}: open it in a browser.")
+    print(f"Wrote {written}. Open it in a browser.")
 
 
 def main() -> None:
-    """Simulate, evaluate, compare, and show the truth beside the estimates; with a file's name, as a report."""
+    """Simulate a log, evaluate and compare its policies, and show the truth next to the estimates; given a file name, write a report."""
     if len(sys.argv) > 1:
         report(sys.argv[1])
         return
@@ -66,17 +66,18 @@ def main() -> None:
     result = evaluate(log, reward="click", propensity="propensity", target="new")
     print(f"A simulated shop logged {ROWS:,} banners and clicks. What would the new policy have earned?\n")
     print(result)
-    print(f"\nTruth, known because the shop is simulated: {truth:.6f} clicks per banner.\n")
+    print(f"\nThe truth, which we know because the shop is simulated: {truth:.6f} clicks per banner.\n")
     for name in ("ips", "snips", "beta_ips"):
         estimate = result["new", name]
         covers = "covers the truth" if truth in estimate.interval else "misses the truth"
         print(f"  {estimate}: {covers}")
     change = compare(log, reward="click", propensity="propensity", target="new", against="logging")
+    lower, upper = change.interval
     print(
-        f"\nNew against old: {change.value:+.6f} clicks per banner, 95 % between {change.interval.lower:+.6f} and ",
+        f"\nNew against old: {change.value:+.6f} clicks per banner (95 % interval: {lower:+.6f} to {upper:+.6f}); ",
         end="",
     )
-    print(f"{change.interval.upper:+.6f}; the truth is {truth - old_truth:+.6f}.")
+    print(f"the truth is {truth - old_truth:+.6f}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writes a file completely, or not at all."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-unfinished: set[Path] = set()  # for whoever must end the process at once: these may go
+unfinished: set[Path] = set()  # for whoever has to end the process at once: delete these first
 
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place in one step once all of it is on disk; on any failure nothing is left.
+    """A file beside `path` to write to. Once all of it is on disk, it replaces `path` in one step; a failure leaves nothing behind.
 
-    Whoever is killed meanwhile leaves the old file as it was. A link stays a link, a file keeps its permissions, and what is not a
-    regular file (a device, a pipe) is refused.
+    If the process is killed, the old file stays as it was. A link stays a link, a file keeps its permissions, and anything that is not
+    a regular file (a device, a pipe) is refused.
     """
     place = Path(path).resolve()
     if not place.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {str(place.parent)!r}", str(path))
-    if place.exists() and not place.is_file():  # a device, a pipe or a folder is no file to be replaced
+    if place.exists() and not place.is_file():  # a device, a pipe or a folder must not be replaced
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     part = place.with_name(f".{place.stem}.{secrets.token_hex(6)}{place.suffix}")
     unfinished.add(part)
@@ -34,8 +34,8 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
         if place.exists():
             part.chmod(place.stat().st_mode & 0o777)
         os.replace(part, place)
-        if os.name == "posix":  # others cannot open a folder
-            _to_disk(place.parent, os.O_RDONLY)  # the new name, too, must survive a power cut
+        if os.name == "posix":  # other systems cannot open a folder
+            _to_disk(place.parent, os.O_RDONLY)  # the new name must survive a power cut, too
     finally:
         part.unlink(missing_ok=True)
         unfinished.discard(part)

@@ -41,7 +41,7 @@ FAULTS = {
     "always 1": (pl.lit(1.0).alias("p"), "fix", "'p' is always 1"),
     "rounded": (pl.col("p").round(2).clip(lower_bound=0.01).alias("p"), "look", "'p' is rounded to 2 decimals"),
     "a default": (
-        pl.when(pl.int_range(pl.len()) % 10 < 7).then(0.2).otherwise("p").alias("p"), "look", "of 'p' is 0.2, the rest varies",
+        pl.when(pl.int_range(pl.len()) % 10 < 7).then(0.2).otherwise("p").alias("p"), "look", "of 'p' is 0.2, and the rest varies",
     ),
     "too small": ((pl.col("p") / 2).alias("p"), "look", "the mean of 1/p is"),
     "mean weight": ((pl.col("p") / 2).alias("p"), "look", "should be 1 (p < 1e-12)"),
@@ -81,9 +81,9 @@ def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
     assert doubted <= 1
     for wrong in (0.3, 1e-5):  # too small by so much; the rarer the action, the less it would come up
         found = messages(rare().with_columns(p=pl.col("p") * wrong))
-        assert any("propensities that are too small" in message for _, message in found), found
+        assert any("propensities are too small" in message for _, message in found), found
     found = messages(rare().with_columns(p=(pl.col("p") * 3).clip(upper_bound=1.0)))
-    assert any("propensities that are too large" in message for _, message in found), found
+    assert any("propensities are too large" in message for _, message in found), found
 
 
 def test_a_log_of_bad_rows_alone_is_explained_once():
@@ -165,7 +165,7 @@ def test_a_log_of_lists_is_noticed(name):
     log = ranked().rename(LISTS[name])
     found = [message for severity, message in messages(log) if severity == "look"]
     position, of = LISTS[name].get("position", "position"), LISTS[name].get("request_id", "request_id")
-    assert any(f"'{position}' counts the rows of each '{of}'" in one and "slots of 400 lists" in one for one in found)
+    assert any(f"'{position}' numbers the rows of each '{of}'" in one and "slots of 400 lists" in one for one in found)
     from_zero = log.with_columns(pl.col(position) - 1, pl.col(of).cast(pl.String))
     assert any("slots of 400 lists" in message for _, message in messages(from_zero))
 

@@ -51,8 +51,8 @@ def test_no_file_is_overwritten_or_left_behind_unasked(tmp_path):
     [
         (["log.xlsx"], "cannot tell the format"),
         (["nowhere/log.csv"], "there is no folder"),
-        (["log.csv", "--rows", "0"], "n must be"),
-        (["log.csv", "--actions", "1"], "n_actions must be"),
+        (["log.csv", "--rows", "0"], "is too small; it must be at least 1"),
+        (["log.csv", "--actions", "1"], "is too small; it must be at least 2"),
     ],
 )
 def test_impossible_simulations_are_refused(tmp_path, monkeypatch, arguments, words):

@@ -41,7 +41,7 @@ def test_weighted_rewards_of_classification_data_average_to_the_true_value():
 def test_bad_classification_data_are_refused():
     with pytest.raises(OptionError, match="one label per row"):
         ClassificationBandit([[1.0], [2.0]], ["a"])
-    with pytest.raises(OptionError, match="labels must be at least 2"):
+    with pytest.raises(OptionError, match="at least 2 different labels"):
         ClassificationBandit([[1.0], [2.0]], ["a", "a"])
     world = ClassificationBandit([[1.0], [2.0]], ["a", "b"])
 
@@ -49,9 +49,11 @@ def test_bad_classification_data_are_refused():
         def predict(self, context):
             return np.array(["c"] * len(context))
 
-    with pytest.raises(OptionError, match=r"does not have: .*c"):
+    with pytest.raises(
+        OptionError, match=r"predicts 'c', a label that the data set does not have; its labels are a, b\."
+    ):
         world.draw().value(world.policy_of(Wrong()))
-    with pytest.raises(OptionError, match="exploration"):
+    with pytest.raises(OptionError, match=r"exploration=\S+ is not a probability"):
         world.policy_of(Wrong(), exploration=2)
 
 
@@ -120,9 +122,14 @@ def test_a_slate_policy_is_looked_up_by_item_and_position(tiny):
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        ("0.25", "1.25", LogError, r"propensity_score must lie in \(0, 1\]; 1 of 2 rows do not; the first is row 1"),
+        (
+            "0.25",
+            "1.25",
+            LogError,
+            "propensity_score must be above 0 and at most 1, and in 1 of 2 rows it is not; the first is row 1",
+        ),
         ("0.25", "", LogError, "propensity_score"),
-        (",4,2,", ",99,2,", LogError, "item_id must be one of 0 … 33"),
+        (",4,2,", ",99,2,", LogError, "item_id must be a number from 0 to 33"),
         (",4,2,", ",4,9,", LogError, "position"),
         (",2,1,", ",2,7,", LogError, "click must be 0 or 1"),
         (",4,2,", ",four,2,", LogError, "men.csv is not the CSV file it should be"),
@@ -156,12 +163,17 @@ def test_missing_or_empty_logs_are_refused(tiny):
     shutil.rmtree(folder / "random" / "men")
 
 
+def test_a_column_that_is_not_there_is_named(tiny):
+    with pytest.raises(ColumnError, match=r"men\.csv has no column 'rewards'; it has .*Did you mean 'reward'\?"):
+        OpenBanditLog(tiny[0], policy="random", campaign="men").read("rewards")
+
+
 def test_bad_priors_are_refused(tmp_path):
     path = tmp_path / "priors.yaml"
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(OptionError, match="cannot read the priors"):
         from_priors_file(path, "men")
     path.write_text("men:\n  alpha:\n    - 1.0\n  beta:\n    - 2.0\n    - 3.0\n")
-    with pytest.raises(ColumnError, match="alpha of 1, beta of 2"):
+    with pytest.raises(ColumnError, match="found 1 of alpha, 2 of beta"):
         from_priors_file(path, "men")
     with pytest.raises(OptionError, match=r"no priors for campaign 'women'.*'men'"):
         from_priors_file(path, "women")
@@ -170,5 +182,7 @@ def test_bad_priors_are_refused(tmp_path):
         from_priors_file(path, "men")
     with pytest.raises(OptionError, match="Beta priors"):
         thompson_probabilities([1.0, 0.0], [1.0, 1.0])
-    with pytest.raises(OptionError, match="number of actions must be at least 3"):
+    with pytest.raises(
+        OptionError, match=r"3 positions need at least 3 actions, and there are 2\. Pass positions=2 or less"
+    ):
         thompson_probabilities([1.0, 1.0], [1.0, 1.0])

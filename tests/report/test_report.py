@@ -226,7 +226,7 @@ def test_bad_rows_are_passed_over_and_said():
     found = profile(asked, result.targets, rows=402, level=0.95)
     assert found["new"].steps[-1].n == 400
     half = replace(asked, log=asked.log.of({name: column[:200] for name, column in log.items()}))
-    assert "has 200 usable rows, the estimates rest on 400" in render(replace(result, question=half))
+    assert "has 200 usable rows, but the estimates rest on 400" in render(replace(result, question=half))
 
 
 def test_the_fingerprint_knows_the_rows_and_not_their_order():

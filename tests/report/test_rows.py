@@ -109,7 +109,7 @@ def check_rows(log, question, **where):
         assert last.value == pytest.approx(result[target, "beta_ips"].value, rel=1e-9)
     page = render(result)
     assert "As rows come in" in page
-    assert "usable rows, the estimates rest on" not in page
+    assert "usable rows, but the estimates rest on" not in page
 
 
 def test_plots_rest_on_the_rows_of_the_estimates_in_postgresql(postgres):

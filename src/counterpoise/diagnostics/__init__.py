@@ -1,4 +1,4 @@
-"""What a log looks like, and whether an estimate may be believed."""
+"""What a log looks like, and whether its estimates can be believed."""
 
 from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Diagnostics, Verdict, diagnose, judge, p_value
 

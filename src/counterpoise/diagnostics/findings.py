@@ -1,4 +1,4 @@
-"""This file holds what the doctor knows: which propensities and rewards are odd, and what to say about them."""
+"""What the doctor knows: which propensities and rewards look wrong, and what to do about them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["fix", "look", "note"]
-ROUNDING = 0.02  # relative error of the smallest propensity above which rounding matters
-FEW = 10  # distinct propensities that may well be natural, such as 0.1, 0.2, …
+ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
+FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, …
 SURE = 3.3  # standard errors: p = 0.001
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a log that its owner should know: `fix` it, `look` at it, or take `note`."""
+    """Something that the owner of a log should know: `fix` it, `look` into it, or take `note`."""
 
     severity: Severity
     about: str
@@ -24,8 +24,8 @@ class Finding:
 class Propensities:
     """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
 
-    `expected_actions` is how many distinct actions such propensities show in the m rows in which actions are counted:
-    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the chance of the count itself.
+    `expected_actions` is how many distinct actions such propensities should show in the m rows in which actions are counted:
+    Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the randomness of the count itself.
     """
 
     impossible: int
@@ -56,65 +56,68 @@ class Rewards:
 
 
 def about_propensities(column: str | None, seen: Propensities | None, rows: int, actions: int | None) -> list[Finding]:
-    """What is wrong with the propensities, or may be."""
+    """What is wrong with the propensities, or might be."""
     if seen is None or column is None:
         return []
     found = []
     if seen.impossible:
         what = (
-            f"{_share(seen.impossible, rows, column)} not lie in (0, 1]: it is the probability with which the logging policy chose what "
-            "it chose. Mend the logger; percentages, logarithms, 0 for “unknown” and the probability of another action are the "
-            "usual causes."
+            f"{_share(seen.impossible, rows, column)} not lie in (0, 1]: a propensity is the probability with which the logging policy "
+            "chose what it chose. Fix the logger; the usual causes are percentages, logarithms, 0 for “unknown”, and the probability of "
+            "some other action."
         )
         found.append(Finding("fix", column, what))
     if seen.lowest == seen.highest == 1.0:
-        what = f"{column!r} is always 1: a policy that never varies tells nothing about others."
+        what = (
+            f"{column!r} is always 1, and a policy that never varies says nothing about any other. If yours does explore, log its true "
+            "probabilities; if not, let it explore first."
+        )
         found.append(Finding("fix", column, what))
     if seen.decimals is not None and seen.distinct > FEW:
         off = 0.5 * 10.0**-seen.decimals / seen.lowest
         if off > ROUNDING:
             what = (
-                f"{column!r} is rounded to {seen.decimals} decimals, and the smallest is {seen.lowest:g}: the largest weights may be "
-                f"off by {off:.0%}. Log all digits."
+                f"{column!r} is rounded to {seen.decimals} decimals, and its smallest value is {seen.lowest:g}, so the largest weights "
+                f"may be off by {off:.0%}. Log all digits."
             )
             found.append(Finding("look", column, what))
     if seen.commonest_share > 0.5 and seen.distinct > FEW:
         what = (
-            f"{seen.commonest_share:.0%} of {column!r} is {seen.commonest:g}, the rest varies: a default where the true value was "
-            "unknown?"
+            f"{seen.commonest_share:.0%} of {column!r} is {seen.commonest:g}, and the rest varies. Is that a default for rows whose true "
+            "value was unknown?"
         )
         found.append(Finding("look", column, what))
-    # all actions, seen or not: fewer than were seen cannot be, but more can, where rare ones have not come up yet
+    # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
     if actions and actions - seen.mean_inverse > max(SURE * seen.mean_inverse_stderr, 0.02 * actions):
         what = (
-            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions, of which the log has {actions:,}: "
-            "propensities that are too large, or a choice of actions that differs between rows."
+            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions, of which the log has {actions:,}. "
+            "Either the propensities are too large, or not all rows could choose from the same actions."
         )
         found.append(Finding("look", column, what))
-    # where the propensity of an action differs between rows, still more actions than this are expected, by Jensen's inequality
+    # if an action's propensity differs between rows, even more actions are to be expected, by Jensen's inequality
     if actions and seen.expected_actions - actions > max(SURE * seen.expected_actions_stderr, 0.02 * actions):
         what = (
             f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions. Some may not have come up yet, but "
-            f"about {seen.expected_actions:,.0f} should have, and the log has {actions:,}: propensities that are too small, or of finer "
-            "choices than the column of actions tells apart."
+            f"about {seen.expected_actions:,.0f} should have, and the log has {actions:,}. Either the propensities are too small, or they "
+            "are for finer choices than the action column distinguishes."
         )
         found.append(Finding("look", column, what))
     return found
 
 
 def about_rewards(column: str | None, seen: Rewards | None, rows: int) -> list[Finding]:
-    """What is wrong with the rewards, or may be."""
+    """What is wrong with the rewards, or might be."""
     if seen is None or column is None:
         return []
     found = []
     if seen.impossible:
         what = (
-            f"{seen.impossible:,} of {rows:,} values of {column!r} are missing or not finite. If no reward means 0, write 0; rows whose "
-            "reward is not known yet must wait."
+            f"{seen.impossible:,} of {rows:,} values of {column!r} {'is' if seen.impossible == 1 else 'are'} missing or not finite. If no "
+            "reward means 0, write 0; if a reward is not known yet, leave its row out until it is."
         )
         found.append(Finding("fix", column, what))
     if seen.distinct == 1:
-        what = f"{column!r} is {seen.lowest:g} in every row: the log cannot tell policies apart."
+        what = f"{column!r} is {seen.lowest:g} in every row, so the log cannot tell policies apart."
         found.append(Finding("look", column, what))
     return found
 
@@ -124,25 +127,23 @@ def about_target(column: str, bad: int, rows: int) -> list[Finding]:
     if not bad:
         return []
     what = (
-        f"{_share(bad, rows, column)} not lie in [0, 1]: it is the target policy's probability of the logged action, 1 or 0 where it "
-        "does not toss a coin."
+        f"{_share(bad, rows, column)} not lie in [0, 1]. A target is the new policy's probability of the logged action: 1 or 0 if that "
+        "policy is deterministic."
     )
     return [Finding("fix", column, what)]
 
 
 def about_lists(position: str, of: str | None, lists: int) -> Finding:
-    """What to do with rows that are slots of lists."""
+    """What to do about rows that are the slots of lists."""
     right = (
-        "Rows may stand on their own only if their propensity is the item's chance of that position whatever stands above it. If it is the "
-        "chance given what stands above, the answer is wrong and no check shows it: evaluate one row per list, with the product of its "
-        "slots' propensities and that of their target probabilities, or position 1 alone. The documentation has more under “Rankings”."
+        "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
+        "chance given what is above, the answer will be wrong and no check will show it. Evaluate one row per list instead, with the "
+        "product of its slots' propensities and of their target probabilities, or position 1 alone. See “Rankings” in the documentation."
     )
     if of is None:
-        what = (
-            f"{position!r} looks like a position in a list, though no column says which rows are of one list. {right}"
-        )
+        what = f"{position!r} looks like a position in a list, but no column says which rows belong to the same list. {right}"
         return Finding("note", position, what)
-    what = f"{position!r} counts the rows of each {of!r}: they look like the slots of {lists:,} lists. {right}"
+    what = f"{position!r} numbers the rows of each {of!r}, so they look like the slots of {lists:,} lists. {right}"
     return Finding("look", position, what)
 
 

@@ -1,4 +1,4 @@
-"""Notices a log of lists: rows that are the slots of a ranking and not decisions of their own."""
+"""Spots a log of lists: rows that are the slots of a ranking, not decisions of their own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr)
 _LIST = re.compile(
     r"(.*_)?(list|slate|ranking|carousel|feed|query|search|request|impression|session|page|page_?view)(_?(id|key|uuid|hash))?"
 )
-LONGEST = 1000  # slots; whatever counts further is no position
-PAIRS = 24  # of columns that are looked at, those with telling names first
+LONGEST = 1000  # slots; a column that counts further is not a position
+PAIRS = 24  # of columns to look at, those with telling names first
 
 
 @dataclass(frozen=True)
 class Lists:
-    """The column of positions, and the one that says which rows are of one list, if there is one."""
+    """The column of positions and, if there is one, the column that says which rows belong to the same list."""
 
     position: str
     list: str | None
@@ -30,10 +30,10 @@ class Lists:
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> Lists | None:
-    """Lists whose rows have positions; columns that are `taken` play another part.
+    """Look for lists whose rows have positions, in all columns but those that are `taken` for another part.
 
-    Names such as position and request_id help. Where only one of the two has such a name, lists must count their positions without a gap
-    from the first; where neither has, they must also all be of one length.
+    Names such as position and request_id help. If only one of the two has such a name, lists must count their positions from the first
+    without a gap; if neither has, they must also all be equally long.
 
     >>> log = pl.DataFrame({"query": [7, 7, 8, 8], "slot": [1, 2, 2, 1], "p": [0.5] * 4})
     >>> find_lists(log.lazy(), log.schema, ["p"])
@@ -43,7 +43,7 @@ def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | N
     positions = _positions(frame, schema, free)
     ids = _ids(frame, schema, free)
     pairs = [(x, y) for x, y in product(positions, ids) if x != y]
-    # shorter positions first: the lists themselves may be numbered from 0, too
+    # shorter positions first, since the lists themselves may be numbered from 0, too
     pairs.sort(key=lambda pair: (-_is_position(pair[0]) - _is_list(pair[1]), len(positions[pair[0]])))
     for position, of in pairs[:PAIRS]:
         lists = _lists(frame, position, of, positions[position].start)
@@ -85,7 +85,7 @@ def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[
 
 
 def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
-    """Columns whose values repeat, but name no more than a list's rows each."""
+    """Columns whose values repeat, but not on more rows than a list can have."""
     names = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
     if not names:
         return []
@@ -95,7 +95,7 @@ def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
 
 
 def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
-    """How many lists of two or more rows there are, and 0 where the two columns are nothing of the kind."""
+    """How many lists of two or more rows there are; 0 if the two columns are nothing of the kind."""
     x, n = pl.col("x"), pl.col("n")
     groups = frame.select(x=pl.col(position), of=pl.col(of)).drop_nulls().group_by("of")
     each = groups.agg(n=pl.len(), distinct=x.n_unique(), low=x.min(), high=x.max())

@@ -1,4 +1,4 @@
-"""This file holds the checks of a log and the verdict: whether an estimate may be believed, in plain words."""
+"""The checks of a log, and the verdict: whether an estimate can be believed, in plain words."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MANY_DROPPED = 0.05
 class Diagnostics:
     """What the weights and rewards of one target look like.
 
-    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` the share of all weight that the largest so many carry.
-    `effective_rewards` is the number of rows whose rewards carry the estimate: of weighted clicks or non-clicks, whichever are fewer; nan
-    where all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, `effective_clusters` how
-    many clusters of equal size the clusters are worth, (Σm)²/Σm².
+    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` is the share of the total weight that this many of the
+    heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
+    whichever are fewer; nan if all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, and
+    `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     """
 
     n: int
@@ -53,7 +53,7 @@ class Diagnostics:
 
     @property
     def has_equal_rewards(self) -> bool:
-        """Whether there are rows, and all have the same reward."""
+        """Whether there are rows and all of them have the same reward."""
         return self.n > 0 and self.reward_min == self.reward_max
 
     @property
@@ -84,7 +84,7 @@ def diagnose(
     duplicates: int | None = None,
     dropped: int = 0,
 ) -> Diagnostics:
-    """Diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight where rows are clustered.
+    """The diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight if rows are clustered.
 
     >>> import numpy as np
     >>> log = Moments.of(weight=[2.0, 0.0, 1.0, 1.0], reward=[1, 0, 1, 0])
@@ -115,7 +115,7 @@ def diagnose(
             effective_clusters,
         )
     excess = float(moments.average("u"))
-    mean = max(1.0 + excess, 0.0)  # weights that are all 0 may average to −2e-16
+    mean = max(1.0 + excess, 0.0)  # if all weights are 0, their mean may come out as −2e-16
     spread = float(moments.covariance("u", "u"))
     effective = effective_sample_size(moments)
     error = mean_weight_error if mean_weight_error is not None else math.sqrt(spread / n)
@@ -144,9 +144,9 @@ def diagnose(
 
 
 def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, float]) -> float:
-    r"""(Σ w d)²/Σ (w d)², the effective number of rows whose weighted rewards lie at a distance d = |r − end| from one end of all.
+    r"""(Σ w d)²/Σ (w d)²: the effective number of rows whose rewards lie away from one end of the range, d = |r − end|.
 
-    The effective sample size of the weights w·d: for clicks and the end 0 it counts weighted clicks.
+    This is the effective sample size of the weights w·d: for clicks and the end 0, it counts weighted clicks.
     """
     width = reward_range[1] - reward_range[0]
     if not width > 0:
@@ -183,11 +183,11 @@ def _fatal(found: Diagnostics) -> str:
     if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
-        return "One row says nothing about its own error."
+        return "A single row says nothing about its own error."
     if found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
         return (
-            f"The mean weight is {found.mean_weight:.3g} where it should be 1: the log shows less than half of what the target "
-            "would do, or the propensities are wrong."
+            f"The mean weight is {found.mean_weight:.3g} and should be 1: either the log shows less than half of what the target would "
+            "do, or the propensities are wrong."
         )
     return ""
 
@@ -196,54 +196,57 @@ def _doubts(found: Diagnostics) -> list[str]:
     doubts = []
     if found.effective_sample_size < FEW_ROWS:
         doubts.append(
-            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}: "
-            "the standard error is itself a guess."
+            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, "
+            "too few for a reliable standard error."
         )
     if found.mean_weight_p < WRONG_PROPENSITIES:
         doubts.append(
-            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)}): the propensities or target "
-            "probabilities are wrong, or the log misses actions that the target takes."
+            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)}): either the propensities or "
+            "target probabilities are wrong, or the log lacks actions that the target takes."
         )
-    # Weights whose tail is heavy grow faster than √n; a fit may also be bad because it straddles a gap between bounded weights.
+    # Weights with a heavy tail grow faster than √n; a fit can also look bad because it straddles a gap between bounded weights.
     if found.pareto_k > HEAVY_TAIL and found.max_weight > math.sqrt(found.n) * found.mean_weight / 4:
         doubts.append(
-            f"The largest weights have a heavy tail (Pareto k = {found.pareto_k:.2f}, above {HEAVY_TAIL}): "
-            "rows not yet seen can move the estimate by more than its interval."
+            f"The weights have a heavy tail (Pareto k = {found.pareto_k:.2f}, above {HEAVY_TAIL}): "
+            "rows not seen yet could move the estimate by more than its interval."
         )
     if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
-        doubts.append(f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total.")
+        doubts.append(
+            f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total, so a few rows decide the answer."
+        )
     if found.has_equal_rewards:
         unless = (
-            "The interval takes rewards to be 0 or 1, unless reward_bounds=(low, high) says what they can be."
+            "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
             if found.reward_min in (0.0, 1.0)
-            else "Without reward_bounds=(low, high) the interval has no ends."
+            else "Without reward_bounds, the interval is unbounded."
         )
-        doubts.append(f"Every reward is {found.reward_min:g}: the rows do not show how rewards vary. {unless}")
+        doubts.append(f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}")
     if found.effective_rewards < FEW_REWARDS:
         doubts.append(
-            f"The estimate rests on the rewards of about {found.effective_rewards:.2g} rows, the others being at one end of their "
-            f"range: with fewer than {FEW_REWARDS} the standard error is itself a guess."
+            f"Only about {found.effective_rewards:.2g} rows carry the outcomes that matter, and it takes {FEW_REWARDS} for a reliable "
+            "standard error."
         )
     if found.dropped > MANY_DROPPED * (found.n + found.dropped):
         doubts.append(
-            f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad: what is left may not be like them."
+            f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
         )
     if found.cluster_groups is not None and found.cluster_groups < FEW_CLUSTERS:
         doubts.append(
-            f"The rows fall into only {found.cluster_groups} groups of clusters: cluster-robust errors need {FEW_CLUSTERS} or more."
+            f"The rows fall into only {found.cluster_groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
     elif found.effective_clusters is not None and found.effective_clusters < FEW_CLUSTERS:
         doubts.append(
-            f"A few large clusters hold most of the rows: they are worth about {found.effective_clusters:.2g} clusters of equal size, and "
-            f"cluster-robust errors need {FEW_CLUSTERS} or more."
+            f"A few large clusters hold most of the rows. All clusters together are worth about {found.effective_clusters:.2g} clusters "
+            f"of equal size, and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
     if found.duplicates:
-        doubts.append(f"{found.duplicates:,} rows repeat the key of another row: the log may hold rows twice.")
+        repeat = "row repeats" if found.duplicates == 1 else "rows repeat"
+        doubts.append(f"{found.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
     return doubts
 
 
 def p_value(p: float) -> str:
-    """Two digits of a p-value, and none where it is too small to mean anything.
+    """A p-value to two digits, or a bound if it is too small to mean anything.
 
     >>> p_value(0.0123), p_value(0.0)
     ('= 0.012', '< 1e-12')
@@ -252,7 +255,7 @@ def p_value(p: float) -> str:
 
 
 def _two_sided(excess: float, error: float) -> float:
-    """p-value of the z-test that the mean excess is 0; rounding of weights that are all 1 is not evidence."""
+    """The p-value of the z-test that the mean excess is 0; rounding in weights that are all 1 is not evidence."""
     if abs(excess) <= 1e-12:
         return 1.0
     if error == 0.0 or not math.isfinite(error):

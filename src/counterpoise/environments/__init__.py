@@ -1,4 +1,4 @@
-"""Worlds whose truth is known, and real logs to try estimators on; importing them needs nothing but NumPy."""
+"""Worlds with a known truth, and real logs to try estimators on; importing them needs nothing but NumPy."""
 
 from counterpoise.environments.classification import ClassificationBandit
 from counterpoise.environments.feedback import Feedback

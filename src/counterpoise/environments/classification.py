@@ -1,4 +1,4 @@
-"""This file holds `ClassificationBandit`: any classification data set as a bandit whose truth is known."""
+"""`ClassificationBandit`: any classification data set as a bandit with a known truth."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
 from counterpoise.environments.feedback import Feedback, Floats, sample_actions
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 class Classifier(Protocol):
-    """Anything fitted that predicts labels from contexts, as scikit-learn's classifiers do."""
+    """Anything that has been fitted and predicts labels from contexts, as scikit-learn's classifiers do."""
 
     def predict(self, X: Any, /) -> Any: ...  # noqa: N803
 
 
 class ClassificationBandit:
-    """A classification data set seen as a bandit: actions are labels, the true one earns 1 and the others 0.
+    """A classification data set seen as a bandit: the actions are the labels; the right one earns 1, the others 0.
 
-    The label of every row is known, so the true value of any policy is known too: its accuracy. Rows are logged by
-    a policy whose probabilities are known, hence exact propensities.
+    Every row's label is known, and so is the true value of any policy: its accuracy. The policy that logs the rows has
+    known probabilities, so the propensities are exact.
 
     Examples
     --------
@@ -45,13 +45,14 @@ class ClassificationBandit:
         found = np.asarray(label)
         if self.context.ndim != 2 or found.ndim != 1 or len(self.context) != len(found):
             raise OptionError(
-                "a classification data set is a matrix of contexts and one label per row; "
+                "a classification data set needs a matrix of contexts and one label per row; "
                 f"found contexts of shape {self.context.shape} and labels of shape {found.shape}."
             )
         check_seed(seed)
         self.labels: NDArray[Any]
         self.labels, action = np.unique(found, return_inverse=True)
-        check_at_least("number of different labels", len(self.labels), 2)
+        if len(self.labels) < 2:
+            raise OptionError(f"a bandit needs at least 2 different labels to choose from; found {len(self.labels)}.")
         self._truth = action.astype(np.int64)
         self._random = np.random.default_rng(seed)
 
@@ -60,7 +61,7 @@ class ClassificationBandit:
         return len(self.labels)
 
     def draw(self, n: int | None = None, *, logging: Callable[[Floats], ArrayLike] | None = None) -> Feedback:
-        """Log every row once, or n rows drawn with replacement; `logging` gives action probabilities, else uniform."""
+        """Log every row once, or `n` rows drawn with replacement, by the policy `logging` (contexts → probabilities) or uniformly."""
         if n is None:
             context, truth = self.context, self._truth
         else:
@@ -85,9 +86,9 @@ class ClassificationBandit:
         )
 
     def policy_of(self, classifier: Classifier, *, exploration: float = 0.0) -> Callable[[Floats], Floats]:
-        """A fitted classifier as a policy: its label with probability 1 − exploration, else one at random."""
+        """A fitted classifier as a policy: the label it predicts with probability 1 − exploration, otherwise one at random."""
         if not 0 <= exploration <= 1:
-            raise OptionError(f"exploration must lie in [0, 1]: it is a probability; found {exploration}.")
+            raise OptionError([Argument("exploration", exploration), " is not a probability; it must lie in [0, 1]."])
 
         def policy(context: Floats) -> Floats:
             predicted = np.asarray(classifier.predict(context))
@@ -95,8 +96,9 @@ class ClassificationBandit:
             unknown = np.flatnonzero(self.labels[action] != predicted)
             if unknown.size:
                 raise OptionError(
-                    f"the classifier predicts a label the data set does not have: {predicted[unknown[0]]!r}. "
-                    f"Its labels are {', '.join(map(str, self.labels[:10]))}."
+                    f"the classifier predicts {predicted[unknown].tolist()[0]!r}, a label that the data set does not have; "
+                    f"its labels are {', '.join(map(str, self.labels[:10]))}{' …' if self.n_actions > 10 else ''}.",
+                    do="Fit the classifier on labels of this data set.",
                 )
             probability = np.full((len(context), self.n_actions), exploration / self.n_actions)
             probability[np.arange(len(context)), action] += 1.0 - exploration

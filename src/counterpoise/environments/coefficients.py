@@ -1,4 +1,4 @@
-"""This file holds the sparse polynomial behind the simulator's rewards: which monomials, with which coefficients."""
+"""The sparse polynomial behind the simulator's rewards: which monomials, with which coefficients."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BLOCK = 4096  # rows at a time, so that their monomials and terms stay in the cache
-SHUFFLED = 2**27  # above this many action monomials the recipe's full permutation is not drawn
+SHUFFLED = 2**27  # action monomials; if there are more, the recipe's full permutation is not drawn
 
 
 @dataclass(frozen=True, eq=False)
 class Polynomial:
     r"""v(x, a) = φ(x)·θ + b_a + φ(x)ᵀ M ψ(a), with one-hot actions written out.
 
-    All products of two different actions are 0, so ψ(a) holds the constant and a's own powers and nothing else. `terms`
-    are the columns of M that survive; `members[k]` are those that actions of kind k add up, and `kind[a]` is the kind
-    of action a: all actions none of whose powers were chosen have the same reward function.
+    All products of two different actions are 0, so ψ(a) has nothing but the constant and a's own powers. `terms` are the
+    columns of M that survive; `members[k]` are those that actions of kind k add up, and `kind[a]` is the kind of action
+    a: all actions none of whose powers were chosen share one reward function.
     """
 
     monomials: tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ class Polynomial:
     kind: NDArray[np.int64]
 
     def __call__(self, x: Floats) -> Floats:
-        """v of each kind of action and row of x: a row per kind, `[kind]` makes it a row per action."""
+        """v of each kind of action and row of x: one row per kind; `[kind]` turns it into one row per action."""
         found = np.empty((len(self.members), len(x)))
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -42,7 +42,7 @@ class Polynomial:
         return found
 
     def _block(self, x: Floats, found: Floats) -> None:
-        """v of a few rows, which come as columns."""
+        """v of a few rows, which are passed as columns."""
         phi = np.ones((len(self.monomials), x.shape[1]))
         for product, monomial in zip(phi, self.monomials, strict=True):
             for index in reversed(monomial):  # this order of products keeps the last digit of the published runs
@@ -72,7 +72,7 @@ def polynomial(seed: int, n_actions: int, context_dimension: int, degree: int, r
         action = owner[position].astype(np.int64) - 2  # −1 is the constant, which every action has
         del owner
         context = random.uniform(-1, 1, size=n_context)
-        # row by row the stream is that of one (n_context, n_chosen) draw, of which few columns are wanted
+        # row by row, the stream is that of one (n_context, n_chosen) draw, of which we want few columns
         rows = _uniform_rows(random, 1 + n_context, n_chosen, position)
         own, terms = rows[0], rows[1:]
     else:

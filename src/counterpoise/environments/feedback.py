@@ -1,4 +1,4 @@
-"""This file holds `Feedback`: logged bandit rows whose truth is known, and the true value of any policy on them."""
+"""`Feedback`: logged bandit rows with a known truth, and the true value of any policy on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Policy = ArrayLike | Callable[[Floats], ArrayLike]
 
-CHUNK = 2**18  # matrix cells worked on at a time: 2 MB of float64, which stay in the cache however large n is
+CHUNK = 2**18  # matrix cells at a time: 2 MB of float64, which stay in the cache however large n is
 
 
 def chunks(n: int, width: int) -> Iterator[slice]:
@@ -31,13 +31,13 @@ def chunks(n: int, width: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Feedback:
-    """One batch of logged rows, and the expected reward of every action that was not taken.
+    """One batch of logged rows, with the expected reward of every action, taken or not.
 
-    `expected(rows)` is the matrix of expected rewards of a slice of rows, one column per action; it is computed when
-    asked for, so a batch of 10⁶ rows and 1,000 actions costs the memory of its rows only.
+    `expected(rows)` is the matrix of expected rewards for a slice of rows, one column per action. It is computed when you
+    ask for it, so a batch of 10⁶ rows and 1,000 actions takes no more memory than its rows.
 
-    A policy, wherever one is asked for, is one action per row, or a row of probabilities per row, or a function from
-    contexts to either.
+    Wherever a policy is asked for, pass one action per row, a row of probabilities per row, or a function from contexts
+    to either.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Feedback:
         return len(self.action)
 
     def value(self, policy: Policy) -> float:
-        """True value of a policy on these contexts: the mean over rows of its expected reward."""
+        """The true value of a policy on these contexts: the mean over rows of its expected reward."""
         means = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
             chosen, expected = self._of(policy, rows), self.expected(rows)
@@ -69,14 +69,14 @@ class Feedback:
         return float(means.mean())
 
     def expected_of(self, action: ArrayLike) -> Floats:
-        """Expected reward of one given action per row."""
+        """The expected reward of one action per row."""
         found = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
             found[rows] = _pick(self.expected(rows), self._of(action, rows))
         return found
 
     def target(self, policy: Policy) -> Floats:
-        """Probability that a policy gives to each logged action: what an evaluation needs beside the propensity."""
+        """The probability that a policy gives each logged action: what an evaluation needs besides the propensity."""
         found = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
             chosen, logged = self._of(policy, rows), self.action[rows]
@@ -84,7 +84,7 @@ class Feedback:
         return found
 
     def frame(self, **policies: Policy) -> polars.DataFrame:
-        """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column per named policy."""
+        """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column for each named policy."""
         import polars as pl
 
         columns: dict[str, Any] = {f"context_{j}": self.context[:, j] for j in range(self.context.shape[1])}
@@ -100,21 +100,21 @@ class Feedback:
             found = np.asarray(policy)
             if found.shape[:1] != (len(self),):
                 raise OptionError(
-                    f"a policy needs one entry per row: {len(self):,} rows, but its shape is {found.shape}."
+                    f"a policy needs one entry per row: there are {len(self):,} rows, and its shape is {found.shape}."
                 )
             found = found[rows]
         if found.shape == (count,) and np.issubdtype(found.dtype, np.integer):
             if found.size and (found.min() < 0 or found.max() >= self.n_actions):
                 wrong = found[(found < 0) | (found >= self.n_actions)]
                 raise OptionError(
-                    f"actions must lie in 0 … {self.n_actions - 1}: {wrong.size:,} of the policy's do not; "
+                    f"actions must be numbers from 0 to {self.n_actions - 1}, and {wrong.size:,} of the policy's are not; "
                     f"the first is {wrong[0]}."
                 )
             return found
         if found.shape != (count, self.n_actions):
             raise OptionError(
-                f"a policy gives an integer action per row, or {self.n_actions} probabilities per row; "
-                f"for {count:,} rows this one gave {found.dtype} of shape {found.shape}."
+                f"a policy must return one integer action or {self.n_actions} probabilities per row; "
+                f"for {count:,} rows, this one returned {found.dtype} of shape {found.shape}."
             )
         check_probabilities("a policy", found, (count, self.n_actions), first=rows.start)
         return found
@@ -126,10 +126,10 @@ def _pick(matrix: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
 
 
 def sample_actions(mass: Floats, uniform: Floats) -> tuple[Integers, Floats]:
-    """First action whose cumulative probability exceeds the row's uniform draw, and the total mass of the row.
+    """The first action whose cumulative probability exceeds the row's uniform draw, and the total mass of the row.
 
-    `mass` has a row per action, is proportional to the probabilities, and is overwritten by its running sums: with
-    rows side by side the sums are vector operations, which `cumsum` within a row is not.
+    `mass` has a row per action, is proportional to the probabilities, and is overwritten with its running sums: side by
+    side, the sums are vector operations, which `cumsum` within a row is not.
     """
     for a in range(1, len(mass)):
         mass[a] += mass[a - 1]

@@ -1,4 +1,4 @@
-"""This file holds a simulated log ready to be written to a file: rows, target policies, and their true values."""
+"""A simulated log ready to be written to a file: its rows, two target policies, and their true values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from counterpoise.environments.synthetic import SyntheticBandit
 if TYPE_CHECKING:
     import polars
 
-SHARPER = 3.0  # how much more the new policy prefers good actions than the logging policy
+SHARPER = 3.0  # how much more the new policy prefers good actions than the logging policy does
 
 
 def simulated_log(
     n: int, *, n_actions: int = 10, inverse_temperature: float = 1.0, seed: int = 0
 ) -> tuple[polars.DataFrame, dict[str, float]]:
-    """A log of `SyntheticBandit` with two targets, and the true value of these and of the logging policy on its contexts.
+    """A log of `SyntheticBandit` with two targets, and the true values of both and of the logging policy on its contexts.
 
-    ``pi_new`` is a softmax of the expected rewards, sharper than the logging policy's; ``pi_uniform`` takes every action alike.
+    ``pi_new`` is a softmax of the expected rewards, sharper than the logging policy's; ``pi_uniform`` gives every action the same chance.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""This file holds `SyntheticBandit`: the simulator of the paper's evaluation and learning experiments."""
+"""`SyntheticBandit`: the simulator behind the paper's evaluation and learning experiments."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from numpy.typing import ArrayLike
 from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
 from counterpoise.environments.coefficients import Polynomial, polynomial
 from counterpoise.environments.feedback import Feedback, Floats, Integers, chunks, sample_actions
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 class SyntheticBandit:
-    r"""Contextual bandit with sparse polynomial rewards and a softmax logging policy.
+    r"""A contextual bandit with sparse polynomial rewards and a softmax logging policy.
 
     .. math:: q(x, a) = \sigma(d\,(v - \bar v / s_v)), \qquad \pi_0(a \mid x) \propto \exp(T q(x, a))
 
-    v is a polynomial of degree d in the context and the one-hot action of which a share `ratio` of the monomials have
-    coefficients, uniform on (−1, 1); v̄ and s_v are its mean and standard deviation over the batch. (Published so: the
-    standardisation lacks its parentheses. Rewards therefore depend a little on the batch they were drawn with.)
+    v is a polynomial of degree d in the context and the one-hot action. A share `ratio` of its monomials have coefficients,
+    uniform on (−1, 1); v̄ and s_v are its mean and standard deviation over the batch. (This is how it was published: the
+    standardization lacks its parentheses, so rewards depend a little on the batch they are drawn with.)
 
     The defaults are the paper's world, exact to the draw: the same seed gives the rows behind its published numbers.
-    Each `draw` continues the environment's own stream of contexts and rewards, so a second batch is new rows.
+    Each `draw` continues the environment's own stream of contexts and rewards, so a second batch has new rows.
 
-    Parameters: `inverse_temperature` T > 0 logs good actions more often, T < 0 bad ones. `degree=1, ratio=1` makes v
+    With `inverse_temperature` T > 0 good actions are logged more often, with T < 0 bad ones. `degree=1, ratio=1` makes v
     linear in the context, per action. `reward="continuous"` takes v itself as the expected reward and adds normal noise
-    of standard deviation `noise`. `logging` is "softmax", "uniform", or a function from contexts to a row of action
-    probabilities each.
+    with standard deviation `noise`. `logging` is "softmax", "uniform", or a function that turns each context into a row
+    of action probabilities.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class SyntheticBandit:
     References
     ----------
     Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, section 4; Saito, Aihara, Matsutani & Narita, "Open Bandit
-    Dataset and Pipeline", NeurIPS 2021, for the environment it parameterises.
+    Dataset and Pipeline", NeurIPS 2021, for the environment it parameterizes.
     """
 
     def __init__(
@@ -66,20 +66,28 @@ class SyntheticBandit:
         check_seed(seed)
         if not 0 < ratio <= 1:
             raise OptionError(
-                f"ratio must lie in (0, 1]: it is the share of monomials with a coefficient; found {ratio}."
+                [Argument("ratio", ratio), " must lie in (0, 1]: it is the share of monomials that have a coefficient."]
             )
         if not np.isfinite(inverse_temperature):
-            raise OptionError(f"inverse_temperature must be a finite number; found {inverse_temperature}.")
+            raise OptionError([Argument("inverse_temperature", inverse_temperature), " is not a finite number."])
         if reward not in ("binary", "continuous"):
-            raise OptionError(f"reward must be 'binary' or 'continuous'; found {reward!r}.")
+            raise OptionError([Argument("reward", reward), " is unknown; choose 'binary' or 'continuous'."])
         if not (np.isfinite(noise) and noise >= 0):
-            raise OptionError(f"noise must be a finite standard deviation of at least 0; found {noise}.")
+            raise OptionError(
+                [Argument("noise", noise), " is not a standard deviation; pass a finite number of at least 0."]
+            )
         if not callable(logging) and logging not in ("softmax", "uniform"):
-            raise OptionError(f"logging must be 'softmax', 'uniform' or a function of the contexts; found {logging!r}.")
+            raise OptionError(
+                [
+                    Argument("logging", logging),
+                    " is unknown; choose 'softmax', 'uniform' or a function of the contexts.",
+                ]
+            )
         if comb(context_dimension + degree, degree) > 10**6:
             raise OptionError(
-                f"degree {degree} of {context_dimension} context dimensions has "
-                f"{comb(context_dimension + degree, degree):,} monomials, more than 1,000,000: lower one of them."
+                f"a polynomial of degree {degree} in {context_dimension} context dimensions has "
+                f"{comb(context_dimension + degree, degree):,} monomials, more than 1,000,000.",
+                do=["Lower ", Argument("degree"), " or ", Argument("context_dimension"), "."],
             )
         self.n_actions = n_actions
         self.inverse_temperature = inverse_temperature
@@ -103,7 +111,7 @@ class SyntheticBandit:
             value = v(context[rows]) - shift
             return value if self.reward == "continuous" else _sigmoid(self.degree * value)
 
-        # Actions come from a generator made anew for every batch: the first rows of two batches share these uniforms.
+        # Actions come from a fresh generator for every batch, so the first rows of two batches share these uniforms.
         uniform = np.random.RandomState(self.seed).uniform(size=n)
         action, chosen, propensity = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
         for rows in chunks(n, self.n_actions):
@@ -128,7 +136,7 @@ class SyntheticBandit:
 
     def _shift(self, v: Polynomial, context: Floats) -> float:
         """mean(v) / std(v) over all rows and actions, chunk by chunk (Chan, Golub & LeVeque 1983)."""
-        share = np.bincount(v.kind) / self.n_actions  # of the actions are of each kind
+        share = np.bincount(v.kind) / self.n_actions  # of the actions, by kind
         count, mean, scatter = 0, 0.0, 0.0
         for rows in chunks(len(context), self.n_actions):
             values = v(context[rows])
@@ -142,7 +150,7 @@ class SyntheticBandit:
         return mean / float(deviation) if deviation > 0 else 0.0
 
     def _log(self, context: Floats, expected: Floats, v: Polynomial, uniform: Floats) -> tuple[Integers, Floats]:
-        """Logged actions of some rows and their propensities."""
+        """The logged actions of some rows, and their propensities."""
         if callable(self.logging):
             mass = np.array(self.logging(context), dtype=np.float64)
             check_probabilities("the logging policy", mass, (len(context), self.n_actions))

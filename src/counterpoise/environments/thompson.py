@@ -1,4 +1,4 @@
-"""This file holds the action probabilities of Bernoulli Thompson sampling with fixed Beta priors, by simulation."""
+"""The action probabilities of Bernoulli Thompson sampling with fixed Beta priors, by simulation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.environments.checks import check_at_least, check_seed
-from counterpoise.errors import ColumnError, OptionError
+from counterpoise.errors import Argument, ColumnError, OptionError
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class SlateProbabilities:
-    """Probability of each action at each position, one row per action, and its Monte Carlo standard error."""
+    """The probability of each action at each position, one row per action, and its Monte Carlo standard error."""
 
     probability: Floats
     stderr: Floats
@@ -30,12 +30,12 @@ def thompson_probabilities(
 
     .. math:: P(a, k) = \Pr(\theta_a \text{ is } k\text{-th largest}), \quad \theta_b \sim \text{Beta}(\alpha_b,\beta_b)
 
-    A slate shows the `positions` largest of one draw of all θ, best first. There is no closed form; the share over
-    `draws` seeded draws is unbiased with standard error √(P(1−P)/draws).
+    A slate shows the `positions` largest of one draw of all θ, best first. There is no closed form, but the share over
+    `draws` seeded draws is unbiased, with a standard error of √(P(1−P)/draws).
 
     Examples
     --------
-    Two equal actions share the first place:
+    Two equal actions share first place:
 
     >>> found = thompson_probabilities([1, 1], [1, 1], positions=1, draws=10_000)
     >>> bool(abs(found.probability[0, 0] - 0.5) < 4 * found.stderr[0, 0])
@@ -44,11 +44,15 @@ def thompson_probabilities(
     a, b = np.asarray(alpha, dtype=np.float64), np.asarray(beta, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or not ((a > 0) & (b > 0)).all():
         raise OptionError(
-            f"Beta priors are one alpha > 0 and one beta > 0 per action; found shapes {a.shape} and {b.shape}"
-            + (f", smallest {min(a.min(), b.min())}." if a.size and b.size else ".")
+            f"Beta priors need one alpha and one beta per action, all above 0; found shapes {a.shape} and {b.shape}"
+            + (f", and {min(a.min(), b.min())} as the smallest number." if a.size and b.size else ".")
         )
     check_at_least("positions", positions, 1)
-    check_at_least("number of actions", a.size, positions)
+    if a.size < positions:
+        raise OptionError(
+            f"{positions} positions need at least {positions} actions, and there are {a.size}.",
+            do=["Pass ", Argument("positions", a.size), " or less."],
+        )
     check_at_least("draws", draws, 1)
     check_seed(seed)
     random = np.random.default_rng(seed)
@@ -65,16 +69,16 @@ def thompson_probabilities(
 
 
 def from_priors_file(path: str | Path, campaign: str) -> tuple[Floats, Floats]:
-    """Alpha and beta of a campaign from a YAML file of the form ``campaign: {alpha: [...], beta: [...]}``.
+    """The alpha and beta of a campaign, from a YAML file of the form ``campaign: {alpha: [...], beta: [...]}``.
 
-    Reads block lists of numbers, the layout in which the Open Bandit Dataset's priors come, and nothing else of YAML.
+    Of YAML it reads block lists of numbers, the layout that the Open Bandit Dataset's priors come in, and nothing else.
     """
     file = Path(path)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"the priors {str(file)!r} cannot be read: {error}. Pass the path of the YAML file."
+            f"cannot read the priors {str(file)!r}: {error}.", do="Pass the path of the YAML file."
         ) from error
     priors: dict[str, dict[str, list[float]]] = {}
     section = parameter = ""
@@ -101,10 +105,10 @@ def from_priors_file(path: str | Path, campaign: str) -> tuple[Floats, Floats]:
             )
     if campaign not in priors:
         raise OptionError(
-            f"no priors for campaign {campaign!r} in {file.name}; it has {', '.join(map(repr, priors)) or 'none'}."
+            f"{file.name} has no priors for campaign {campaign!r}; it has those of {', '.join(map(repr, priors)) or 'none'}."
         )
     found = priors[campaign]
     if set(found) != {"alpha", "beta"} or len(found["alpha"]) != len(found["beta"]) or not found["alpha"]:
-        sizes = ", ".join(f"{name} of {len(numbers)}" for name, numbers in found.items()) or "nothing"
-        raise ColumnError(f"campaign {campaign!r} of {file.name} needs an alpha and a beta per action; found {sizes}.")
+        sizes = ", ".join(f"{len(numbers)} of {name}" for name, numbers in found.items()) or "nothing"
+        raise ColumnError(f"campaign {campaign!r} in {file.name} needs an alpha and a beta per action; found {sizes}.")
     return np.array(found["alpha"]), np.array(found["beta"])

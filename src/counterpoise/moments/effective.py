@@ -1,4 +1,4 @@
-"""What weights leave of a log: how many rows they are worth, and where their rewards lie."""
+"""What the weights leave of a log: how many rows it is worth, and where the rewards that count lie."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from counterpoise.moments.moments import Moments
 
 
 def effective_sample_size(moments: Moments) -> float:
-    """(Σw)²/Σw², the rows that the weights leave.
+    """(Σw)²/Σw²: how many rows of equal weight the log is worth.
 
     >>> effective_sample_size(Moments.of(weight=[2.0, 0.0, 2.0, 0.0], reward=[1, 0, 1, 0]))
     2.0
@@ -20,7 +20,7 @@ def effective_sample_size(moments: Moments) -> float:
 
 
 def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
-    """Whether every row with a weight has the reward at one end of all, which are `width` apart; for a stack, of each member."""
+    """Whether every row with a weight has its reward at one `end` of a range of this `width`; for a stack, an answer per member."""
     return (width == 0) | (abs(mean_distance(moments, end, np.where(width > 0, width, 1.0))) <= 1e-12)  # rounding
 
 

@@ -1,4 +1,4 @@
-"""This file holds `LogMoments`: everything one pass over a log keeps of it, ready to be stored and added to the next."""
+"""`LogMoments`: everything that one pass over a log keeps, ready to be stored and added to the next."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class LogMoments:
-    """The moments of a log, per contrast, segment and group, with the largest weights and what was dropped.
+    """The moments of a log by contrast, segment and group, with its largest weights and a count of what was dropped.
 
-    `+` adds the moments of another log with the same columns: yesterday's plus today's are those of both days. Groups are hashed
-    from the clusters, so the same cluster meets itself again. Duplicates are counted within each log, not between them.
+    `+` adds the moments of another log with the same columns: yesterday plus today makes both days. Groups are hashed from the
+    clusters, so a cluster always lands in the same group. Duplicates are counted within each log, not across logs.
     """
 
     moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
@@ -36,9 +36,7 @@ class LogMoments:
     reward_min: Floats  # by segment
     reward_max: Floats
     segment_columns: tuple[str, ...] = ()
-    cluster: str | None = (
-        None  # the column that the groups were hashed from; without one, several groups are of single rows
-    )
+    cluster: str | None = None  # the column that groups were hashed from; without one, groups are of single rows
     control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
     dropped: int = 0
     duplicates: int | None = None
@@ -47,12 +45,14 @@ class LogMoments:
         """Moments of one target, over the whole log or in one segment."""
         name, segment = target if isinstance(target, tuple) else (target, None)
         if (name, "") not in self.moments:
-            raise OptionError(f"no target {name!r}; there are {', '.join(repr(target) for target in self.targets)}.")
+            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
         whole = self.moments[name, ""].merge(axis=1)
         if segment is None:
             return whole.merge(axis=0)
         if as_label(segment) not in self.segments:
-            raise OptionError(f"no segment {segment!r} in these moments.")
+            raise OptionError(
+                f"there is no segment {segment!r} in these moments.", do="See `segments` for those there are."
+            )
         return whole[self.segments.index(as_label(segment))]
 
     @property
@@ -62,7 +62,7 @@ class LogMoments:
 
     @property
     def n(self) -> int:
-        """Rows, without the dropped ones."""
+        """How many rows there are, dropped ones not counted."""
         return int(next(iter(self.moments.values())).n.sum())
 
     def __add__(self, other: LogMoments) -> LogMoments:
@@ -89,7 +89,7 @@ class LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
 
     def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
-        """The same with a slot for every one of the segments, in that order."""
+        """The same moments with a slot for each of these segments, in this order."""
         if segments == self.segments:
             return self
         known = {label: k for k, label in enumerate(self.segments)}
@@ -115,19 +115,20 @@ class LogMoments:
     # -- storing them --------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """As text; `from_json` gives back the same numbers to the last bit."""
+        """These moments as text; `from_json` restores them to the last bit."""
         return json.dumps(self.to_plain())
 
     @classmethod
     def from_json(cls, text: str) -> LogMoments:
-        """What `to_json` wrote; anything else is refused."""
+        """Moments that `to_json` wrote; anything else is refused."""
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
-            raise MomentsError(f"not the JSON of a log's moments: {error}. Recompute them from the log.") from error
+            what = f"this text is not the JSON of a log's moments: {error}."
+            raise MomentsError(what, do="Recompute them from the log.") from error
 
     def to_plain(self) -> dict[str, Any]:
-        """As the lists and numbers that JSON knows."""
+        """These moments as plain lists and numbers, ready for JSON."""
         return {
             "format": FORMAT,
             "contrasts": [
@@ -153,11 +154,10 @@ class LogMoments:
 
     @classmethod
     def from_plain(cls, raw: Any) -> LogMoments:
-        """From what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
-            raise MomentsError(
-                f"these moments are of format {raw['format']!r:.80}, this version reads format {FORMAT}."
-            )
+            what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
+            raise MomentsError(what, do="Recompute them from the log.")
         raw = stored.record(raw, "a log's moments", _KEYS)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
@@ -165,7 +165,7 @@ class LogMoments:
             one = stored.record(one, "a contrast", ("target", "against", "moments", "tails"))
             key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
             if key in stacks:
-                raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} is given twice")
+                raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} appears twice")
             stacks[key] = Moments.from_plain(one["moments"])
             if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
                 tails[key] = found
@@ -195,19 +195,21 @@ def _tail(raw: Any) -> Tail:
     raw = stored.record(raw, "a tail", ("weights", "zeros"))
     weights, zeros = stored.numbers(raw["weights"], "weights"), stored.count(raw["zeros"], "zeros")
     if weights.ndim != 1 or len(weights) > KEPT or (weights < 0).any() or (np.diff(weights) > 0).any():
-        raise ValueError(f"the largest weights should be at most {KEPT:,} numbers in descending order, none negative")
+        raise ValueError(
+            f"the largest weights should be at most {KEPT:,} numbers in descending order, none of them negative"
+        )
     return Tail(weights, zeros)
 
 
 def _label(raw: Any) -> Label:
     values = tuple(stored.items(raw, "a segment"))
     if any(not (value is None or isinstance(value, str | int | float)) for value in values):
-        raise ValueError("a segment should be texts and numbers")
+        raise ValueError("a segment should hold text and numbers only")
     return values
 
 
 def _ends(raw: Any, what: str) -> Floats:
-    """The smallest or largest reward of every segment, nan where null says that it has no rows."""
+    """The smallest or largest reward of every segment; nan for null, which marks a segment without rows."""
     values = stored.items(raw, what)
     known = np.array([value is not None for value in values], dtype=bool)
     found = np.full(len(values), np.nan)
@@ -221,9 +223,9 @@ def _control(raw: Any) -> tuple[str, float]:
 
 
 def _check_whole(log: LogMoments) -> None:
-    """Every part speaks of the same rows, segments and groups."""
+    """Check that all parts are about the same rows, segments and groups."""
     if not log.targets:
-        raise ValueError("there are no moments of a target")
+        raise ValueError("it has no moments of any target")
     first = next(iter(log.moments.values()))
     segments, groups = len(log.segments), first.shape[1] if len(first.shape) == 2 else 0
     for key, stack in log.moments.items():
@@ -243,14 +245,14 @@ def _check_whole(log: LogMoments) -> None:
 
 
 def as_label(segment: Hashable) -> Label:
-    """The label of a segment given as one value, or as a tuple of them."""
+    """The label of a segment that is given as one value, or as a tuple of values."""
     return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
 
 
 def plain(value: Any) -> Any:
-    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, all else (dates, infinities) as text.
+    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
 
-    A moment in time is written in UTC: databases give it in whatever zone the session or the process is set to.
+    Times with a zone are written in UTC, because databases return them in whatever zone the session or process is set to.
 
     >>> from datetime import datetime
     >>> plain(datetime.fromisoformat("2026-11-14 01:30:00+02:00"))
@@ -264,7 +266,7 @@ def plain(value: Any) -> Any:
 
 
 def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
-    """Every label once: numbers in order, then text, then null."""
+    """Each label once: numbers in order, then text, then null."""
 
     def key(label: Label) -> tuple[tuple[bool, bool, Any], ...]:
         return tuple((value is None, isinstance(value, str), "" if value is None else value) for value in label)
@@ -281,9 +283,8 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("controls", first.control, second.control),
     ):
         if mine != theirs:
-            raise MomentsError(
-                f"moments of logs with different {what} do not add: {mine} and {theirs}. Evaluate both alike."
-            )
+            found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."
+            raise MomentsError(found, do="Evaluate both logs the same way.")
 
 
 def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:

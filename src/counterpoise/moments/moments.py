@@ -1,4 +1,4 @@
-"""This file holds `Moments`: the count, mean and scatter of a log's rows, from which every estimate comes."""
+"""`Moments`: the count, mean and scatter of a log's rows, which every estimate is made from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import LogError, MomentsError
+from counterpoise.errors import Argument, LogError, MomentsError
 from counterpoise.moments import stored
 
 Floats = NDArray[np.float64]
@@ -27,11 +27,11 @@ class Moments:
     With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional centre of the
     rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
 
-    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v the
-    model's value of the target policy; further control variates add one column each, less their known mean.
+    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v is the
+    model's value of the target policy. Every further control variate adds one column, minus its known mean.
 
-    `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). The arrays may carry
-    leading axes (segments, groups); then this is a stack of moments and `merge` adds along one of them.
+    `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
+    leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Moments:
         controls: Mapping[str, ArrayLike] | None = None,
         centre: float | None = None,
     ) -> Moments:
-        """Moments of rows given as arrays; `controls` are columns whose true mean is 0.
+        """Moments of rows that are given as arrays; `controls` are columns whose true mean is 0.
 
         >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).centre
         4.0
@@ -85,9 +85,12 @@ class Moments:
         w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
         c = centre if centre is not None else float(r.mean()) if r.size else 0.0
         if w.shape != r.shape or w.ndim != 1:
-            raise LogError(f"weights and rewards must be one number per row; found shapes {w.shape} and {r.shape}.")
+            raise LogError(f"weights and rewards need one number per row each; found shapes {w.shape} and {r.shape}.")
         if (model_reward is None) != (model_value is None):
-            raise LogError("model_reward and model_value go together.")
+            raise LogError(
+                [Argument("model_reward"), " and ", Argument("model_value"), " go together."],
+                do="Pass both, or neither.",
+            )
         u, s = w - 1.0, r - c
         rows, columns = [u, s, u * s], ROW
         if model_reward is not None and model_value is not None:
@@ -98,9 +101,7 @@ class Moments:
             rows.append(np.asarray(column, dtype=np.float64))
             columns += (name,)
         if any(row.shape != r.shape or not np.isfinite(row).all() for row in rows):
-            raise LogError(
-                "weights, rewards and further columns must be finite numbers, one per row, all of one length."
-            )
+            raise LogError("weights, rewards and all other columns must be finite numbers, one per row.")
         z = np.stack(rows)
         mean = z.mean(axis=1) if r.size else np.zeros(len(columns))
         z -= mean[:, None]
@@ -110,7 +111,7 @@ class Moments:
     def of_sums(
         cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]
     ) -> Moments:
-        """Moments from Σz and Σz·zᵀ, the form in which engines that only add deliver them."""
+        """Moments from Σz and Σz·zᵀ, which is what an engine that can only add delivers."""
         count = np.asarray(n, dtype=np.int64)
         mean = sums / np.maximum(count, 1)[..., None]
         scatter = products - sums[..., :, None] * mean[..., None, :]
@@ -120,14 +121,14 @@ class Moments:
 
     @classmethod
     def empty(cls, columns: Sequence[str] = ROW, shape: tuple[int, ...] = ()) -> Moments:
-        """The moments of no rows: adding them changes nothing."""
+        """The moments of no rows at all: adding them changes nothing."""
         d = len(columns)
         zeros = np.zeros(shape)
         return cls(zeros.astype(np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d)), zeros, tuple(columns))
 
     @classmethod
     def stack(cls, parts: Sequence[Moments]) -> Moments:
-        """Several moments of the same columns as one, with a new leading axis."""
+        """Several moments of the same columns as one stack, with a new leading axis."""
         columns = parts[0].columns
         for part in parts[1:]:
             _check_columns(columns, part.columns)
@@ -174,8 +175,8 @@ class Moments:
     def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
-        By merging what comes before with what comes after; subtracting from the total would cancel where one group holds
-        nearly all of the scatter.
+        What comes before is merged with what comes after. Subtracting from the total instead would lose all digits when one
+        group holds nearly all of the scatter.
         """
         before, after = self._running()._moved(1), self[..., ::-1]._running()._moved(1)[..., ::-1]
         return Moments.stack([before, after]).merge(axis=0)
@@ -189,7 +190,7 @@ class Moments:
         return total
 
     def _moved(self, step: int) -> Moments:
-        """Every member of the last axis moved on by some places, with empty ones in front."""
+        """Every member of the last axis moved along by `step` places, with empty ones in front."""
         out = Moments.empty(self.columns, self.shape)
         for part in ("n", "mean", "scatter", "centre"):
             target, source = getattr(out, part), getattr(self, part)
@@ -253,7 +254,7 @@ class Moments:
     # -- storing them --------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """As text; `from_json` gives back the same numbers to the last bit."""
+        """These moments as text; `from_json` restores them to the last bit."""
         return json.dumps(self.to_plain())
 
     @classmethod
@@ -267,10 +268,11 @@ class Moments:
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
-            raise MomentsError(f"not the JSON of moments: {error}. Recompute them from the log.") from error
+            what = f"this text is not the JSON of moments: {error}."
+            raise MomentsError(what, do="Recompute them from the log.") from error
 
     def to_plain(self) -> dict[str, Any]:
-        """As the lists and numbers that JSON knows."""
+        """These moments as plain lists and numbers, ready for JSON."""
         return {
             "n": np.asarray(self.n).tolist(),
             "mean": self.mean.tolist(),
@@ -281,11 +283,11 @@ class Moments:
 
     @classmethod
     def from_plain(cls, raw: Any) -> Moments:
-        """Moments from what `to_plain` gave; a ValueError says what is wrong with anything else."""
+        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
         raw = stored.record(raw, "moments", ("n", "mean", "scatter", "centre", "columns"))
         columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
         if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):
-            raise ValueError(f"the columns should be {', '.join(ROW)} and others, each once")
+            raise ValueError(f"the columns should start with {', '.join(ROW)}, and none should appear twice")
         n, centre = stored.counts(raw["n"], "n"), stored.numbers(raw["centre"], "centre")
         mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
         try:
@@ -306,6 +308,6 @@ class Moments:
 def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:
     if first != second:
         raise MomentsError(
-            f"moments of different columns do not add: {', '.join(first)} and {', '.join(second)}. "
-            "Evaluate both logs with the same reward model and controls."
+            f"moments of different columns cannot be added: {', '.join(first)} and {', '.join(second)}.",
+            do="Evaluate both logs with the same reward model and controls.",
         )

@@ -1,7 +1,7 @@
-"""The stored state of a daily job: what was asked, the batches that were added, and their moments, in one checked file.
+"""The stored state of a daily job: what was asked, which batches were added, and their moments, in one file with a checksum.
 
-The last batches are kept apart, so that one of them can be replaced exactly (sums cannot be subtracted without losing digits); older
-ones are one sum, so that the file stays small however many there are.
+The latest batches are kept apart, so that any of them can be replaced exactly (subtracting sums would lose digits). Older ones are
+added up, so the file stays small however many there are.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from counterpoise.errors import MomentsError
+from counterpoise.errors import Argument, MomentsError
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.whole_files import whole_file
 
 FORMAT = 2
 APART = 31  # batches that can be replaced
-NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is kept apart whatever it takes
+NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
 
 _HEAD = b'{"format": 2, "sha256": "%s", '
 
@@ -44,12 +44,12 @@ class Batch:
         if self.key is not None:
             return f"the batch {self.key!r}"
         first, *more = self.files
-        return f"the file {first!r}" + (f" with {len(more):,} others" if more else "")
+        return f"the file {first!r}" + (f" and {len(more):,} more" if more else "")
 
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments: of the last ones each, of those before together."""
+    """What was asked, which batches were added, and their moments: one by one for the latest, added up for those before."""
 
     question: dict[str, Any]
     batches: tuple[Batch, ...]
@@ -63,11 +63,11 @@ class State:
 
     @property
     def first_apart(self) -> int:
-        """The place of the first batch whose moments are kept apart."""
+        """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
 
     def added(self, batch: Batch, moments: LogMoments, instead_of: set[int]) -> State:
-        """The state with one more batch at its end, without those at some places, all of them apart."""
+        """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
@@ -85,31 +85,35 @@ def _size(moments: LogMoments) -> int:
 
 
 def load(path: str | PathLike[str]) -> State | None:
-    """The state in a file; None if there is no file yet."""
+    """The state in a file, or None if there is no file yet."""
     try:
         text = _content(Path(path))
         return None if text is None else _from_plain(stored.parse(text))
     except OSError as error:
-        raise MomentsError(f"cannot read the state {str(path)!r}: {error}.") from error
+        raise MomentsError(f"cannot read the state {str(path)!r}: {error.strerror or error}.") from error
     except MomentsError as error:
         raise MomentsError(f"cannot read the state {str(path)!r}: {error}") from error
     except stored.BROKEN as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error) or type(error).__name__
         raise MomentsError(
-            f"{str(path)!r} is not a state that counterpoise wrote: {said}. Name another file, or restore it from a backup."
+            f"{str(path)!r} is not a state that counterpoise wrote: {said}.",
+            do="Name another file, or restore this one from a backup.",
         ) from error
 
 
 def existing(path: str | PathLike[str]) -> State:
-    """The state in a file that must be there."""
+    """The state in a file that has to exist."""
     known = load(path)
     if known is None:
-        raise MomentsError(f"there is no state {str(path)!r} yet. Check the path, or add a first log to it.")
+        raise MomentsError(
+            f"there is no state {str(path)!r} yet.",
+            do=["Check the path, or evaluate a first log with ", Argument("state", str(path)), "."],
+        )
     return known
 
 
 def _content(path: Path) -> bytes | None:
-    """A state's JSON, once the checksum in front of it has been found right."""
+    """A state's JSON, once the checksum in front of it has proved right."""
     if not path.exists():
         return None
     if not path.is_file():
@@ -119,13 +123,14 @@ def _content(path: Path) -> bytes | None:
         other = re.match(rb'\{"format": (\d{1,9}),', head)
         if other and int(other[1]) != FORMAT:
             raise MomentsError(
-                f"it is of format {int(other[1])}, and this version reads format {FORMAT}. Make a new state from the logs."
+                f"it is in format {int(other[1])}, and this version reads format {FORMAT}.",
+                do="Make a new state from the logs.",
             )
         checksum = head[-67:-3]
         if head != _HEAD % checksum:
-            raise ValueError("it does not begin as one")
+            raise ValueError("it does not begin like one")
         if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:  # before any of it is held in memory
-            raise ValueError("its checksum is wrong, so that it is damaged or was edited")
+            raise ValueError("its checksum is wrong, so it was damaged or edited")
         file.seek(len(head))
         return b"{" + file.read()
 
@@ -144,19 +149,20 @@ def store(path: Path, state: State) -> None:
         body = json.dumps(raw, allow_nan=False)[1:].encode()
     except ValueError as error:
         raise MomentsError(
-            f"cannot store the state {str(path)!r}: its sums are too large for a number. The old one, if any, is untouched."
+            f"cannot store the state {str(path)!r}: its sums are too large to be written as numbers. The old state, if there was "
+            "one, is unchanged."
         ) from error
     try:
         with whole_file(path) as part:
             part.write_bytes(_HEAD % hashlib.sha256(body).hexdigest().encode() + body)
     except OSError as error:
         raise MomentsError(
-            f"cannot write the state {str(path)!r}: {error}. The old one, if any, is untouched."
+            f"cannot write the state {str(path)!r}: {error.strerror or error}. The old state, if there was one, is unchanged."
         ) from error
 
 
 def _from_plain(raw: Any) -> State:
-    """A state all of whose parts speak of the same rows; a ValueError says which does not."""
+    """A state whose parts all belong together; a ValueError says which does not."""
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
     question = _checked_question(raw["question"])
     batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
@@ -165,12 +171,12 @@ def _from_plain(raw: Any) -> State:
     first = len(batches) - len(recent)
     rows = [batch.rows for batch in batches]
     if not recent or first < 0 or (older is None) != (first == 0):
-        raise ValueError("its batches and their moments are not the same number")
+        raise ValueError("it does not have the moments of each of its batches")
     if [one.n for one in recent] != rows[first:] or (older is not None and older.n != sum(rows[:first])):
-        raise ValueError("its batches and their moments are not of the same rows")
+        raise ValueError("its batches and their moments disagree about the number of rows")
     for moments in (*recent, *([] if older is None else [older])):
         if [list(contrast) for contrast in moments.moments] != question["contrasts"]:
-            raise ValueError("its moments are not those of its question")
+            raise ValueError("its moments answer another question than it asks")
     return State(question, batches, older, recent)
 
 
@@ -179,16 +185,16 @@ def _batch(raw: Any) -> Batch:
     key = None if raw["batch"] is None else stored.text(raw["batch"], "the key of a batch")
     files = raw["files"]
     if not isinstance(files, dict) or not (files or key):
-        raise ValueError("a batch should have files or a key")
+        raise ValueError("a batch needs files or a key")
     for one in files.values():
         stored.text(one, "the fingerprint of a file")
     return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
 
 
-_TEXTS, _MAYBE, _MAPPING = "list of texts", "text or null", "mapping"
+_TEXTS, _MAYBE, _MAPPING = "a list of texts", "text or null", "a mapping"
 _PARTS = {
-    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "list of pairs",
-    "segment": _TEXTS, "cluster": _MAYBE, "groups": "number", "key": _TEXTS, "model_reward": _MAYBE,
+    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "a list of pairs",
+    "segment": _TEXTS, "cluster": _MAYBE, "groups": "a number", "key": _TEXTS, "model_reward": _MAYBE,
     "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
     "drop_bad_rows": "true or false", "version": _MAPPING, "weight": "text",
 }  # fmt: skip
@@ -203,13 +209,13 @@ def _checked_question(raw: Any) -> dict[str, Any]:
         _MAPPING: lambda value: (
             isinstance(value, dict) and all(type(one) in (str, int, float) for one in value.values())
         ),
-        "list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
-        "number": lambda value: type(value) is int,
+        "a list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
+        "a number": lambda value: type(value) is int,
         "true or false": lambda value: isinstance(value, bool),
     }
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
-            raise ValueError(f"{part!r} of its question should be a {kind}")
+            raise ValueError(f"{part!r} in its question should be {kind}")
     return question
 
 
@@ -219,9 +225,9 @@ def _is_pair(value: Any) -> bool:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Meanwhile no other job adds to a state in this folder, so that none loses what another added.
+    """Keep other jobs from adding to a state in this folder meanwhile, so that none overwrites what another added.
 
-    The folder itself is locked, which leaves no file behind and ends with the process. Windows and some network disks cannot.
+    The lock is on the folder itself: it leaves no file behind and ends with the process. Windows and some network disks have no such lock.
     """
     try:
         import fcntl

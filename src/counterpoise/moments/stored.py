@@ -1,4 +1,4 @@
-"""Stored JSON, read back with suspicion: the right keys, the right types, finite numbers, or a `ValueError` that says which is not."""
+"""Reads stored JSON with suspicion: the right keys, the right types and finite numbers, or a `ValueError` that says what is wrong."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST = 2**53  # rows that a float still counts one by one
+MOST = 2**53  # rows; a float counts them one by one up to here
 BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 
 
 def parse(text: str | bytes) -> Any:
-    """JSON without NaN, infinities and keys given twice, none of which `json.dumps` writes for us."""
+    """JSON without NaN, infinities or repeated keys, none of which we ever write."""
     return json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
 
 
@@ -36,24 +36,24 @@ def items(value: Any, what: str) -> list[Any]:
 
 
 def text(value: Any, what: str) -> str:
-    """A text."""
+    """Text."""
     if not isinstance(value, str):
-        raise ValueError(f"{what} should be a text, found {value!r:.80}")
+        raise ValueError(f"{what} should be text, found {value!r:.80}")
     return value
 
 
 def count(value: Any, what: str) -> int:
-    """A whole number of rows."""
+    """A count of rows."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise ValueError(f"{what} should be a number of rows, found {value!r:.80}")
+        raise ValueError(f"{what} should be a count of rows, found {value!r:.80}")
     return value
 
 
 def counts(value: Any, what: str) -> NDArray[np.int64]:
-    """Whole numbers of rows, in an array of any shape."""
+    """Counts of rows, in an array of any shape."""
     found = _array(value, what)
     if found.dtype.kind not in "iu" or (found < 0).any() or (found > MOST).any():
-        raise ValueError(f"{what} should be numbers of rows")
+        raise ValueError(f"{what} should be counts of rows")
     return found.astype(np.int64)
 
 
@@ -67,7 +67,7 @@ def numbers(value: Any, what: str) -> NDArray[np.float64]:
 
 def _array(value: Any, what: str) -> NDArray[Any]:
     try:
-        return np.asarray(value)  # of whatever type it has: asked for floats, NumPy makes numbers of text
+        return np.asarray(value)  # of whatever type it is: if asked for floats, NumPy turns text into numbers
     except ValueError as error:
         raise ValueError(f"{what} is a list of lists of different lengths") from error
 
@@ -79,5 +79,5 @@ def _no_number(name: str) -> float:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has the same key twice")
+        raise ValueError("a key appears twice in one object")
     return found

@@ -1,4 +1,4 @@
-"""This file holds `Tail`: the largest weights of a log, which sums cannot show, and how heavy their tail is."""
+"""`Tail`: the largest weights of a log, which sums cannot show, and how heavy their tail is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """The `KEPT` largest weights in descending order, and the number of weights that are 0. `+` merges.
+    """The `KEPT` largest weights in descending order, and how many weights are 0. `+` merges.
 
     >>> (Tail(np.array([3.0, 1.0]), zeros=1) + Tail(np.array([2.0]), zeros=0)).weights.tolist()
     [3.0, 2.0, 1.0]
@@ -32,11 +32,10 @@ EMPTY = Tail(np.empty(0), 0)
 
 
 def pareto_k(tail: Tail, n: int) -> float:
-    """Shape of the generalised Pareto distribution that fits the largest weights: 1/k moments exist.
+    """Shape k of the generalized Pareto distribution that fits the largest weights: moments up to order 1/k exist.
 
-    Below 0.5 the variance of the weights exists, above 0.7 errors are not to be trusted. Fitted to the largest min(n/5, 3√n) weights,
-    at most `KEPT`; nan where fewer than five differ from the smallest of them, −1 where the largest are within a
-    tenth of each other.
+    Below 0.5 the weights have a variance; above 0.7 standard errors cannot be trusted. Fitted to the largest min(n/5, 3√n) weights,
+    at most `KEPT`; nan if fewer than five of them differ from the smallest, −1 if the largest are within a tenth of each other.
 
     >>> u = (np.arange(10_000) + 0.5) / 10_000
     >>> round(pareto_k(Tail(np.sort(u**-0.8)[::-1][:KEPT], 0), 10_000), 1)  # a Pareto tail of k = 0.8
@@ -52,19 +51,17 @@ def pareto_k(tail: Tail, n: int) -> float:
     if size < 5:
         return math.nan
     threshold = positive[size]
-    if (
-        positive[0] <= 1.1 * threshold
-    ):  # bounded for all that matters; what differs may be rounding of one and the same weight
+    if positive[0] <= 1.1 * threshold:  # as good as bounded: the differences may be nothing but rounding
         return -1.0
     x = np.sort(positive[:size] - threshold)
-    x = x[x > 1e-6 * threshold]  # closer ones are the same weight, rounded
+    x = x[x > 1e-6 * threshold]  # anything closer is the same weight, rounded
     if len(x) < 5:
         return math.nan
     return _generalised_pareto_shape(x)
 
 
 def _generalised_pareto_shape(x: Floats) -> float:
-    """Zhang & Stephens' quasi-Bayesian estimate, drawn to 0.5 with the weight of ten observations as in Vehtari et al."""
+    """Zhang & Stephens' quasi-Bayesian estimate, pulled toward 0.5 with the weight of ten observations as in Vehtari et al."""
     m = len(x)
     grid = 30 + int(math.sqrt(m))
     quartile = x[int(m / 4 + 0.5) - 1]

@@ -1,4 +1,4 @@
-"""The report: one HTML file that shows a result to people, and opens anywhere without a network."""
+"""The report: one HTML file that shows a result to people and opens anywhere, even without a network."""
 
 from counterpoise.report.page import render, write_report
 

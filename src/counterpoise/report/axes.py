@@ -1,4 +1,4 @@
-"""This file holds `Axis`: where a number lies on a scale, and which numbers to write beside it."""
+"""`Axis`: where a number lies on a scale, and which numbers to write beside it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Axis:
         return cls(low - margin * spread, high + margin * spread)
 
     def share(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high end, beyond for values beyond.
+        """Where a value lies: 0 at the low end, 1 at the high end, outside [0, 1] for values off the scale.
 
         >>> Axis(1.0, 100.0, True).share(10.0)
         0.5

@@ -1,4 +1,4 @@
-"""This file holds the making of HTML: every string is escaped unless this file made it."""
+"""Makes HTML in which every string is escaped unless it was made here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def join(parts: Iterable[object]) -> Safe:
 
 
 def el(tag: str, *children: object, **attributes: Any) -> Safe:
-    """An element; `class_` is class, `data_value` data-value, None leaves the attribute out, True gives its name alone.
+    """An element; `class_` stands for class and `data_value` for data-value, None drops an attribute, True writes its name alone.
 
     >>> el("td", "a < b", class_="number", data_value=2)
     '<td class="number" data-value="2">a &lt; b</td>'
@@ -55,20 +55,20 @@ def _attribute(value: object) -> Safe:
 
 
 def name_of(value: object, limit: int = 120) -> Safe:
-    """A name from the log: set apart from the direction of the text around it, and shortened where very long."""
+    """A name from the log: isolated from the text direction around it, and shortened if it is very long."""
     whole = str(value)
     if len(whole) <= limit:
         return el("bdi", whole)
     return el("bdi", whole[: limit - 1] + "…", title=whole[:500])
 
 
-def left_out(count: int, shown: int, what: str, which: str) -> Safe:
-    """The note that more is in the result than is shown; nothing where all is.
+def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:
+    """A note that the result has more than is shown; nothing if all of it is.
 
     >>> left_out(20, 8, "targets", "highest estimates")
     '<p class="note">Of 20 targets, only the 8 with the highest estimates are shown here; the result itself has them all.</p>'
     """
     if count <= shown:
         return Safe("")
-    said = f"Of {count:,} {what}, only the {shown:,} with the {which} are shown here; the result itself has them all."
+    said = f"Of {count:,} {what}, only the {shown:,} with the {which} are {how} here; the result itself has them all."
     return el("p", said, class_="note")

@@ -1,4 +1,4 @@
-"""This file holds how numbers are written for people."""
+"""How numbers, and names from a log, are written for people."""
 
 from __future__ import annotations
 

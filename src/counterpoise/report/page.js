@@ -6,7 +6,7 @@
     return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   }
   function nameTheme() {
-    theme.textContent = dark() ? "Light colours" : "Dark colours";
+    theme.textContent = dark() ? "Light mode" : "Dark mode";
   }
   theme.hidden = false;
   theme.addEventListener("click", function () {

@@ -1,4 +1,4 @@
-"""`write_report`: the sections put together into one HTML file, written whole or not at all."""
+"""`write_report`: puts the sections together into one HTML file, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def write_report(
     title: str | None = None,
     rows: bool = True,
 ) -> Path:
-    """Write a result as one HTML file that opens anywhere, without a network, and give back its path.
+    """Write a result as one HTML file that opens anywhere, even without a network, and return its path.
 
     Parameters
     ----------
     result
-        What `evaluate` or `compare` gave.
+        What `evaluate` or `compare` returned.
     path
-        Where to write. The file appears when it is complete; a failure leaves what was there before.
+        Where to write it. The file appears once it is complete; a failure leaves what was there before.
     command
-        How the result was made, to be shown to those who want to make it again.
+        How the result was made, shown to readers who want to make it again.
     title
         The heading.
     rows
-        Whether to read the log once more, for the histogram of the weights and the estimate by rows read. A result that was made from
+        Whether to read the log once more, for a histogram of the weights and the estimate as rows come in. A result that comes from
         stored moments has no log to read.
 
     Examples
@@ -59,7 +59,7 @@ def render(result: Result, *, command: str | None = None, title: str | None = No
     from counterpoise import __version__
 
     if not isinstance(result, Result):
-        raise OptionError(f"a report is made of a result of evaluate or compare, found {type(result).__name__}.")
+        raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
     reading = read(result)
     profiles = {}
     if rows and result.question is not None and result.question.weight.needs_propensity:
@@ -99,18 +99,21 @@ def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, 
 
 
 def _hash(code: str) -> str:
-    """For the page's own policy: no script or style but this one runs, whatever a log holds."""
+    """For the page's own security policy: no other script or style runs, whatever a log contains."""
     return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
 def _write(path: Path, page: str) -> Path:
     where = path.resolve()
     if where.is_dir() or not where.parent.is_dir():
-        what = "is a folder" if where.is_dir() else "lies in a folder that does not exist"
-        raise OptionError(f"{str(path)!r} {what}: give the name of a file, such as report.html.")
+        what = "is a folder" if where.is_dir() else "is in a folder that does not exist"
+        raise OptionError(
+            f"{str(path)!r} {what}.", do="Give the name of a file in an existing folder, such as report.html."
+        )
     try:
         with whole_file(where) as part:
             part.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise OptionError(f"cannot write {str(path)!r}: {error.strerror or error}.") from error
+        what = f"cannot write {str(path)!r}: {error.strerror or error}."
+        raise OptionError(what, do="Name a file in a folder that you can write to.") from error
     return path

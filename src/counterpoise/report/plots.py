@@ -1,4 +1,4 @@
-"""This file holds the plots: SVG whose lines stretch with the page and whose letters do not."""
+"""Plots as SVG, whose lines stretch with the page and whose letters do not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Bars:
 def chart(
     x: Axis, y: Axis, parts: Sequence[Line | Band | Mark | Bars], *, says: str, x_label: str, y_label: str
 ) -> Safe:
-    """A chart; `says` is what it shows, for those who do not see it."""
+    """A chart; `says` describes it to readers who cannot see it."""
     drawn = [_part(x, y, part) for part in parts]
     grid = [_straight(0, y.share(tick), 1, y.share(tick), "grid") for tick in y.ticks()]
     area = el(
@@ -71,7 +71,7 @@ def chart(
 
 
 def strip(value: float, lower: float, upper: float, axis: Axis, reference: float | None, kind: str) -> Safe:
-    """One row of a forest plot: a dot with its interval; an arrow where the interval goes on beyond the axis."""
+    """One row of a forest plot: a dot with its interval, and an arrow if the interval continues off the axis."""
     parts = []
     if reference is not None and 0 <= axis.share(reference) <= 1:
         at = _across(axis.share(reference))
@@ -106,7 +106,7 @@ def _ticks(axis: Axis, edge: float, wanted: int = 4) -> list[Safe]:
     for k, (tick, share) in enumerate(inside):
         at = edge + (1 - 2 * edge) * share
         anchor = "start" if at < 0.08 else "end" if at > 0.92 else "middle"
-        spare = "inner" if 0 < k < len(inside) - 1 else None  # those left out where there is no room
+        spare = "inner" if 0 < k < len(inside) - 1 else None  # left out if there is no room
         drawn.append(el("text", tick_text(tick), x=f"{100 * at:.4g}%", y=14, text_anchor=anchor, class_=spare))
     return drawn
 
@@ -148,12 +148,12 @@ def _straight(x1: float, y1: float, x2: float, y2: float, kind: str) -> Safe:
 
 
 def _at(x: float, y: float) -> str:
-    """Shares of the area as its coordinates; what lies far outside is drawn just outside."""
+    """Shares of the area as coordinates; anything far outside is drawn just outside."""
     return " ".join(f"{SCALE * min(max(v, -3.0), 4.0):.1f}" for v in (x, 1 - y))
 
 
 def thinned(points: Points, limit: int = 200) -> list[tuple[float, float]]:
-    """At most so many of the points, the first and the last among them, dense where the line begins.
+    """At most `limit` of the points, dense where the line begins and always with the first and the last.
 
     >>> thinned([(float(k), 0.0) for k in range(1, 1001)], 5)[-1]
     (1000.0, 0.0)

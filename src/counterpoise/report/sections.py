@@ -27,7 +27,7 @@ SEGMENTS_LISTED = 1000
 
 
 def head(reading: Reading) -> Safe:
-    """The sentence, and the verdict on every target."""
+    """The headline, and the verdict on every target."""
     result = reading.result
     verdicts = {target: result.verdict(target) for target in reading.foremost(TARGETS_LISTED)}
     listed = [
@@ -36,7 +36,7 @@ def head(reading: Reading) -> Safe:
             el("span", SIGNS[verdict.verdict], " ", verdict.verdict, class_="badge"),
             " · ",
             el("b", name_of(target)),
-            ": nothing in the weights or rewards speaks against the estimates." if not verdict.reasons else "",
+            ": no problems found in the weights or rewards." if not verdict.reasons else "",
             el("ul", *(el("li", el("bdi", reason)) for reason in verdict.reasons)) if verdict.reasons else "",
             class_=_class(verdict.verdict),
         )
@@ -65,7 +65,7 @@ def _class(verdict: str) -> str:
 
 
 def estimates(reading: Reading) -> Safe:
-    """Forest plot of all targets and estimators, which is a table too."""
+    """A forest plot of all targets and estimators, which doubles as a table."""
     result = reading.result
     mean, _ = reading.logged
     reference = 0.0 if reading.is_difference else mean
@@ -73,9 +73,10 @@ def estimates(reading: Reading) -> Safe:
     names = (reading.primary,) if is_long else reading.estimators
     rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        "How much more each target would have earned per row than the policy it is compared with. The dashed line is no difference."
+        "How much more each target would have earned per row than the policy it is compared with. The dashed line marks no difference."
         if reading.is_difference
-        else f"What each target would have earned per row. The dashed line is what was logged: {number(mean, reading.logged[1])}."
+        else "What each target would have earned per row. The dashed line marks what the log itself earned: "
+        f"{number(mean, reading.logged[1])}."
     )
     return join(
         [
@@ -84,9 +85,9 @@ def estimates(reading: Reading) -> Safe:
                 lead,
                 f" With so many targets, only {reading.primary} is shown; the result itself has every estimator."
                 if is_long
-                else " Bold marks the estimator behind the answer.",
-                " An arrow means that the interval continues off the plot.",
-                " Each interval is for its target alone." if len(result.targets) > 1 else "",
+                else " Bold marks the estimator behind the headline.",
+                " An arrow means the interval continues off the plot.",
+                " Each interval is for its own target alone." if len(result.targets) > 1 else "",
                 class_="lead",
             ),
             _forest(reading, rows, reading.primary, reference, "Estimates of every target", plus=reading.is_difference),
@@ -96,7 +97,7 @@ def estimates(reading: Reading) -> Safe:
 
 
 def lift(reading: Reading) -> Safe:
-    """Forest plot of the lifts over the logging policy."""
+    """A forest plot of the lifts over the logging policy."""
     if not reading.lifts or reading.primary == "lift":
         return Safe("")
     rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
@@ -104,10 +105,10 @@ def lift(reading: Reading) -> Safe:
         [
             el(
                 "p",
-                "How much more per row than the policy that wrote the log (",
+                "How much more each target would have earned per row than the policy that wrote the log (",
                 term("lift"),
-                "). Right of the dashed line is better than what ran; an interval across the line shows no difference.",
-                " The intervals hold for all targets at once, so they are wider than each alone."
+                "). To the right of the dashed line is better than what ran; an interval that crosses the line shows no clear difference.",
+                " The intervals hold for all targets at once, so they are wider than each would be alone."
                 if len(rows) > 1
                 else "",
                 class_="lead",
@@ -170,7 +171,7 @@ def _forest(
 
 
 def _forest_axis(rows: Mapping[str, list[Estimate]], primary: str, reference: float) -> Axis:
-    """Room for the primary estimates, and up to twice as much again on each side for others that are wider."""
+    """Room for the primary estimates, and up to twice as much again on each side for others with wider intervals."""
     chosen = [one for listed in rows.values() for one in listed if one.name == primary]
     needed = [x for one in chosen for x in (one.value, *one.interval)]
     core = [x for x in (*needed, reference) if math.isfinite(x)]
@@ -191,7 +192,7 @@ def segments(reading: Reading) -> Safe:
     if not keys:
         return Safe("")
     every = len({segment for _, segment in keys})
-    # every segment of as many targets as there is room for: a few segments of all targets would tell nobody anything
+    # every segment of as many targets as fit: a few segments of all targets would not help anybody
     targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
     shown = sorted(
         ((target, segment) for target, segment in keys if target in targets),
@@ -217,7 +218,7 @@ def segments(reading: Reading) -> Safe:
     words = sorted({result.verdicts[key].verdict for key in shown})
     controls = el(
         "div",
-        el("label", "Filter", el("input", type="search", placeholder="words to find")),
+        el("label", "Filter", el("input", type="search", placeholder="type to filter")),
         el("label", "Verdict", el("select", el("option", "all", value=""), *(el("option", w, value=w) for w in words))),
         el("output", aria_live="polite"),
         class_="controls",
@@ -227,9 +228,9 @@ def segments(reading: Reading) -> Safe:
     lead = el(
         "p",
         f"Each {'/'.join(map(str, result.moments.segment_columns))[:100]} on its own, by {reading.primary}. ",
-        "Press a heading to sort. With many ",
+        "Click a heading to sort. With many ",
         term("segment", "segments"),
-        " some differ by chance.",
+        ", some differ by chance.",
         class_="lead",
     )
     table = el(
@@ -285,14 +286,14 @@ def words(reading: Reading) -> Safe:
     names += ["lift"] if reading.lifts and "lift" not in names else []
     return join(
         [
-            el("p", "What every number here means. Press a term to open it.", class_="lead"),
+            el("p", "What every number on this page means. Click a term to open it.", class_="lead"),
             glossary(names, reading.result.interval_method),
         ]
     )
 
 
 def _effective_clusters(result: Result) -> list[tuple[object, object]]:
-    """How many clusters the rows are worth: the same for every target, as all have the same rows."""
+    """How many clusters the rows are worth: the same for every target, since all have the same rows."""
     found = next((one for (_, place), one in result.all_diagnostics.items() if place is None), None)
     if found is None or found.effective_clusters is None:
         return []
@@ -300,7 +301,7 @@ def _effective_clusters(result: Result) -> list[tuple[object, object]]:
 
 
 def _asked(question: Question | None) -> list[tuple[object, object]]:
-    """Which columns and rows were asked for, where the result still knows."""
+    """Which columns and rows were asked about, if the result still knows."""
     if question is None:
         return []
     log = question.log
@@ -324,7 +325,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
-        (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are taken to be independent"),
+        (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are treated as independent"),
         *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
         (term("fingerprint"), el("code", fingerprint(result))),

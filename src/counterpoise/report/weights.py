@@ -1,4 +1,4 @@
-"""The sections of the report on the weights: their diagnostics, their tail, and the estimate as rows come in."""
+"""The report's sections on the weights: their diagnostics, their tail, and the estimate as rows come in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from counterpoise.report.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
-    """Diagnostics of the weights, their tail, and how much of all weight the largest carry."""
+    """Diagnostics of the weights, their tail, and how much of the total weight the largest carry."""
     result = reading.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
     parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
@@ -31,7 +31,7 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
             figures.append(_histogram(target, profiles[target]))
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
-    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets' plots", "highest estimates"))
+    parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
     return join(parts)
 
 
@@ -41,7 +41,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
         ("n", "Rows"),
         ("effective_sample_size", "Effective"),
         ("mean_weight", "Mean"),
-        ("mean_weight_p", "its p"),
+        ("mean_weight_p", "p-value"),
         ("max_weight", "Largest"),
         ("top_share", "Top share"),
         ("pareto_k", "Pareto k"),
@@ -65,8 +65,8 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
         rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
     header = [el("th", term("target"), scope="col")]
     header += [el("th", term(key, words), scope="col", class_="number") for key, words in keys]
-    table = el("table", el("caption", "Checks of the weights"), el("thead", el("tr", *header)), el("tbody", *rows))
-    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks of the weights")
+    table = el("table", el("caption", "Checks on the weights"), el("thead", el("tr", *header)), el("tbody", *rows))
+    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks on the weights")
 
 
 def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
@@ -86,14 +86,14 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
             y,
             [Mark(1.0, upright=True), Line(survival)],
             says=f"Tail of the weights of {target}: the largest is {number(float(weights[0]))}, and "
-            f"{percent(len(weights) / n)} of the rows have at least {number(float(weights[-1]))}.",
+            f"{percent(len(weights) / n)} of the rows have a weight of at least {number(float(weights[-1]))}.",
             x_label="weight",
             y_label="share of rows with at least this weight",
         ),
         el(
             "figcaption",
-            f"Tail of the weights ({kept}, both scales logarithmic). A steep fall is good; a straight, "
-            "slow one says that larger weights are still to come. Dashed: a weight of 1.",
+            f"The tail of the weights ({kept}; both axes are logarithmic). A steep drop is good; a slow, straight decline means "
+            "that larger weights are still to come. The dashed line marks a weight of 1.",
         ),
     )
     carried = np.cumsum(weights) / max(n * mean, 1e-300)
@@ -109,14 +109,14 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
                 Line([(0.0, 0.0), *((100 * a, 100 * b) for a, b in thinned(curve))]),
             ],
             says=f"Where the estimate of {target} comes from: the {len(weights):,} rows with the largest weights, "
-            f"{percent(edge)} of the log, carry {percent(curve[-1][1])} of all weight.",
+            f"{percent(edge)} of the log, carry {percent(curve[-1][1])} of the total weight.",
             x_label="% of the rows, heaviest first",
-            y_label="% of all weight",
+            y_label="% of the total weight",
         ),
         el(
             "figcaption",
-            f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of all "
-            "weight. Dashed: if all rows counted the same.",
+            f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of the total weight. "
+            "The dashed line shows what it would be if every row counted equally.",
         ),
     )
     return [first, second]
@@ -143,7 +143,7 @@ def _histogram(target: str, found: Profile) -> Safe:
         ),
         el(
             "figcaption",
-            f"All weights above 0; {percent(zeros / total)} of the rows have weight 0. Dashed: a weight of 1.",
+            f"All weights above 0; {percent(zeros / total)} of the rows have weight 0. The dashed line marks a weight of 1.",
         ),
     )
 
@@ -155,7 +155,7 @@ def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     if not figures:
         return Safe("")
     level = level_of(reading.result.level)
-    lead = f"beta_ips after the first rows of the log, after more, up to all, with {level} intervals that take rows to be independent. "
+    lead = f"beta_ips after the first rows, after more, and so on to all of them, with {level} intervals that treat rows as independent. "
     return join(
         [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
     )
@@ -169,7 +169,7 @@ def _converging(target: str, steps: list[Estimate], n: int) -> Safe:
     y = Axis.around([x for one in late for x in (one.value, *one.interval)])
     last = known[-1]
     note = (
-        f" The log given for this plot has {steps[-1].n:,} usable rows, the estimates rest on {n:,}."
+        f" The log passed for this plot has {steps[-1].n:,} usable rows, but the estimates rest on {n:,}."
         if steps[-1].n != n
         else ""
     )

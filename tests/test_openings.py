@@ -1,0 +1,21 @@
+"""A module opens with one plain sentence that says what it is for."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "counterpoise"
+ROOMS = ("diagnostics", "environments", "moments", "report")
+MODULES = [
+    SOURCE / "demo.py",
+    SOURCE / "whole_files.py",
+    *(path for room in ROOMS for path in (SOURCE / room).glob("*.py")),
+]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_opens_with_what_it_is_for(path):
+    opening = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+    assert opening.endswith("."), opening
+    assert not opening.startswith(("This file", "This module")), opening
