@@ -195,7 +195,7 @@ def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     assert re.findall(r"<h3>Weights of <bdi>(\w+)</bdi>", page) == ranked[:8]
     assert "Histogram of the weights of pi_299" in page
     assert "Estimate of pi_299 by rows read" in page
-    for caption in ("Estimates of every target", "Checks of the weights"):
+    for caption in ("Estimates of every target", "Checks on the weights"):
         table = re.search(f"<caption>{caption}</caption>.*?</table>", page, flags=re.S)[0]
         assert "<bdi>pi_299</bdi>" in table
         assert list(dict.fromkeys(re.findall(r"<bdi>(pi_\d+)</bdi>", table))) == ranked[:200]
