@@ -15,11 +15,13 @@ from report_logs import HOSTILE, hostile, ordinary
 import counterpoise as cp
 from counterpoise.diagnostics import Diagnostics
 from counterpoise.estimators import ESTIMATORS
+from counterpoise.evaluation.reading import read
 from counterpoise.intervals import INTERVALS
 from counterpoise.report import render, write_report
+from counterpoise.report.answer import answer
+from counterpoise.report.fingerprint import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
 from counterpoise.report.profile import profile
-from counterpoise.report.reading import answer, fingerprint, read
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
 TAGS = """

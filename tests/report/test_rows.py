@@ -15,9 +15,9 @@ from command_line import invoke, shop
 
 import counterpoise as cp
 from counterpoise.evaluation.plan import plan
+from counterpoise.evaluation.reading import read
 from counterpoise.report import render, write_report
 from counterpoise.report.page import profile
-from counterpoise.report.reading import read
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it

@@ -119,26 +119,11 @@ def show_comparison(
     out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]
 ) -> None:
     """The answer in one sentence, the ranking, what drives it and the verdicts."""
-    from counterpoise.cli.printing import number, say, verdicts
+    from counterpoise.cli.printing import answer, say, verdicts
 
-    against = "the logging policy" if result.against == "logging" else result.against
-    together = ", which hold all at once" if len(ranked) > 1 else ""
-    dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
-    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){together}{dropped}.")
-    best = _best(result, ranked)
-    if best is None:
-        of = ranked[0].target if len(ranked) == 1 else "any target"
-        say(out, f"This log does not tell the difference of {of} from {against}.")
-    else:
-        more = f"{number(best.value, signed=True)} per row more"
-        less = f"{number(-best.value)} per row less"
-        say(
-            out,
-            f"{best.target} would have earned {less if best.value < 0 else more} than {against}, a difference between "
-            f"{number(best.interval.lower, signed=True)} and {number(best.interval.upper, signed=True)}: {best.decision}"
-            f"{options.caution(result.verdict(best.target).verdict)}.",
-        )
-    say(out)
+    answer(out, result)
+    if len(ranked) > 1:
+        say(out, "These intervals hold for all targets at once:")
     _ranking(out, ranked)
     for name, parts in driving.items():
         if parts:

@@ -65,8 +65,9 @@ def doctor(
 def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
-    from counterpoise.cli.printing import add, number, say, show, table, visible
+    from counterpoise.cli.printing import add, number, say, show, table
     from counterpoise.diagnostics import p_value
+    from counterpoise.evaluation.wording import visible
 
     say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
     say(out)

@@ -15,9 +15,7 @@ from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from counterpoise.evaluation.result import Result
+    pass
 
 
 @ends_at_once
@@ -83,10 +81,8 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    from importlib import import_module
-
     import counterpoise as cp
-    from counterpoise.cli.printing import console, estimates
+    from counterpoise.cli.printing import answer, console, estimates
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, evaluation
     from counterpoise.log.addresses import without_password
@@ -126,23 +122,19 @@ def evaluate(
         print(as_text(evaluation(result)))
     else:
         out = console()
-        headline(out, result)
+        answer(out, result)
         estimates(out, result)
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         # a state holds earlier logs, too, of which this one's rows would tell only a part
-        import_module("counterpoise.report").write_report(result, html, command=command, rows=state is None)
+        result.report(html, command=command, rows=state is None)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
 
 def _check_report(path: Path) -> None:
-    """Before the log is read: there is something to write a report with, and a place to write it to."""
-    from importlib.util import find_spec
-
-    if find_spec("counterpoise.report") is None:
-        raise OptionError("this version of counterpoise writes no reports: leave --html out.")
+    """Before the log is read: there is a place to write a report to."""
     if path.is_dir():
         raise OptionError(f"cannot write {str(path)!r}: it is a folder. Name a file, such as report.html.")
     try:
@@ -151,25 +143,3 @@ def _check_report(path: Path) -> None:
         raise OptionError(
             f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that you may write to."
         ) from error
-
-
-def headline(out: Console, result: Result) -> None:
-    """The answer in one sentence per target."""
-    from counterpoise.cli.printing import number, say
-
-    dropped = f"; {result.dropped_rows:,} bad rows dropped" if result.dropped_rows else ""
-    say(out, f"{result.n:,} rows, {100 * result.level:.4g} % intervals ({result.method}){dropped}.")
-    names = list(dict.fromkeys(name for _, name, _ in result.estimates if name != "lift"))
-    best = next((name for name in ("optimal_dr", "beta_ips") if name in names), names[0] if names else None)
-    for target in result.targets if best else ():
-        estimate, sure = result.estimates[target, str(best), None], result.verdict(target).verdict
-        if not estimate.identified or (sure == "not identified" and best != "dm"):  # a model answers without the log
-            say(out, f"{target}: this log does not tell what it would have earned.")
-            continue
-        lower, upper = estimate.interval
-        say(
-            out,
-            f"{target} would have earned {number(estimate.value)} per row, "
-            f"between {number(lower)} and {number(upper)} ({best}){options.caution(sure)}.",
-        )
-    say(out)

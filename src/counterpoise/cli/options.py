@@ -118,8 +118,3 @@ def is_unidentified(result: Result) -> bool:
     """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
     whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)
-
-
-def caution(verdict: str) -> str:
-    """What a headline adds where the verdict is not ok."""
-    return "" if verdict == "ok" else ", but read the caution below first"

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.running import as_options
+from counterpoise.evaluation.wording import visible
 
 if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
@@ -38,15 +39,6 @@ def console(*, stderr: bool = False) -> Console:
         markup=False,
         emoji=False,
     )
-
-
-def visible(text: str) -> str:
-    r"""Text from a log without characters that steer a terminal.
-
-    >>> visible("a\x1b[31mb\n")
-    'a\\x1b[31mb\\n'
-    """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def number(value: float | None, *, signed: bool = False) -> str:
@@ -112,6 +104,18 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
     for reason in verdict.reasons:
         say(out, as_options(reason), indent=2)
+
+
+def answer(out: Console, result: Result) -> None:
+    """What the estimates rest on, and the answer in one sentence."""
+    from counterpoise.evaluation.headline import Number, basis, headline
+    from counterpoise.evaluation.reading import read
+
+    reading = read(result)
+    for parts in ([basis(reading)], headline(reading)):
+        written = [number(x.value, signed=x.is_signed) if isinstance(x, Number) else str(x) for x in parts]
+        say(out, "".join(written).replace("\N{NO-BREAK SPACE}", " "))
+    say(out)
 
 
 def estimates(out: Console, result: Result) -> None:

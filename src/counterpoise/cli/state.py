@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterpoise.cli import options
-from counterpoise.cli.evaluate import headline
 from counterpoise.cli.running import without_traceback
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def show(
     """
     import counterpoise as cp
     from counterpoise.cli.compare import show_comparison
-    from counterpoise.cli.printing import console, estimates
+    from counterpoise.cli.printing import answer, console, estimates
     from counterpoise.evaluation.documents import as_text, comparison, evaluation
     from counterpoise.evaluation.ranking import drivers, rank
     from counterpoise.moments.state import existing
@@ -75,7 +74,7 @@ def show(
         result = cp.evaluate(known.moments, estimator=estimator or None, **how, **bounds)
         document = evaluation(result)
         if out is not None:
-            headline(out, result)
+            answer(out, result)
             estimates(out, result)
     if json:
         batches = [

@@ -5,6 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
@@ -16,6 +21,7 @@ from counterpoise.moments.log_moments import Label, LogMoments, as_label
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
@@ -87,7 +93,7 @@ class Result:
         """The name of the interval's method."""
         return self.interval_method.name
 
-    @property
+    @cached_property
     def targets(self) -> tuple[str, ...]:
         """The targets, in the order they were given."""
         return tuple(dict.fromkeys(target for target, _, _ in self.estimates))
@@ -141,30 +147,41 @@ class Result:
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
 
-    def __str__(self) -> str:
-        from counterpoise.evaluation.table import Table
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
+        return cast("Axes", _above().pictures.forest(self, ax=ax))
 
-        head = f"{self.n:,} rows, {self.level:.4g} level, {self.method} intervals"
-        if self.dropped_rows:
-            head += f", {self.dropped_rows:,} bad rows dropped"
-        said = []
-        for (target, segment), verdict in self.verdicts.items():
-            where = target if segment is None else f"{target} in {segment_text(segment)}"
-            if segment is None or verdict.verdict != "ok":
-                said.append(f"{where}: {verdict}")
-        shown = Table(self.table().drop("n", "baseline"))  # what fits into 80 columns
-        return "\n".join([head, str(shown), *said])
+    def plot_weights(self, ax: Axes | None = None) -> Axes:
+        """The tails of the weights: how many rows have at least a given weight."""
+        return cast("Axes", _above().pictures.weights(self, ax=ax))
 
-    __repr__ = __str__
+    def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """An interval for every segment of one target (the first, unless named), the largest segments first."""
+        return cast("Axes", _above().pictures.segments(self, target, ax=ax))
+
+    def report(
+        self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
+    ) -> Path:
+        """Write one HTML file for people to read, and give back its path.
+
+        It has a `title`, and shows the `command` for those who want to make it again. Where the result still knows its log, its `rows`
+        are read once more for the histogram of the weights and the estimate by rows read.
+        """
+        made = _above().write_report(self, path, title=title, command=command, rows=rows)
+        return cast("Path", made)
+
+    def __repr__(self) -> str:
+        from counterpoise.evaluation.showing import as_text
+
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        from html import escape
+        return cast(str, _above().card(self))
 
-        said = "".join(
-            f"<li><b>{escape(target if segment is None else f'{target} in {segment_text(segment)}')}</b>: {escape(str(verdict))}</li>"
-            for (target, segment), verdict in self.verdicts.items()
-        )
-        return f"{self.table()._repr_html_()}<ul>{said}</ul>"
+
+def _above() -> ModuleType:
+    """`counterpoise.report`, which lies above this folder: the one import that reaches upwards, made only to show a result."""
+    return import_module("counterpoise.report")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

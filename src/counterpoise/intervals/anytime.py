@@ -19,7 +19,9 @@ class Anytime(Method):
     tuned_for: float = 10_000
 
     name: ClassVar[str] = "anytime"
-    about: ClassVar[str] = "Anytime intervals: valid no matter how often you look while the log grows, and wider in return."
+    about: ClassVar[str] = (
+        "Anytime intervals: valid no matter how often you look while the log grows, and wider in return."
+    )
 
     def __post_init__(self) -> None:
         _check_rows(self.tuned_for)

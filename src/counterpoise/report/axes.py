@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from counterpoise.estimators import Estimate
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,19 @@ class Axis:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         digits = max(0, -math.floor(math.log10(step)))
         return [round(k * step, digits + 1) for k in range(first, last + 1)]
+
+
+def forest_axis(estimates: Sequence[Estimate], matters: Sequence[bool], reference: float) -> Axis:
+    """Room for the estimates that matter, and up to twice as much again on each side for others that are wider."""
+    spans = [[x for x in (one.value, *one.interval) if math.isfinite(x)] for one in estimates]
+    everything = [x for span in spans for x in span]
+    core = [x for span, is_core in zip(spans, matters, strict=True) if is_core for x in span]
+    core += [reference] if math.isfinite(reference) else []
+    if not core:
+        return Axis.around(everything)
+    spread = (max(core) - min(core)) or abs(max(core)) * 0.1 or 1.0
+    low, high = min(core) - 2 * spread, max(core) + 2 * spread
+    return Axis.around([*core, *(min(max(x, low), high) for x in everything)], margin=0.02)
 
 
 def _round_step(step: float) -> float:

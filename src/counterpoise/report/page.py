@@ -11,11 +11,11 @@ from pathlib import Path
 from string import Template
 
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.report import sections, weights
 from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
-from counterpoise.report.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.whole_files import whole_file
 
 

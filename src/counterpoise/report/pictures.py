@@ -3,93 +3,178 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
+from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.log.question import LOGGING
 from counterpoise.moments.tails import EMPTY
-from counterpoise.report.reading import Reading, read
+from counterpoise.report.axes import forest_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
-COLORS = {"ok": "#1a7f4b", "caution": "#b7791f", "not identified": "#8a8f98"}
+# legible on white and on black, and told apart without colours by their markers
+COLORS = {"ok": "#2a8c5a", "caution": "#c77d11", "not identified": "#8a8f98", "model only": "#8a8f98"}
+MARKERS = {"ok": "o", "caution": "^", "not identified": "x", "model only": "D"}
+MARK = "#8a8f98"
 MOST = 30  # lines of a forest that can still be read
+POINTS = 400  # of a tail's curve
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a forest plot."""
+
+    name: str
+    estimate: Estimate
+    verdict: str
+    is_primary: bool = True
 
 
 def forest(result: Result, *, ax: Axes | None = None) -> Axes:
-    """An interval for every target; for a single target, one for every estimator. Dashed: what the log itself earned, or 0."""
+    """An interval for every target, the best first; for a single target, one for every estimator. Dashed: what was logged, or 0."""
     reading = read(result)
     if len(result.targets) > 1:
-        entries = [(name, result[name, reading.primary], _verdict(result, name)) for name in result.targets]
-        entries.sort(key=lambda entry: -math.inf if math.isnan(entry[1].value) else entry[1].value, reverse=True)
-        title = f"{reading.primary}, {100 * result.level:.4g} % intervals"
-    else:
-        name = result.targets[0]
-        entries = [(one, result[name, one], _verdict(result, name)) for one in reading.estimators]
-        title = f"{name}, {100 * result.level:.4g} % intervals"
-    return _forest(reading, entries, title, ax)
+        lines = [_line(reading, name, reading.primary, name) for name in reading.foremost(len(result.targets))]
+        return _forest(reading, lines, f"{_what(reading)} of each target, by {reading.primary}", ax)
+    (target,) = result.targets
+    names = sorted(reading.estimators, key=lambda name: name != reading.primary)
+    lines = [_line(reading, target, name, name) for name in names]
+    return _forest(reading, lines, f"{_what(reading)} of {shortened(target, 40)}, by estimator", ax)
 
 
 def segments(result: Result, target: str | None = None, *, ax: Axes | None = None) -> Axes:
     """An interval for every segment of one target (the first, unless named), the largest segments first."""
     reading = read(result)
     name = result.targets[0] if target is None else target
-    places = [place for (one, place) in result.verdicts if one == name and place is not None]
+    whole = result[name, reading.primary]  # raises for a target that is not there
+    places = [place for one, place in result.verdicts if one == name and place is not None]
     if not places:
         raise OptionError("this result has no segments: evaluate the log with segment=COLUMN.")
-    entries = [
-        (segment_text(place), result.estimates[name, reading.primary, place], result.verdicts[name, place].verdict)
+    places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
+    lines = [
+        Line(segment_text(place), result.estimates[name, reading.primary, place], result.verdicts[name, place].verdict)
         for place in places
     ]
-    entries.sort(key=lambda entry: -entry[1].n)
-    return _forest(reading, entries, f"{name} by {', '.join(result.moments.segment_columns)}", ax)
+    by = shortened(", ".join(result.moments.segment_columns), 40)
+    title = f"{_what(reading)} of {shortened(name, 40)} in each {by}, by {reading.primary}"
+    return _forest(reading, lines, title, ax, {"whole log": whole.value} if whole.identified else {})
 
 
 def weights(result: Result, *, ax: Axes | None = None) -> Axes:
-    """The tails of the weights: which share of the rows has at least a weight; a slow, straight fall is bad news."""
-    axes = _axes(ax, 4.0)
-    for name in result.moments.targets[:10]:
+    """The tails of the weights: the share of rows with at least a given weight. A slow, straight fall says that larger ones will come."""
+    axes = _axes(ax, 4.2)
+    reading = read(result)
+    drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
+    curves: list[tuple[str, Line2D]] = []
+    for name in drawn:
         tail = sum(result.moments.tails.get((name, ""), ()), EMPTY)
         positive = tail.weights[tail.weights > 0]
         if len(positive):
-            shares = [(k + 1) / result.n for k in range(len(positive))]
-            axes.plot(positive, shares, drawstyle="steps-pre", label=name)
-    axes.axvline(1.0, color="#8a8f98", linestyle="--", linewidth=1)
+            shares = np.arange(1, len(positive) + 1) / result.n
+            at = np.unique(np.geomspace(1, len(positive), POINTS).astype(int)) - 1  # evenly on a logarithmic scale
+            curves.append((name, axes.plot(positive[at], shares[at], linewidth=1.8)[0]))
+    axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
     axes.set(xscale="log", yscale="log", xlabel="weight", ylabel="share of rows with at least this weight")
-    axes.legend(frameon=False)
+    left = len(result.moments.targets) - len(drawn)
+    _title(axes, "Tail of the weights", left)
+    if curves:
+        # a label of matplotlib's own that begins with an underscore is left out, so the names are put in afterwards
+        legend = axes.legend([line for _, line in curves], [f"{k}" for k in range(len(curves))], frameon=False)
+        for said, (name, _) in zip(legend.get_texts(), curves, strict=True):
+            said.set(text=shortened(name, 40), parse_math=False)
+    _frame(axes, ("top", "right"))
     return axes
 
 
-def _forest(reading: Reading, entries: Sequence[tuple[str, Estimate, str]], title: str, ax: Axes | None) -> Axes:
-    shown = entries[:MOST]
-    axes = _axes(ax, 1.4 + 0.34 * len(shown))
-    for k, (_, estimate, verdict) in enumerate(shown):
-        if not estimate.identified:
-            continue
-        lower, upper = estimate.interval
-        color = COLORS[verdict]
-        if math.isfinite(lower) and math.isfinite(upper):
-            axes.plot([lower, upper], [k, k], color=color, linewidth=2, solid_capstyle="butt")
-        axes.plot([estimate.value], [k], "o", color=color, markersize=5)
-    mark = 0.0 if reading.is_difference else reading.logged[0]
-    if math.isfinite(mark):
-        axes.axvline(mark, color="#8a8f98", linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(shown)), [name for name, _, _ in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_xlabel("difference per row" if reading.is_difference else "value per row")
-    left = len(entries) - len(shown)
-    axes.set_title(title + (f" ({left:,} more not shown)" if left else ""), loc="left", fontsize=10)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
+    verdict = "model only" if estimator == "dm" else reading.result.verdict(target).verdict
+    return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
+
+
+def _what(reading: Reading) -> str:
+    if not reading.is_difference:
+        return "Value"
+    is_logging = reading.against in ("", LOGGING)
+    return f"Difference from {'the logging policy' if is_logging else shortened(reading.against, 40)}"
+
+
+def _forest(
+    reading: Reading, lines: Sequence[Line], title: str, ax: Axes | None, marks: Mapping[str, float] | None = None
+) -> Axes:
+    shown = lines[:MOST]
+    axes = _axes(ax, 1.3 + 0.32 * len(shown))
+    known = [line for line in shown if line.verdict != "not identified"] or shown
+    room = forest_axis([line.estimate for line in known], [line.is_primary for line in known], reading.mark)
+    axes.set_xlim(room.low, room.high)
+    for k, line in enumerate(shown):
+        if line.estimate.identified:
+            _draw(axes, k, line, room.low, room.high)
+    for label, value in (marks or {}).items():
+        axes.axvline(value, color=COLORS["ok"], linewidth=1, alpha=0.6, label=label, zorder=0)
+    if math.isfinite(reading.mark):
+        label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged)}"
+        axes.axvline(reading.mark, color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
+    names = [shortened(line.name, 40) + ("" if line.estimate.identified else " (not identified)") for line in shown]
+    axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    level = level_of(reading.result.level).replace("\N{NO-BREAK SPACE}", " ")
+    axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per row, with {level} intervals")
+    _title(axes, title, len(lines) - len(shown))
+    _frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
+    _legend(axes, is_beside=ax is None)
     return axes
 
 
-def _verdict(result: Result, target: str) -> str:
-    return result.verdict(target).verdict
+def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
+    """A dot with its interval, and an arrow where the interval goes on beyond the picture."""
+    color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
+    first, last = (min(max(end, low), high) for end in line.estimate.interval)
+    axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
+    for end, edge, arrow in zip(line.estimate.interval, (low, high), "<>", strict=True):
+        if (end < low) if arrow == "<" else (end > high):
+            axes.plot([edge], [k], marker=arrow, color=color, markersize=7, clip_on=False)
+    if low <= line.estimate.value <= high:
+        size = 6.5 if line.is_primary else 5
+        axes.plot([line.estimate.value], [k], MARKERS[line.verdict], color=color, markersize=size)
+
+
+def _legend(axes: Axes, *, is_beside: bool) -> None:
+    """What the upright lines are, and the verdicts in the picture where they are not all the same.
+
+    It stands beside a picture of our own; in somebody else's figure there may be no room there.
+    """
+    from matplotlib.lines import Line2D
+
+    handles, labels = axes.get_legend_handles_labels()
+    shapes = {line.get_marker() for line in axes.get_lines()}
+    verdicts = [name for name in ("ok", "caution", "not identified") if MARKERS[name] in shapes]
+    for name in verdicts if len(verdicts) > 1 else ():
+        handles.append(Line2D([], [], color=COLORS[name], marker=MARKERS[name], linewidth=2))
+        labels.append(name)
+    if handles:
+        beside = {"bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0, "frameon": False} if is_beside else {}
+        axes.legend(handles, labels, loc="upper left" if is_beside else "best", fontsize="small", **beside)
+
+
+def _title(axes: Axes, title: str, left: int) -> None:
+    more = f" ({left:,} more not shown)" if left else ""
+    axes.set_title(title + more, loc="left", fontsize="medium", parse_math=False)
+
+
+def _frame(axes: Axes, hidden: Sequence[str]) -> None:
+    for side in hidden:
+        axes.spines[side].set_visible(False)
 
 
 def _axes(ax: Axes | None, height: float) -> Axes:
@@ -99,5 +184,5 @@ def _axes(ax: Axes | None, height: float) -> Axes:
         from matplotlib import pyplot
     except ImportError as error:
         raise OptionError("plots need matplotlib: pip install 'counterpoise[plot]'.") from error
-    made: Axes = pyplot.subplots(figsize=(7.0, height), layout="constrained")[1]
+    made: Axes = pyplot.subplots(figsize=(7.5, height), layout="constrained")[1]
     return made

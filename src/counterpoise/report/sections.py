@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.result import Result, Segment
-from counterpoise.log.question import Question
-from counterpoise.report.axes import Axis
-from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
-from counterpoise.report.markup import Safe, el, join, left_out, name_of
-from counterpoise.report.numbers import level_of, number, signed
-from counterpoise.report.plots import strip, strip_axis
-from counterpoise.report.reading import (
+from counterpoise.evaluation.reading import (
     TARGETS_DRAWN,
     TARGETS_LISTED,
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
-    answer,
-    fingerprint,
 )
+from counterpoise.evaluation.result import Result, Segment
+from counterpoise.evaluation.wording import level_of, number, signed
+from counterpoise.log.question import Question
+from counterpoise.report.answer import SIGNS, answer
+from counterpoise.report.axes import forest_axis
+from counterpoise.report.fingerprint import fingerprint
+from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
+from counterpoise.report.markup import Safe, el, join, left_out, name_of
+from counterpoise.report.plots import strip, strip_axis
 
 SEGMENTS_LISTED = 1000
 
@@ -53,9 +52,6 @@ def head(reading: Reading) -> Safe:
     return join(shown)
 
 
-SIGNS = {"ok": "✓", "caution": "▲", "not identified": "✕", "model only": "◇"}
-
-
 def _badge(verdict: str) -> Safe:
     return el("span", SIGNS[verdict], " ", verdict, class_=f"badge {_class(verdict)}")
 
@@ -67,16 +63,13 @@ def _class(verdict: str) -> str:
 def estimates(reading: Reading) -> Safe:
     """A forest plot of all targets and estimators, which doubles as a table."""
     result = reading.result
-    mean, _ = reading.logged
-    reference = 0.0 if reading.is_difference else mean
     is_long = len(result.targets) > TARGETS_WITH_ALL_ESTIMATORS and len(reading.estimators) > 1
     names = (reading.primary,) if is_long else reading.estimators
     rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
         "How much more each target would have earned per row than the policy it is compared with. The dashed line marks no difference."
         if reading.is_difference
-        else "What each target would have earned per row. The dashed line marks what the log itself earned: "
-        f"{number(mean, reading.logged[1])}."
+        else f"What each target would have earned per row. The dashed line marks what the log itself earned: {number(*reading.logged)}."
     )
     return join(
         [
@@ -90,7 +83,9 @@ def estimates(reading: Reading) -> Safe:
                 " Each interval is for its own target alone." if len(result.targets) > 1 else "",
                 class_="lead",
             ),
-            _forest(reading, rows, reading.primary, reference, "Estimates of every target", plus=reading.is_difference),
+            _forest(
+                reading, rows, reading.primary, reading.mark, "Estimates of every target", plus=reading.is_difference
+            ),
             left_out(len(result.targets), TARGETS_LISTED, "targets", "highest estimates"),
         ]
     )
@@ -123,7 +118,8 @@ def _forest(
 ) -> Safe:
     level, verdicts = reading.result.level, {target: reading.result.verdict(target).verdict for target in rows}
     known = {target: listed for target, listed in rows.items() if reading.is_known(target)}
-    axis = _forest_axis(known or rows, primary, reference)
+    shown = [one for listed in (known or rows).values() for one in listed]
+    axis = forest_axis(shown, [one.name == primary for one in shown], reference)
     write = signed if plus else number
     single = all(len(listed) == 1 for listed in rows.values())
     bodies = []
@@ -168,21 +164,6 @@ def _forest(
         role="region",
         aria_label=caption,
     )
-
-
-def _forest_axis(rows: Mapping[str, list[Estimate]], primary: str, reference: float) -> Axis:
-    """Room for the primary estimates, and up to twice as much again on each side for others with wider intervals."""
-    chosen = [one for listed in rows.values() for one in listed if one.name == primary]
-    needed = [x for one in chosen for x in (one.value, *one.interval)]
-    core = [x for x in (*needed, reference) if math.isfinite(x)]
-    everything = [
-        x for listed in rows.values() for one in listed for x in (one.value, *one.interval) if math.isfinite(x)
-    ]
-    if not core:
-        return Axis.around(everything)
-    spread = (max(core) - min(core)) or abs(max(core)) * 0.1 or 1.0
-    low, high = min(core) - 2 * spread, max(core) + 2 * spread
-    return Axis.around([*core, *(min(max(x, low), high) for x in everything)], margin=0.02)
 
 
 def segments(reading: Reading) -> Safe:

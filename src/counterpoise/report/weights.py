@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
+from counterpoise.evaluation.wording import level_of, number, percent
 from counterpoise.moments.tails import EMPTY, Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
-from counterpoise.report.numbers import level_of, number, percent
 from counterpoise.report.plots import Band, Bars, Line, Mark, chart, thinned
 from counterpoise.report.profile import EDGES, Profile
-from counterpoise.report.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:

@@ -48,3 +48,22 @@ def percent(share: float) -> str:
 def level_of(level: float) -> str:
     """A confidence level: 0.95 is 95 %."""
     return f"{100 * level:.6g}\u00a0%"
+
+
+def visible(text: str) -> str:
+    r"""Text from a log without characters that steer a terminal.
+
+    >>> visible("a\x1b[31mb\n")
+    'a\\x1b[31mb\\n'
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def shortened(name: object, limit: int = 60) -> str:
+    """A name from a log on one line, cut where it is very long.
+
+    >>> shortened("pi_new"), shortened("a\\nb" * 9, limit=8)
+    ('pi_new', 'a\\\\nba\\\\n…')
+    """
+    shown = visible(str(name)[: limit + 1])
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -1,0 +1,157 @@
+"""The answer in one sentence, in parts that a terminal, a notebook and a report each write their own way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from counterpoise.evaluation.reading import Reading
+from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
+from counterpoise.intervals import Interval
+from counterpoise.log.question import LOGGING
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name from the log, which may hold any character."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return shortened(self.text)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with the error that says how many of its digits to believe; a difference has its sign written."""
+
+    value: float
+    error: float
+    is_signed: bool = False
+
+    def __str__(self) -> str:
+        return (signed if self.is_signed else number)(self.value, self.error)
+
+
+Part = str | Name | Number
+
+
+def headline(reading: Reading) -> list[Part]:
+    """The answer in one sentence: about the best of the targets that the log can judge.
+
+    >>> from counterpoise import evaluate
+    >>> from counterpoise.evaluation.reading import read
+    >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
+    >>> print(plain(headline(read(evaluate(log, reward="r", propensity="p", target="new")))))
+    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), which is 0.0667 (20 %) more than the 0.3333 that was
+    logged (+0.0606 to +0.0727).
+    """
+    result, best = reading.result, reading.best()
+    estimate = result[best, reading.primary]
+    if not estimate.identified or not reading.is_known(best):
+        return _cannot_say(reading, best)
+    said = _difference(reading, best) if reading.is_difference else _value(reading, best)
+    caution = "" if result.verdict(best).verdict == "ok" else ", but read the caution below first"
+    return [*_who(reading, best), " would have earned ", *said, f"{caution}."]
+
+
+def basis(reading: Reading) -> str:
+    """What the estimates rest on: rows, the estimator behind the headline, and intervals."""
+    result = reading.result
+    dropped = f"; {_count(result.dropped_rows, 'bad row')} dropped" if result.dropped_rows else ""
+    intervals = f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}"
+    return f"{_count(result.n, 'row')}; {intervals}{dropped}."
+
+
+def plain(parts: list[Part]) -> str:
+    """A sentence as plain text, in which every space may break."""
+    return "".join(map(str, parts)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _cannot_say(reading: Reading, best: str) -> list[Part]:
+    which: Part = Name(best) if len(reading.result.targets) == 1 else "any of the targets"
+    asked: list[Part] = ["what ", which, " would have earned."]
+    if reading.is_difference:
+        asked = ["how ", which, " compares with ", _rival(reading), "."]
+    return [f"This log of {_count(reading.result.n, 'row')} cannot say ", *asked]
+
+
+def _who(reading: Reading, best: str) -> list[Part]:
+    """Whom the sentence is about, and among how many."""
+    targets = reading.result.targets
+    known = sum(map(reading.is_known, targets))
+    if len(targets) == 1:
+        return [Name(best)]
+    if known == 1:
+        return [f"Of {len(targets):,} targets, this log can judge only one: ", Name(best)]
+    among = f"{known:,} targets" if known == len(targets) else f"the {known:,} targets (out of {len(targets):,})"
+    judged = "" if known == len(targets) else " that this log can judge"
+    return [f"Of {among}{judged}, ", Name(best), " has the highest estimate: it"]
+
+
+def _value(reading: Reading, best: str) -> list[Part]:
+    estimate = reading.result[best, reading.primary]
+    span = _span(estimate.interval, estimate.stderr)
+    interval = f" per row ({level_of(reading.result.level)} interval: "
+    return [Number(estimate.value, estimate.stderr), interval, *span, ")", *_against_logging(reading, best)]
+
+
+def _difference(reading: Reading, best: str) -> list[Part]:
+    estimate, level = reading.result[best, reading.primary], level_of(reading.result.level)
+    interval, is_shown = _decided(reading, best)
+    is_less = estimate.value < 0
+    size = Number(abs(estimate.value), estimate.stderr, is_signed=not is_less)
+    return [
+        size,
+        f" per row {'less' if is_less else 'more'} than ",
+        _rival(reading),
+        f" ({level} interval of the difference{_together(len(reading.result.targets))}: ",
+        *_span(interval, estimate.stderr, is_signed=True),
+        ")",
+        ", a real difference" if is_shown else "; the log does not show which of the two is better",
+    ]
+
+
+def _rival(reading: Reading) -> Part:
+    return "the logging policy" if reading.against in ("", LOGGING) else Name(reading.against)
+
+
+def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
+    """The interval of a difference that allows for looking at all targets, and whether the difference is shown."""
+    if reading.is_comparison:
+        return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"
+    lift = reading.lift(target)
+    interval = reading.result[target, "lift"].interval if lift is None else lift.interval
+    return interval, 0.0 not in interval
+
+
+def _against_logging(reading: Reading, target: str) -> list[Part]:
+    lift, (mean, _) = reading.lift(target), reading.logged
+    if lift is None or not lift.identified or math.isnan(mean) or not math.isfinite(lift.stderr):
+        return []
+    logged = Number(mean, lift.stderr)
+    if 0.0 in lift.interval:
+        return ["; the log does not show whether that beats the ", logged, " that the logging policy earned"]
+    relative = f" ({percent(abs(lift.value) / mean)})" if mean > 0 else ""
+    return [
+        ", which is ",
+        Number(abs(lift.value), lift.stderr),
+        f"{relative} {'more' if lift.value > 0 else 'less'} than the ",
+        logged,
+        " that was logged (",
+        *_span(lift.interval, lift.stderr, is_signed=True),
+        f"{_together(len(reading.result.targets))})",
+    ]
+
+
+def _together(targets: int) -> str:
+    return ", for all targets at once" if targets > 1 else ""
+
+
+def _span(interval: Interval, error: float, *, is_signed: bool = False) -> list[Part]:
+    lower, upper = (Number(end, error, is_signed) for end in interval)
+    return [lower, " to ", upper]
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,133 @@
+"""How a result is read: which estimator answers, which target is best, and what the log itself earned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
+from counterpoise.evaluation.estimates import Options, estimates
+from counterpoise.evaluation.ranking import Ranked, rank
+from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.view import View
+
+# the estimator that answers, if it is there: the README's advice
+PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips", "dm", "lift")
+
+TARGETS_DRAWN = 8
+TARGETS_LISTED = 200
+TARGETS_WITH_ALL_ESTIMATORS = 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A result with what everyone who shows it needs to know of it; what takes time is computed when it is asked for."""
+
+    result: Result
+    primary: str
+    estimators: tuple[str, ...]  # of values, or of differences for a comparison
+
+    @cached_property
+    def lifts(self) -> dict[str, Estimate]:
+        """The lift of every target, with intervals that hold for all targets at once."""
+        return _lifts(self.result, self.result.targets)
+
+    def lift(self, target: str) -> Estimate | None:
+        """The lift of one target, as in `lifts`; None where no interval of the result's kind exists."""
+        return _lifts(self.result, (target,)).get(target)
+
+    @cached_property
+    def ranked(self) -> dict[str, Ranked]:
+        """Of a comparison: decisions and intervals that allow for all targets, the best target first."""
+        return {one.target: one for one in rank(self.result)} if isinstance(self.result, Comparison) else {}
+
+    @cached_property
+    def logged(self) -> tuple[float, float]:
+        """The mean reward of the log, and its standard error."""
+        return _logged(self.result)
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the estimates are of differences between two policies."""
+        return isinstance(self.result, Comparison)
+
+    @property
+    def against(self) -> str:
+        """The other policy of a comparison."""
+        return self.result.against if isinstance(self.result, Comparison) else ""
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether the estimates shown are differences, for which 0 is the mark, and not values."""
+        return self.is_comparison or self.primary == "lift"
+
+    @property
+    def mark(self) -> float:
+        """What an estimate is held against in a plot: no difference, or what was logged."""
+        return 0.0 if self.is_difference else self.logged[0]
+
+    def best(self) -> str:
+        """The target with the highest identified estimate."""
+        values = {target: self.result[target, self.primary].value for target in self.result.targets}
+        known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
+        return max(known, key=values.__getitem__) if known else self.result.targets[0]
+
+    def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The targets to show where there is room for so many: a few as they were given, of many the best first.
+
+        The other policy of a comparison always has its place; what the log cannot judge comes last.
+        """
+        judged = self.result.targets
+        given = judged if among is None else tuple(among)
+        if len(given) <= min(limit, TARGETS_DRAWN):
+            return given
+        order = dict.fromkeys(given, -math.inf) | {target: self._order(target) for target in judged}
+        return tuple(sorted(given, key=order.__getitem__)[:limit])
+
+    def _order(self, target: str) -> float:
+        value = self.result[target, self.primary].value
+        return -value if self.is_known(target) and not math.isnan(value) else math.inf
+
+    def is_known(self, target: str) -> bool:
+        """Whether the log says anything about a target, or a model answers without it."""
+        return self.primary == "dm" or self.result.verdict(target).verdict != "not identified"
+
+
+def read(result: Result) -> Reading:
+    """Read a result."""
+    names = tuple(dict.fromkeys(estimator for _, estimator, _ in result.estimates))
+    registry = DIFFERENCES if isinstance(result, Comparison) else ESTIMATORS
+    primary = next((name for name in PREFERRED if name in names), names[0])
+    return Reading(
+        result,
+        primary,
+        tuple(name for name in names if name in registry and (name != "lift" or primary == "lift")),
+    )
+
+
+def _lifts(result: Result, targets: Sequence[str]) -> dict[str, Estimate]:
+    """The lifts of these targets, from their moments; none where no interval of the result's kind exists.
+
+    Each interval is made for 1 − (1 − level)/m, m being the number of all targets, so that all hold at once: the headline speaks of the
+    best one, and the best of many equal targets looks better than it is.
+    """
+    asked = any(name == "lift" for _, name, _ in result.estimates)
+    if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
+        return {}
+    if asked and len(result.targets) == 1:
+        return {target: result[target, "lift"] for target in targets}
+    together = 1 - (1 - result.level) / len(result.targets)
+    options = Options(together, result.interval_method, result.reward_bounds)
+    whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
+    lift = {"lift": ESTIMATORS["lift"]}
+    return {target: estimates(View(whole, (target, "")), lift, options)[target, "lift", None] for target in targets}
+
+
+def _logged(result: Result) -> tuple[float, float]:
+    whole = result.moments[result.moments.targets[0]]
+    if whole.n == 0:
+        return math.nan, math.inf
+    spread = float(whole.covariance("s", "s"))
+    return float(whole.centre + whole.average("s")), math.sqrt(spread / whole.n)

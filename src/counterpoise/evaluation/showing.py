@@ -1,0 +1,147 @@
+"""A result as a page of text: the headline, the rows that matter most, and the verdicts, in at most 40 lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from counterpoise.evaluation.headline import basis, headline, plain
+from counterpoise.evaluation.reading import Reading, read
+from counterpoise.evaluation.result import WHOLE, Result, Segment, segment_text
+from counterpoise.evaluation.wording import number, shortened, signed
+
+ROWS = 20  # of the table
+VERDICTS = 6  # of targets over the whole log
+DOUBTS = 3  # of segments
+
+Key = tuple[str, str, Segment]
+
+
+def as_text(result: Result) -> str:
+    """What `print(result)` shows.
+
+    >>> from counterpoise import evaluate
+    >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
+    >>> print(as_text(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"])))
+    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), which is 0.0667 (20 %) more than the 0.3333 that was
+    logged (+0.0606 to +0.0727).
+    1,200 rows; 95 % intervals (normal) by beta_ips.
+    <BLANKLINE>
+    target  estimator  value  stderr  lower  upper  verdict
+    new     beta_ips   0.400   0.013  0.375  0.425  ok
+    new     ips        0.400   0.017  0.367  0.433  ok
+    <BLANKLINE>
+    new: ok
+    """
+    reading = read(result)
+    shown = important(reading, ROWS)
+    more = len(result.estimates) - len(shown)
+    return "\n".join(
+        [
+            plain(headline(reading)),
+            plain([basis(reading)]),
+            *other_rewards(result),
+            "",
+            *_aligned([columns(reading), *(cells(reading, key) for key in shown)]),
+            *([f"… and {more:,} more row{'s' if more > 1 else ''}; see .table()"] if more else []),
+            "",
+            *verdict_lines(reading),
+        ]
+    )
+
+
+def other_rewards(result: Result) -> list[str]:
+    """Where the results for further rewards are; nothing where there is one reward."""
+    if not result.others:
+        return []
+    own = f"This is about {shortened(result.question.log.reward[0])}. " if result.question is not None else ""
+    names = list(result.others)
+    listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
+    return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
+
+
+def important(reading: Reading, limit: int) -> list[Key]:
+    """The estimates to show where there is room for so many: all of them, or those that answer first.
+
+    The estimator behind the headline comes first, target by target, the whole log before its segments and large segments before small
+    ones. The other estimators are shown where there is room for all of them.
+    """
+    result, order = reading.result, reading.foremost(limit)
+    names = sorted(_estimators(result), key=lambda name: name != reading.primary)
+    places = sorted({place for _, place in result.verdicts if place is not None}, key=segment_text)
+    first = names[:1]
+    whole, parts = names, names
+    if len(order) * (len(whole) + len(places) * len(parts)) > limit:
+        parts = first
+    if len(order) * (len(whole) + len(places)) > limit >= len(order) * (1 + len(places)):
+        whole = first  # whoever asks for segments would rather see all of them than other estimators
+    if len(order) * len(whole) > (limit / 2 if places else limit):
+        whole = first
+    kept: list[Key] = [(target, name, None) for target in order for name in whole]
+    rest = [(target, name, place) for target in order for place in places for name in parts]
+    rest.sort(key=lambda key: -result.estimates[key].n)
+    rank = {target: k for k, target in enumerate(order)}
+    return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
+
+
+def _estimators(result: Result) -> list[str]:
+    return list(dict.fromkeys(name for _, name, _ in result.estimates))
+
+
+def columns(reading: Reading) -> list[str]:
+    """The headings of a short table."""
+    has_segments = bool(reading.result.moments.segment_columns)
+    return [
+        "target",
+        *(["segment"] if has_segments else []),
+        "estimator",
+        "value",
+        "stderr",
+        "lower",
+        "upper",
+        "verdict",
+    ]
+
+
+def cells(reading: Reading, key: Key) -> list[str]:
+    """One row of a short table, as the words to show."""
+    result, (target, name, place) = reading.result, key
+    one = result.estimates[key]
+    where = [WHOLE if place is None else shortened(segment_text(place), 24)] if result.moments.segment_columns else []
+    write = signed if reading.is_comparison or name == "lift" else number
+    value = write(one.value, one.stderr) if one.identified else "–"
+    ends = [write(end, one.stderr) for end in one.interval]
+    verdict = "model only" if name == "dm" else result.verdicts[target, place].verdict
+    return [shortened(target, 24), *where, name, value, number(one.stderr, one.stderr), *ends, verdict]
+
+
+def verdict_lines(reading: Reading) -> Iterator[str]:
+    """The verdict on each target, then on the segments in doubt; of many the first, and how many more there are."""
+    result = reading.result
+    targets = reading.foremost(len(result.targets))
+    whole = [(target, None) for target in targets]
+    doubts = [key for key, one in result.verdicts.items() if key[1] is not None and one.verdict != "ok"]
+    doubts.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
+    for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
+        for target, place in keys[:limit]:
+            where = "" if place is None else f" in {shortened(segment_text(place))}"
+            yield f"{shortened(target)}{where}: {result.verdicts[target, place]}"
+        if keys[limit:]:
+            yield _counted(result, keys[limit:], what)
+
+
+def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
+    counts = Counter(result.verdicts[key].verdict for key in keys)
+    said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    return f"… and {len(keys):,} more {what}{'s' if len(keys) > 1 else ''}: {said}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numbers = {k for k, title in enumerate(rows[0]) if title in ("value", "stderr", "lower", "upper")}
+    for row in rows:
+        padded = [
+            f"{one:>{w}}" if k in numbers else f"{one:<{w}}" for k, (one, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(padded).rstrip()

@@ -1,0 +1,333 @@
+"""A result shows itself: in a terminal, in a notebook, as pictures and as a report, whatever its size and its names."""
+
+import re
+from dataclasses import replace
+from functools import cache
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import invoke, shop
+from report_logs import HOSTILE, crowded, hostile, ordinary
+
+import counterpoise as cp
+from counterpoise.diagnostics import Verdict
+from counterpoise.evaluation.headline import basis, headline, plain
+from counterpoise.evaluation.reading import read
+from counterpoise.report import render
+
+LINES = 40
+
+
+@cache
+def enlarged(targets, segments, rows=4000):
+    """A result of many targets, copied from one: a later target is a little better, and every third is doubtful."""
+    random = np.random.default_rng(5)
+    log = {"r": random.random(rows), "p": np.full(rows, 0.5), "pi_0": random.choice([0.2, 0.8], rows)}
+    log["who"] = np.arange(rows) % segments
+    asked = {"reward": "r", "propensity": "p", "target": "pi_0", "estimator": ["ips", "snips", "beta_ips"]}
+    one = cp.evaluate(log, **asked, segment="who" if segments > 1 else None)
+    names = [f"pi_{k}" for k in range(targets)]
+    doubt = Verdict("caution", ("Few rows matter.", "Their weights are large."))
+    moments = replace(
+        one.moments,
+        moments={(name, ""): one.moments.moments["pi_0", ""] for name in names},
+        tails={(name, ""): one.moments.tails["pi_0", ""] for name in names},
+    )
+    estimates = {
+        (name, *key[1:]): replace(estimate, value=estimate.value + k / 1000) if key[2] is None else estimate
+        for k, name in enumerate(names)
+        for key, estimate in one.estimates.items()
+    }
+    diagnostics = {(name, key[1]): found for name in names for key, found in one.all_diagnostics.items()}
+    verdicts = {
+        (name, key[1]): doubt if k % 3 else verdict
+        for k, name in enumerate(names)
+        for key, verdict in one.verdicts.items()
+    }
+    return replace(one, moments=moments, estimates=estimates, all_diagnostics=diagnostics, verdicts=verdicts)
+
+
+SIZES = [(1, 1), (1, 3), (2, 4), (5, 1), (9, 2), (1, 500), (20, 20), (200, 500)]
+
+
+@pytest.mark.parametrize(("targets", "segments"), SIZES)
+def test_the_text_has_at_most_forty_lines_and_says_how_many_rows_it_leaves_out(targets, segments):
+    result = enlarged(targets, segments)
+    said = repr(result)
+    assert said == str(result)
+    lines = said.splitlines()
+    assert len(lines) <= LINES
+    table = lines[lines.index("") + 2 : lines.index("", lines.index("") + 1)]
+    shown = [line for line in table if not line.startswith("…")]
+    left = re.search(r"… and ([\d,]+) more rows?; see \.table\(\)", said)
+    assert len(shown) + (int(left[1].replace(",", "")) if left else 0) == len(result.estimates)
+    assert len(shown) >= min(len(result.estimates), 10, targets)
+
+
+def test_a_small_result_is_shown_whole():
+    result = cp.evaluate(ordinary()[1], reward="click", propensity="propensity", target=["new", "bold"])
+    said = repr(result)
+    assert "more row" not in said
+    for target, name, _ in result.estimates:
+        assert re.search(rf"^{target} +{name} ", said, flags=re.M)
+
+
+def test_the_best_of_many_targets_come_first_in_text_and_card():
+    result = enlarged(200, 500)
+    said = repr(result).splitlines()
+    first = said[said.index("") + 2]
+    assert first.split()[:3] == ["pi_199", "(all)", "beta_ips"]
+    assert said[0].startswith("Of 200 targets, pi_199 has the highest estimate: it would have earned")
+    assert "… and 194 more targets: " in repr(result)
+    assert "<bdi>pi_199</bdi>" in result._repr_html_()
+    assert "<bdi>pi_1</bdi>" not in result._repr_html_()
+
+
+def test_all_segments_are_shown_before_other_estimators_where_they_fit():
+    result, _ = ordinary()
+    made = result._repr_html_()
+    assert made.count("<bdi>beta_ips</bdi>") == 2 * 5
+    assert all(f"<bdi>{country}</bdi>" in made for country in ("DE", "FR", "JP", "US"))
+
+
+def test_the_largest_segments_are_shown_after_the_whole_log():
+    _, log = ordinary()
+    log["country"] = np.where(np.arange(4000) % 7 < 4, "large", np.arange(4000) % 50)
+    result = cp.evaluate(log, reward="click", propensity="propensity", target="new", segment="country")
+    places = [line.split()[1] for line in repr(result).splitlines()[4:] if line.startswith("new ")]
+    estimators = len({name for _, name, _ in result.estimates})
+    assert places[:estimators] == ["(all)"] * estimators
+    assert places[estimators] == "large"
+
+
+@pytest.mark.parametrize("make", [lambda: hostile()[0], lambda: crowded()[0], lambda: compared("<b>&\n\x1b[31m")])
+def test_names_cannot_break_a_line_or_steer_a_terminal(make):
+    said = repr(make())
+    assert len(said.splitlines()) <= LINES
+    assert said.replace("\n", "").isprintable()
+    assert max(map(len, said.splitlines()[2:])) < 1000
+
+
+def compared(name):
+    log = shop(400).rename({"pi_new": name})
+    return cp.compare(log, reward="click", propensity="p", target=name, against="pi_old")
+
+
+class Card(HTMLParser):
+    """Every tag closed in order; tags, attributes and words."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.stack, self.tags, self.attributes, self.words = [], set(), set(), []
+        self.feed(made)
+        self.close()
+        assert not self.stack, self.stack
+
+    def handle_starttag(self, tag, attrs):
+        self.stack.append(tag)
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.mark.parametrize("make", [lambda: hostile()[0], lambda: crowded()[0], lambda: compared(HOSTILE[1])])
+def test_the_card_shows_hostile_names_as_text(make):
+    found = Card(make()._repr_html_())
+    assert found.tags <= {"div", "p", "b", "bdi", "span", "code", "table", "thead", "tbody", "tr", "th", "td"}
+    assert found.attributes <= {"style", "scope", "tabindex", "title", "role", "aria-label"}
+
+
+@pytest.mark.parametrize(("targets", "segments"), SIZES)
+def test_the_card_is_short_whatever_the_result(targets, segments):
+    made = enlarged(targets, segments)._repr_html_()
+    assert made.count("<tr>") <= 11
+    assert len(made) < 30_000
+
+
+def test_the_card_has_the_headline_the_verdicts_and_the_numbers():
+    result, _ = ordinary()
+    words = "".join(Card(result._repr_html_()).words)
+    assert plain(headline(read(result))) in words.replace("\N{NO-BREAK SPACE}", " ")
+    for target in result.targets:
+        assert result.verdict(target).verdict in words
+        assert f"{result[target, 'beta_ips'].value:.4f}" in words
+
+
+SENTENCES = {
+    "one target": lambda: cp.evaluate(shop(900), reward="click", propensity="p", target="pi_new"),
+    "two targets": lambda: cp.evaluate(shop(900), reward="click", propensity="p", target=["pi_new", "pi_old"]),
+    "a lift": lambda: cp.evaluate(shop(900), reward="click", propensity="p", target="pi_new", estimator="lift"),
+    "a comparison": lambda: cp.compare(shop(900), reward="click", propensity="p", target="pi_new", against="pi_old"),
+    "a rival": lambda: cp.compare(shop(900), reward="click", propensity="p", target=["pi_new", "pi_old"]),
+    "no overlap": lambda: cp.evaluate(reward=[1, 0, 1], propensity=[0.5] * 3, target=[0.0] * 3),
+    "one row": lambda: cp.evaluate(reward=[1], propensity=[0.5], target=[0.5]),
+}
+
+
+@pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
+def test_text_card_and_report_have_the_same_headline(make):
+    result = make()
+    sentence = plain(headline(read(result)))
+    assert repr(result).startswith(sentence)
+    for page in (result._repr_html_(), render(result)):
+        assert sentence in unescape(re.sub(r"<[^>]+>", "", page)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_the_command_line_has_the_same_words(command, tmp_path):
+    shop(900).write_parquet(tmp_path / "log.parquet")
+    printed = invoke(command, tmp_path / "log.parquet", "--target", "pi_new").stdout
+    reading = read(getattr(cp, command)(shop(900), reward="click", propensity="p", target="pi_new"))
+    number = r"[-+−]?\d[\d.,]*"  # the command line writes more digits
+    assert re.sub(number, "#", plain(headline(reading))) in re.sub(number, "#", printed)
+    assert plain([basis(reading)]) in printed
+
+
+def test_a_result_without_an_answer_says_so_everywhere():
+    result = SENTENCES["no overlap"]()
+    assert repr(result).startswith("This log of 3 rows cannot say what target would have earned.")
+    assert "nan" not in repr(result) + result._repr_html_()
+
+
+def test_the_report_is_written_and_its_path_given_back(tmp_path):
+    result, _ = ordinary(400)
+    path = result.report(tmp_path / "report.html", title="A title of ours", command="make it so")
+    assert path == tmp_path / "report.html"
+    page = path.read_text(encoding="utf-8")
+    assert "A title of ours" in page
+    assert "make it so" in page
+    with pytest.raises(cp.OptionError, match="is a folder"):
+        result.report(tmp_path)
+
+
+def test_the_report_has_the_plots_of_the_rows_where_the_log_is_known(tmp_path):
+    result, _ = ordinary(400)
+    assert "As rows come in" in result.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    for other in (
+        result.report(tmp_path / "a.html", rows=False),
+        cp.evaluate(result.moments).report(tmp_path / "b.html"),
+    ):
+        assert "As rows come in" not in other.read_text(encoding="utf-8")
+
+
+def test_several_rewards_are_named():
+    _, log = ordinary(400)
+    log["revenue"] = 3 * log["click"]
+    result = cp.evaluate(log, reward=["click", "revenue"], propensity="propensity", target="new")
+    assert "This is about click. For the other rewards, see .of('revenue')." in repr(result)
+    assert "see .of(&#x27;revenue&#x27;)" in result._repr_html_()
+    assert "other rewards" not in repr(result.of("revenue"))
+
+
+def test_importing_and_printing_need_neither_matplotlib_nor_polars_frames():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, counterpoise as cp; result = cp.evaluate(reward=[1, 0], propensity=[.5, .5], target=[.5, .5]); "
+        "repr(result); result._repr_html_(); print('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.fixture
+def pyplot():
+    found = pytest.importorskip("matplotlib.pyplot")
+    found.switch_backend("Agg")
+    yield found
+    found.close("all")
+
+
+def drawn(axes):
+    """The words in a picture, which is drawn as a file would be."""
+    axes.figure.canvas.draw()
+    legend = axes.get_legend()
+    said = [*axes.get_yticklabels(), *(legend.get_texts() if legend else ()), axes.title, axes._left_title]
+    return [one.get_text() for one in said]
+
+
+PICTURES = [lambda result, ax: result.plot(ax), lambda result, ax: result.plot_weights(ax)]
+PICTURES += [lambda result, ax: result.plot_segments(ax=ax)]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=["plot", "plot_weights", "plot_segments"])
+def test_pictures_give_back_their_axes_and_use_those_given(pyplot, picture):
+    result, _ = ordinary(800)
+    _, ax = pyplot.subplots()
+    assert picture(result, ax) is ax
+    assert picture(result, None) is not ax
+    assert len(pyplot.get_fignums()) == 2
+    assert any(line.get_xdata().size for line in ax.get_lines())
+
+
+def test_a_forest_has_a_line_for_every_target_or_for_every_estimator_of_one(pyplot):
+    result, log = ordinary(800)
+    assert drawn(result.plot())[:2] == ["new", "bold"]
+    one = cp.evaluate(log, reward="click", propensity="propensity", target="new")
+    assert set(drawn(one.plot())[:3]) == {"ips", "snips", "beta_ips"}
+    assert drawn(result.plot_segments("bold"))[:4] == ["DE", "FR", "JP", "US"]
+
+
+def test_a_forest_shows_the_best_of_many_and_says_how_many_more_there_are(pyplot):
+    words = drawn(enlarged(200, 1).plot())
+    assert words[0] == "pi_199"
+    assert "Value of each target, by beta_ips (170 more not shown)" in words
+
+
+def test_an_arrow_stands_where_an_interval_goes_on(pyplot):
+    result, log = ordinary(800)
+    one = cp.evaluate(log, reward="click", propensity="propensity", target="new")
+    assert not {"<", ">"} & {line.get_marker() for line in one.plot().get_lines()}
+    wide = one["new", "ips"]
+    far = replace(wide, interval=replace(wide.interval, lower=-np.inf, upper=1e9))
+    result = replace(one, estimates={**one.estimates, ("new", "ips", None): far})
+    assert {"<", ">"} <= {line.get_marker() for line in result.plot().get_lines()}
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_pictures_take_any_name(pyplot):
+    result, log = hostile()
+    log = {"r": log[HOSTILE[0]], "p": log[HOSTILE[1]], "_new": log[HOSTILE[2]], "a $\\frac$ b_{": log[HOSTILE[2]]}
+    odd = cp.evaluate(log | {"s": ["$x", "_y"] * 1300}, reward="r", propensity="p", target=list(log)[2:], segment="s")
+    assert {"_new", "a $\\frac$ b_{"} <= set(drawn(odd.plot_weights()))
+    assert drawn(odd.plot())[:2] == ["_new", "a $\\frac$ b_{"]
+    assert drawn(odd.plot_segments())[:2] == ["$x", "_y"]
+    for axes in (result.plot(), result.plot_weights(), result.plot_segments()):
+        drawn(axes)
+
+
+@pytest.mark.parametrize("make", SENTENCES.values(), ids=SENTENCES)
+def test_every_result_has_pictures(pyplot, make):
+    result = make()
+    drawn(result.plot())
+    drawn(result.plot_weights())
+    with pytest.raises(cp.OptionError, match="no segments"):
+        result.plot_segments()
+
+
+def test_an_unknown_target_has_no_picture(pyplot):
+    with pytest.raises(cp.OptionError, match="no target 'nwe'"):
+        ordinary(400)[0].plot_segments("nwe")
+
+
+def test_only_a_result_and_a_saved_policy_reach_upwards():
+    """import-linter reads import statements; what is imported by name, it cannot see."""
+    source = Path(cp.__file__).parent
+    by_name = [
+        (path.relative_to(source).as_posix(), found)
+        for path in source.rglob("*.py")
+        for found in re.findall(r"(?:import_module|__import__)\(([^)]*)", path.read_text(encoding="utf-8"))
+        if "counterpoise" in found
+    ]
+    assert sorted(by_name) == [
+        ("evaluation/result.py", '"counterpoise.report"'),
+        ("log/targets.py", '"counterpoise.learn"'),
+    ]
