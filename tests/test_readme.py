@@ -39,6 +39,14 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
         assert found.exit_code == 0, (command, found.output)
 
 
+def test_the_report_is_shown_as_a_picture_that_loads_quickly():
+    text = README.read_text(encoding="utf-8")
+    home = (README.parent / "docs" / "index.md").read_text(encoding="utf-8")
+    assert "(docs/figures/report.png)" in text[: text.index("## ")]
+    assert "(figures/report.png)" in home
+    assert (README.parent / "docs" / "figures" / "report.png").stat().st_size < 300_000
+
+
 def test_there_is_code_to_run():
     assert blocks()
 

@@ -42,14 +42,11 @@ def _softmax(score: Floats) -> Floats:
 
 def report(path: str) -> None:
     """Write the demonstration as a report, with the visitors' devices as segments."""
-    from counterpoise.report import write_report
-
     log, truth, _ = simulate()
     device = np.array(["phone", "tablet", "desktop"])[np.random.default_rng(1).integers(0, 3, ROWS)]
     shop = {**log, "device": device}
     result = evaluate(shop, reward="click", propensity="propensity", target="new", segment="device")
-    written = write_report(
-        result,
+    written = result.report(
         path,
         command=f"python -m counterpoise.demo {path}",
         title=f"A simulated shop, where the new policy truly earns {truth:.4f} clicks per banner",

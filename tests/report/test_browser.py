@@ -82,6 +82,25 @@ def test_the_best_of_many_targets_is_drawn_and_the_others_verdicts_unfold(browse
     assert "who < 30" in words
 
 
+@pytest.mark.parametrize(("paper", "ink"), [("#ffffff", "#111111"), ("#111111", "#dddddd")])
+def test_cards_are_legible_on_any_paper_and_fit_a_narrow_notebook(browser, tmp_path, paper, ink):
+    cards = "".join(made()[0]._repr_html_() for made in (ordinary, hostile, crowded))
+    page = tmp_path / "notebook.html"
+    page.write_text(
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Notebook</title>"
+        f"<meta name='viewport' content='width=device-width'><main><h1>Cards</h1>{cards}</main>"
+        f"<style>body {{ background: {paper}; color: {ink}; margin: 8px }}</style></html>",
+        encoding="utf-8",
+    )
+    for width in (1280, 390):
+        browser.open(page, width=width, dark=paper == "#111111")
+        assert browser.errors() == []
+        assert browser.requests() == [page.resolve().as_uri()]
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert browser.violations() == []
+    assert browser.run("return document.querySelectorAll('bdi *, img, script').length") == 0
+
+
 def column(browser, k):
     rows = "Array.from(document.querySelectorAll('#segment-table tbody tr')).filter(row => !row.hidden)"
     script = f"return {rows}.map(row => row.cells[arguments[0]].textContent)"

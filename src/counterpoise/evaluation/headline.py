@@ -43,8 +43,8 @@ def headline(reading: Reading) -> list[Part]:
     >>> from counterpoise.evaluation.reading import read
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(plain(headline(read(evaluate(log, reward="r", propensity="p", target="new")))))
-    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), which is 0.0667 (20 %) more than the 0.3333 that was
-    logged (+0.0606 to +0.0727).
+    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
+    (+0.0606 to +0.0727).
     """
     result, best = reading.result, reading.best()
     estimate = result[best, reading.primary]
@@ -132,16 +132,12 @@ def _against_logging(reading: Reading, target: str) -> list[Part]:
     logged = Number(mean, lift.stderr)
     if 0.0 in lift.interval:
         return ["; the log does not show whether that beats the ", logged, " that the logging policy earned"]
-    relative = f" ({percent(abs(lift.value) / mean)})" if mean > 0 else ""
-    return [
-        ", which is ",
-        Number(abs(lift.value), lift.stderr),
-        f"{relative} {'more' if lift.value > 0 else 'less'} than the ",
-        logged,
-        " that was logged (",
-        *_span(lift.interval, lift.stderr, is_signed=True),
-        f"{_together(len(reading.result.targets))})",
-    ]
+    # an estimate of its own, with a smaller error than the value's, so that the two numbers need not add up to the third
+    size = "" if mean <= 0 else f" ({'+' if lift.value > 0 else ''}{percent(lift.value / mean)})"
+    interval = _span(lift.interval, lift.stderr, is_signed=True)
+    together = _together(len(reading.result.targets))
+    gain = Number(lift.value, lift.stderr, is_signed=True)
+    return [", a lift of ", gain, f"{size} over the ", logged, " that was logged (", *interval, f"{together})"]
 
 
 def _together(targets: int) -> str:

@@ -1,4 +1,4 @@
-"""What `evaluate` and `compare` return: estimates, diagnostics, verdicts, and a table of them all."""
+"""What `evaluate` and `compare` return: estimates, diagnostics, verdicts, and ways to look at them."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def as_text(result: Result) -> str:
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(as_text(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"])))
-    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), which is 0.0667 (20 %) more than the 0.3333 that was
-    logged (+0.0606 to +0.0727).
+    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
+    (+0.0606 to +0.0727).
     1,200 rows; 95 % intervals (normal) by beta_ips.
     <BLANKLINE>
     target  estimator  value  stderr  lower  upper  verdict

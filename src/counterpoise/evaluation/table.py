@@ -1,4 +1,4 @@
-"""This file holds `Table`: a polars frame that prints whole."""
+"""`Table`: a polars frame that prints whole."""
 
 from __future__ import annotations
 
