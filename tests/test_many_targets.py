@@ -27,13 +27,13 @@ def clean():
 def statements(monkeypatch):
     """The statements that DuckDB is asked, as they are asked."""
     asked = []
-    collect = sql._Errors.collect
+    collect = sql._collect
 
-    def collected(self, frame):
+    def collected(frame):
         asked.append(frame.to_native().sql_query())
-        return collect(self, frame)
+        return collect(frame)
 
-    monkeypatch.setattr(sql._Errors, "collect", collected)
+    monkeypatch.setattr(sql, "_collect", collected)
     return asked
 
 

@@ -219,16 +219,16 @@ def test_a_connection_dropped_in_the_middle_is_an_error_and_nothing_is_stored(po
 
     connection = ibis.connect(postgres)
     connection.create_table("dropped", log.to_arrow(), overwrite=True)
-    guard = pushdown.guard
+    aggregate = pushdown.aggregate
 
     def drop_the_others(*arguments):
         connection.raw_sql(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
         ).close()
-        return guard(*arguments)
+        return aggregate(*arguments)
 
-    monkeypatch.setattr(pushdown, "guard", drop_the_others)
+    monkeypatch.setattr(pushdown, "aggregate", drop_the_others)
     try:
         with pytest.raises(cp.LogError, match="did not answer"):
             cp.evaluate(
