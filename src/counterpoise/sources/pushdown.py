@@ -51,8 +51,7 @@ class Database:
     def good(self, request: Request, part: Request, also: Sequence[str]) -> Frame:
         """The rows of a part of the request, with every number blank where one of its targets, or of those in `also`, is bad."""
         wider = only(request, (*part.targets, *(target for target in also if target not in part.targets)))
-        marked = self.fence(self.rows(wider).with_columns(good=checks.valid(wider)), wider)
-        return self.fence(_blank(marked, part), wider)
+        return guard(self.rows(wider), wider, part, lambda rows: self.fence(rows, wider))
 
 
 @dataclass(frozen=True)
@@ -158,13 +157,13 @@ def _number(column: nw.Expr, dtype: Any) -> nw.Expr:
     return column.cast(nw.Float64)
 
 
-def guard(rows: Frame, request: Request) -> Frame:
-    """The rows with every number of a bad one blank."""
-    return _blank(rows.with_columns(good=checks.valid(request)), request)
-
-
-def _blank(marked: Frame, request: Request) -> Frame:
-    return marked.with_columns(*(nw.when(nw.col("good")).then(nw.col(name)).alias(name) for name in request.numbers))
+def guard(
+    rows: Frame, request: Request, part: Request | None = None, fence: Callable[[Frame], Frame] = lambda rows: rows
+) -> Frame:
+    """The rows with every number of a bad one blank; of those that a part of the request needs, where one is given."""
+    marked = fence(rows.with_columns(good=checks.valid(request)))
+    numbers = (part or request).numbers
+    return fence(marked.with_columns(*(nw.when(nw.col("good")).then(nw.col(name)).alias(name) for name in numbers)))
 
 
 def split(request: Request) -> Iterator[Request]:

@@ -261,13 +261,13 @@ def _dialect(log: Any) -> Any:
 
 
 def _fence(rows: nw.LazyFrame[Any], request: Request) -> nw.LazyFrame[Any]:
-    """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
+    """A limit that limits nothing, where PostgreSQL would otherwise plan, and SQLite compute, for minutes.
 
-    It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that it then works with one process, so that short questions go without.
+    They write the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that PostgreSQL then works with one process, so that short questions go without.
     """
     is_long = len(request.numbers) > 4 or request.groups > 1
-    return rows.head(2**62) if is_long and _engine(rows.to_native()) == "postgres" else rows
+    return rows.head(2**62) if is_long and _engine(rows.to_native()) in ("postgres", "sqlite") else rows
 
 
 def with_actions(
