@@ -58,8 +58,8 @@ def heaviest(
     >>> found.rows[0].row, round(found.rows[0].part, 6)
     (2, 21.0)
     """
-    weight = {name: pl.col(f"t{k}") / pl.col("p") for k, name in enumerate(request.targets)} | {LOGGING: pl.lit(1.0)}
-    w, v = weight[target], weight[against]
+    weight = {name: pl.col(f"t{k}") / pl.col("p") for k, name in enumerate(request.targets)}
+    w, v = weight[target], pl.lit(1.0) if against == LOGGING else weight[against]
     part = (w - v) * (pl.col("r") - baseline)
     columns = [pl.col(ROW), pl.col("r"), pl.col("p"), w.alias("w"), v.alias("v"), part.alias("part")]
     size = pl.col("part").abs()
