@@ -98,8 +98,8 @@ benchmark-reproduce: $(READY)
 benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py
 
-# TRIALS=1000 tries ten times as often, ONLY=states one kind alone
-TRIALS ?= 100
+# TRIALS=600 tries ten times as often, ONLY=states one kind alone
+TRIALS ?= 60
 audit: $(READY)
 	$(BIN)/python benchmarks/audit.py --trials $(TRIALS) $(addprefix --only ,$(ONLY))
 
