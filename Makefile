@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help setup demo report test lint types tests test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
-	benchmark-learning clean
+	benchmark-learning audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
 	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
+	@echo "make audit       tries to break the command line: kills, signals, full disks, damaged files (about 5 minutes)"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -96,6 +97,11 @@ benchmark-reproduce: $(READY)
 
 benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py
+
+# TRIALS=600 tries ten times as often, ONLY=states one kind alone
+TRIALS ?= 60
+audit: $(READY)
+	$(BIN)/python benchmarks/audit.py --trials $(TRIALS) $(addprefix --only ,$(ONLY))
 
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist site .pytest_cache .mypy_cache .ruff_cache

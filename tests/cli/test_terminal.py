@@ -163,8 +163,8 @@ def _ctrl_c():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def interrupted(command, ready, folder):
-    """Start a command, press Ctrl-C once it is ready; its exit code, what it said, and the seconds it took to end."""
+def interrupted(command, ready, folder, sign=signal.SIGINT):
+    """Start a command, press Ctrl-C (or send another signal) once it is ready: its exit code, its words, the seconds it took."""
     running = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=_ctrl_c, cwd=folder,
@@ -174,7 +174,7 @@ def interrupted(command, ready, folder):
         time.sleep(0.02)
     assert running.poll() is None, "it was over before it could be interrupted"
     pressed = time.monotonic()
-    os.killpg(running.pid, signal.SIGINT)
+    os.killpg(running.pid, sign)
     out, said = running.communicate(timeout=60)
     return running.returncode, out + said, time.monotonic() - pressed
 
@@ -199,7 +199,8 @@ def test_ctrl_c_while_a_large_log_is_read_leaves_nothing_behind(tmp_path):
     assert list(work.iterdir()) == []
 
 
-def test_ctrl_c_ends_native_code_that_does_not_listen(tmp_path):
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_native_code_that_does_not_listen(tmp_path, sign):
     """A file is half-written, and the main thread is deep in a library that never looks at signals."""
     code = """
         import hashlib
@@ -219,9 +220,17 @@ def test_ctrl_c_ends_native_code_that_does_not_listen(tmp_path):
     def is_writing(running):
         return any(file.read_text() == "half" for file in tmp_path.iterdir())
 
-    code, said, seconds = interrupted(program, is_writing, tmp_path)
-    assert (code, said.strip()) == (130, "Interrupted; nothing was left half-written.")
+    code, said, seconds = interrupted(program, is_writing, tmp_path, sign)
+    assert (code, said.strip()) == (128 + sign, "Interrupted; nothing was left half-written.")
     assert seconds < 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_ends_a_command_finds_nothing_half_written(tmp_path):
+    """SIGTERM is what systemd, Kubernetes and Airflow send."""
+    command = [*COMMAND, "simulate", "log.csv", "--rows", "1000000"]
+    code, said, _ = interrupted(command, lambda _: any(tmp_path.iterdir()), tmp_path, signal.SIGTERM)
+    assert (code, said.strip()) == (143, "Interrupted; nothing was left half-written.")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,6 +15,7 @@ pytestmark = [
 ]
 
 COLUMNS = {"reward": "reward", "propensity": "propensity"}
+NAMES = [*(f"t{k}" for k in range(12)), "t24"]
 TARGETS = {f"blend {k}": f"{k / 25} * new + {1 - k / 25} * old" for k in range(25)}
 
 
@@ -81,14 +82,14 @@ def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statement
 @pytest.mark.parametrize("more", [{}, {"segment": "country", "cluster": "user", "key": "id"}])
 def test_a_row_bad_for_one_target_is_left_out_for_all(clean, kind, more):
     log = bad(clean, kind)
-    question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "drop_bad_rows": True} | more
+    question = COLUMNS | {"target": NAMES, "drop_bad_rows": True} | more
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_comparisons_leave_the_same_rows_out(clean, kind):
     log = bad(clean, kind)
-    question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "against": "t3", "drop_bad_rows": True}
+    question = COLUMNS | {"target": NAMES, "against": "t3", "drop_bad_rows": True}
     assert_same(cp.compare(duckdb.sql("select * from log"), **question), cp.compare(log, **question))
 
 
@@ -129,17 +130,14 @@ def test_postgresql_agrees_on_many_targets(postgres, clean):
     ibis = pytest.importorskip("ibis")
     connection = ibis.connect(postgres)
     try:
-        for kind in ("rows bad for all targets", "one bad target"):
+        for kind, more in (
+            ("rows bad for all targets", {"segment": "country", "cluster": "user"}),
+            ("one bad target", {}),
+        ):
             log = bad(clean, kind)
             connection.create_table("many targets", log.to_arrow(), overwrite=True)
-            for more in ({}, {"segment": "country", "cluster": "user", "key": "id"}):
-                question = COLUMNS | {"target": [f"t{k}" for k in range(25)], "drop_bad_rows": True} | more
-                found = cp.evaluate(postgres, table="many targets", **question)
-                assert_same(found, cp.evaluate(log, **question))
-        assert_same(
-            cp.evaluate(postgres, table="many targets", **COLUMNS, target=TARGETS),
-            cp.evaluate(clean, **COLUMNS, target=TARGETS),
-        )
+            question = COLUMNS | {"target": NAMES, "drop_bad_rows": True} | more
+            assert_same(cp.evaluate(postgres, table="many targets", **question), cp.evaluate(log, **question))
     finally:
         connection.drop_table("many targets", force=True)
         connection.disconnect()

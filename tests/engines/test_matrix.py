@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 import spark_answers
 from conftest import absent
+from counterpoise.sources import sql
 
 import counterpoise as cp
 
@@ -107,6 +108,19 @@ def test_duckdb_agrees_as_relation_connection_and_file(log, expected, tmp_path):
         connection.execute(f'create table "{ODD.replace(chr(34), chr(34) * 2)}" as select * from log')
         assert_same(planted.answers(connection, table=ODD), expected)
     assert_same(planted.answers(str(path), query=f'select * from "{ODD.replace(chr(34), chr(34) * 2)}"'), expected)
+
+
+def test_a_view_of_duckdb_is_a_table_and_a_variable_is_none(log, monkeypatch):
+    duckdb = pytest.importorskip("duckdb")
+    question = planted.BASE | {"target": "new"}
+    with duckdb.connect() as connection:
+        connection.execute(
+            "create table rows as select * from log; create schema shop; create view shop.seen as from rows"
+        )
+        assert cp.evaluate(connection, table=["shop", "seen"], **question).n == cp.evaluate(log, **question).n
+        monkeypatch.setattr(sql, "frame", log.to_arrow(), raising=False)  # where DuckDB looks for variables
+        with pytest.raises(cp.LogError, match="no table frame"):
+            cp.evaluate(connection, table="frame", **question)
 
 
 def test_sqlite_through_ibis_agrees(log, expected, tmp_path):

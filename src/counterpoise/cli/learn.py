@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli import options
-from counterpoise.cli.running import without_traceback
+from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
 
 FLATTERS = (
@@ -17,7 +17,7 @@ FLATTERS = (
 )
 
 
-@without_traceback
+@ends_at_once
 def learn(
     log: Annotated[
         list[str], typer.Argument(help="Parquet: files, a folder or a glob; they may be larger than memory.")

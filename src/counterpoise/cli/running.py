@@ -101,7 +101,7 @@ def _forget_output() -> None:
 
 
 def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
-    """`without_traceback`, and Ctrl-C ends the command within a second whatever it is doing."""
+    """`without_traceback`, and Ctrl-C or a scheduler's SIGTERM ends the command within a second whatever it is doing."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -114,14 +114,14 @@ def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
     return without_traceback(run)
 
 
-def _leave() -> NoReturn:
+def _leave(sign: int = signal.SIGINT) -> NoReturn:
     for part in tuple(unfinished):
         with suppress(OSError):
             part.unlink(missing_ok=True)
     if os.isatty(2):
         os.write(2, b"\r\x1b[2K\x1b[?25h")  # a progress bar that cannot be stopped any more: wipe it, show the cursor
     os.write(2, MESSAGE.encode() + b"\n")
-    os._exit(INTERRUPTED)
+    os._exit(128 + sign)
 
 
 def as_options(message: str) -> str:
@@ -176,7 +176,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """End the process soon after Ctrl-C even where native code is too busy to notice it.
+    """End the process soon after Ctrl-C or SIGTERM even where native code is too busy to notice it.
 
     Python sees a signal only between its own instructions, and one query over a large log is a single instruction. A thread is
     told at once through the wake-up descriptor; if the main thread has not ended by itself by then, it removes what is
@@ -194,15 +194,23 @@ def _impatient() -> Iterator[None]:
             sent = os.read(told, 64)
             if ended.is_set() or not sent:
                 return
-            if signal.SIGINT in sent and not ended.wait(PATIENCE):
-                _leave()
+            for sign in {signal.SIGINT, signal.SIGTERM} & set(sent):
+                if not ended.wait(PATIENCE):
+                    _leave(sign)
 
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
+    is_ours = (
+        signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )  # whoever ignores it, as nohup does SIGHUP, has a reason
+    if is_ours:
+        signal.signal(signal.SIGTERM, lambda sign, _: _leave(sign))
     try:
         yield
     finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ended.set()
         signal.set_wakeup_fd(before)
         os.write(tell, b"\0")

@@ -49,8 +49,8 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     """
     r, p = pl.col(question.names.rewards[0]), pl.col(PROPENSITY)
     pairs = zip(question.target_names, question.names.targets, strict=True)
-    weight = {name: pl.col(column) / p for name, column in pairs} | {LOGGING: pl.lit(1.0)}
-    w, v = weight[target], weight[against]
+    weight = {name: pl.col(column) / p for name, column in pairs}
+    w, v = weight[target], pl.lit(1.0) if against == LOGGING else weight[against]
     columns = [
         pl.col(ROW),
         r.alias("r"),

@@ -94,7 +94,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
             return _duckdb_table(log, path)
         return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
     except Exception as error:
-        if type(error).__name__ not in ("CatalogException", "TableNotFound"):  # DuckDB's and ibis'
+        if type(error).__name__ not in ("LookupError", "CatalogException", "TableNotFound"):  # ours, DuckDB's and ibis'
             raise
         name = ".".join(path)
         raise LogError(
@@ -260,13 +260,13 @@ def _dialect(log: Any) -> Any:
 
 
 def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
-    """A limit that limits nothing, where PostgreSQL would otherwise plan for minutes.
+    """A limit that limits nothing, where PostgreSQL would otherwise plan, and SQLite compute, for minutes.
 
-    It writes the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that it then works with one process, so that short questions go without.
+    They write the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that PostgreSQL then works with one process, so that short questions go without.
     """
     is_long = len(question.numbers) > 4 or question.groups > 1
-    return rows.head(2**62) if is_long and _engine(rows.to_native()) == "postgres" else rows
+    return rows.head(2**62) if is_long and _engine(rows.to_native()) in ("postgres", "sqlite") else rows
 
 
 def with_actions(
@@ -309,9 +309,14 @@ def _is_table(log: object) -> bool:
 
 
 def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
-    name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
-    # before DuckDB 2, `table` cannot read a quoted quote; and no Python variable, which `sql` would find, has one in its name
-    return connection.sql(f"SELECT * FROM {name}") if '"' in "".join(path) else connection.table(name)
+    """A table or view that is there: DuckDB would take a file, or a variable of the Python that asks, of that name as well.
+
+    Asked in SQL, as the `table` of DuckDB before 2 finds no view, and no name with a quote in it.
+    """
+    there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
+    if path[-1].lower() not in {name.lower() for (name,) in there}:
+        raise LookupError(path[-1])
+    return connection.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
 
 
 def _record_batches(native: Any) -> Any:
