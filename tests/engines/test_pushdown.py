@@ -226,7 +226,10 @@ def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_pat
     log = log.with_columns(time=pl.datetime(2026, 10, 25, hour, time_zone="UTC"))
     log.write_parquet(tmp_path / "log.parquet")
     server = os.environ.get("COUNTERPOISE_POSTGRES")
-    command = [sys.executable, "-W", "ignore", "-c", TIMES, tmp_path / "log.parquet", tmp_path / "log.duckdb"]
+    # a file: DuckDB takes `python -c` for a terminal, and shows a slow machine its progress
+    script = tmp_path / "times.py"
+    script.write_text(TIMES)
+    command = [sys.executable, "-W", "ignore", script, tmp_path / "log.parquet", tmp_path / "log.duckdb"]
     command += [server] if server else []
     done = subprocess.run(command, env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -267,7 +270,7 @@ def test_decimals_of_256_bits_are_numbers_in_arrow(log, tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(table, tmp_path / "log.parquet")
-    with pytest.raises(cp.ColumnError, match=r"decimals of up to 60 digits.*Write it as a float"):
+    with pytest.raises(cp.ColumnError, match=r"decimals of 60 digits.*Write it as float64"):
         cp.evaluate(tmp_path / "log.parquet", **QUESTION)
 
 

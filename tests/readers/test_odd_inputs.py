@@ -307,7 +307,8 @@ def test_every_command_takes_a_column_by_its_exact_name(tmp_path, name):
     log = shop().rename({"pi_new": name}).with_columns(a=pl.lit(0.25))
     question = {"reward": "click", "propensity": "p", "target": name}
     assert plan(log, **question, difference=0.01, actions=2).target == name
-    assert heaviest(log, **question, baseline=0.0, count=1).n == 2000
+    asked = cp.compare(log, **question).asked()
+    assert heaviest(asked, target=name, baseline=0.0, count=1).n == 2000
     found = examine(log, reward="click", propensity="p", target=[name], action="action", key=["user_id"])
     assert found.overlap[0].target == name
 
@@ -402,7 +403,7 @@ print(examine(log).rows)
         [str([expected["new", "ips", one].n for one in expected.moments.segments]), *map(str, expected.moments.segments)]
     )  # fmt: skip
     assert devices.endswith("] (0,) (1,)")
-    assert days == "[600] ('2026-01-01 00:00:00+01:00',)"
+    assert days == "[600] ('2025-12-31 23:00:00+00:00',)"
     complete = log.drop_nulls()
     assert float(error) == pytest.approx(cp.evaluate(complete, **QUESTION, cluster="country")["new", "snips"].stderr)
     assert rows == "600"

@@ -114,7 +114,13 @@ def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
     return without_traceback(run)
 
 
+_leaving = threading.Lock()
+
+
 def _leave(sign: int = signal.SIGINT) -> NoReturn:
+    """Remove what is half-written, say so once, and end the process; the main thread and the one that watches may both come here."""
+    if not _leaving.acquire(timeout=1.0):  # the other is about to end the process, or this is its own second signal
+        os._exit(128 + sign)
     for part in tuple(unfinished):
         with suppress(OSError):
             part.unlink(missing_ok=True)

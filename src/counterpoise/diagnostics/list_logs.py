@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from counterpoise.engines.rows import collect
+from counterpoise.log.expressions import column
 
 _POSITION = re.compile(r"(.*_)?(position|pos|rank|slot)(_(id|index|number|no|nr))?")
 _LIST = re.compile(
@@ -73,7 +74,7 @@ def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[
         return {}
     wanted: list[pl.Expr] = []
     for k, name in enumerate(numbers):
-        x = pl.col(name)
+        x = column(name)
         wanted += [x.min().alias(f"low {k}"), x.max().alias(f"high {k}"), x.drop_nulls().n_unique().alias(f"count {k}")]
     seen = collect(frame.select(wanted)).row(0, named=True)
     found = {}
@@ -89,7 +90,7 @@ def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
     names = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
     if not names:
         return []
-    counts = [pl.col(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(names)]
+    counts = [column(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(names)]
     seen = collect(frame.select(pl.len().alias("rows"), *counts)).row(0, named=True)
     return [name for k, name in enumerate(names) if seen["rows"] / LONGEST <= seen[f"count {k}"] < seen["rows"] / 1.2]
 
@@ -97,7 +98,7 @@ def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
 def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
     """How many lists of two or more rows there are; 0 if the two columns are nothing of the kind."""
     x, n = pl.col("x"), pl.col("n")
-    groups = frame.select(x=pl.col(position), of=pl.col(of)).drop_nulls().group_by("of")
+    groups = frame.select(x=column(position), of=column(of)).drop_nulls().group_by("of")
     each = groups.agg(n=pl.len(), distinct=x.n_unique(), low=x.min(), high=x.max())
     is_distinct = pl.col("distinct") == n
     is_whole = is_distinct & (pl.col("low") == first) & (pl.col("high") - pl.col("low") + 1 == n)

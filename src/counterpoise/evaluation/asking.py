@@ -38,22 +38,23 @@ class Asked:
     question: Question | None = None
 
 
-def known_moments(log: Any, parts: LogFields, stored: Stored, *others: Any) -> LogMoments | None:
+def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> LogMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
-    if log is None and stored.state is not None and not parts and all(other is None for other in others):
-        from counterpoise.readers import batches
-
-        if stored.given != ["state"]:
-            raise OptionError(f"{stored.given[1]}= goes with a log that is added to the state: pass the log, too.")
-        return batches.stored_moments(stored.state)
-    if not isinstance(log, LogMoments):
+    chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
+    is_state = log is None and stored.state is not None and not chosen and target is None
+    if not is_state and not isinstance(log, LogMoments):
         return None
-    if parts or stored.given or any(other is not None for other in others):
+    given = [name for name in stored.given if not (is_state and name == "state")]
+    if chosen or given or any(other is not None for other in (target, *others)):
         raise OptionError(
             "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
             "with its moments."
         )
-    return log
+    if isinstance(log, LogMoments):
+        return log
+    from counterpoise.readers import batches
+
+    return batches.stored_moments(str(stored.state))
 
 
 def question_of(

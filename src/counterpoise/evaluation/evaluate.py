@@ -11,7 +11,7 @@ from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
 from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.intervals import Method, strategy
+from counterpoise.intervals import Method, check_level, strategy
 from counterpoise.log.log import Log, LogFields
 from counterpoise.log.question import LOGGING
 
@@ -76,12 +76,14 @@ def evaluate(
     >>> result.verdict().verdict
     'caution'
     """
+    check_level(level)
     asked, stored = names_of(estimator), Stored(state, batch, replace, version)
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": _part(log, parts, "reward_bounds")}
+    bounds = _part(log, parts, "reward_bounds")
+    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
         method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return evaluated((known,), None, asked, method, level)
+        return evaluated((known,), None, asked, method, level, reward_bounds=bounds)
     method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
     wants_groups = method.needs_groups or _need_groups(asked)
     question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
@@ -119,12 +121,14 @@ def compare(
     >>> round(compare(log, reward="r", propensity="p", target="new", against="old").value, 3)
     0.125
     """
+    check_level(level)
     stored = Stored(state, batch, replace, version)
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": _part(log, parts, "reward_bounds")}
+    bounds = _part(log, parts, "reward_bounds")
+    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
         method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return compared((known,), None, method, level, against)
+        return compared((known,), None, method, level, against, reward_bounds=bounds)
     method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
     check_differences(method)
     other = LOGGING if against is None else against

@@ -72,8 +72,11 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), question)
     else:
         numbers = {column for _, column in question.numbers.values()}
-        read = pl.DataFrame({name: series_of(frame[name], is_number=name in numbers) for name in wanted.read})
-        yield wanted.complete(read, question)
+        labels = {column for _, column in question.others} - numbers
+        read = {
+            name: series_of(frame[name], is_number=name in numbers, is_label=name in labels) for name in wanted.read
+        }
+        yield wanted.complete(pl.DataFrame(read), question)
 
 
 def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
@@ -84,13 +87,13 @@ def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) 
     return wanted.complete(scan.select(columns(wanted.read)), question)
 
 
-def series_of(values: nw.Series[Any], *, is_number: bool) -> pl.Series:
-    """A column of any eager frame as a polars series."""
+def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False) -> pl.Series:
+    """A column of any eager frame as a polars series; a label or id keeps every digit."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
     native = values.to_native()
     if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
-        values = values.cast(nw.Float64() if is_number else nw.String())
+        values = values.cast(nw.String() if is_label else nw.Float64())
     try:
         return values.to_polars().alias(values.name)
     except ImportError:  # pandas' own types go through pyarrow, where that is installed
