@@ -11,6 +11,9 @@ import browser as chromium
 import pytest
 from conftest import absent
 
+from counterpoise.estimators import ESTIMATORS
+from counterpoise.intervals import INTERVALS
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```", flags=re.S | re.M)
@@ -19,6 +22,16 @@ DATA = ROOT.parent / "shared" / "obd"
 
 def blocks(page):
     return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def _registries():
+    """What a page registers is gone with it."""
+    kept = [(registry, dict(registry)) for registry in (ESTIMATORS, INTERVALS)]
+    yield
+    for registry, entries in kept:
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,10 @@ def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> 
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:
-    """One member of an estimate made from a stack of moments."""
-    shape = np.shape(estimate.value)
+    """One member of an estimate made from a stack of moments; what is the same for all may be a single number."""
 
     def pick(part: Any) -> Any:
-        return np.broadcast_to(part, shape)[index]
+        return part[index] if np.ndim(part) else part
 
     baseline = tuple(map(pick, estimate.baseline)) if isinstance(estimate.baseline, tuple) else pick(estimate.baseline)
     return _record(estimate.name, pick(estimate.value), pick(estimate.stderr), pick(estimate.n), baseline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def estimates(
     """Every estimate of one contrast, over the whole log and by segment."""
     _check_log(view, options)
     found = {}
-    unseen = {estimand: _unseen(view, estimand, options) for estimand in {one.estimand for one in estimators.values()}}
+    seen_by = cache(partial(_unvaried, view, options))
+    unseen = {estimand: _unseen(view, estimand, seen_by) for estimand in {one.estimand for one in estimators.values()}}
     for name, estimator in estimators.items():
         own, groups = _own(view, estimator, options)
         for k, segment in enumerate(view.places):
@@ -52,7 +54,7 @@ def estimates(
 def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
     """The interval of the whole log as a function of its level."""
     own, groups = _own(view, estimator, options)
-    unseen = _unseen(view, estimator.estimand, options)
+    unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
     return lambda level: _interval(view, 0, own[0], int(groups[0]), unseen[0], replace(options, level=level))
 
 
@@ -68,26 +70,26 @@ def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estim
     ], groups
 
 
-def _unseen(view: View, estimand: str, options: Options) -> list[Unseen]:
+def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | None]]) -> list[Unseen]:
     """What rewards that never vary hide in every place."""
-    first = _unvaried(view, view.contrast[0], options)
+    first = seen_by(view.contrast[0])
     if estimand == "value":
         return [Unseen(one) for one in first]
-    second = _unvaried(view, view.contrast[1], options)
+    second = seen_by(view.contrast[1])
     u = view.whole
     spread = np.sqrt((u.covariance("u", "u") + np.square(u.average("u"))) / np.maximum(view.clusters, 1.0))
     spread = np.where(spread <= 1e-12, 0.0, spread)  # rounding: the policies never differ
     return [Unseen(first[k], second[k], float(spread[k]), int(u.n[k])) for k in range(len(view.places))]
 
 
-def _unvaried(view: View, target: str, options: Options) -> list[Unvaried | None]:
+def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None]:
     """Where a policy sees one reward only. One without moments of its own is the logging policy, whose weights are 1."""
     if (target, "") not in view.log.moments:
         rewards = view.whole.recentre(view.reward_range[0])
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.centre, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
-    one = View(view.log, (target, ""))
+    one = view if view.contrast == (target, "") else View(view.log, (target, ""))
     weight = np.maximum(1.0 + one.groups.average("u"), 0.0) * one.groups.n
     clusters = effective_clusters(weight) if one.is_clustered else None
     return unvaried(one.whole, one.reward_range, options.reward_bounds, clusters)
