@@ -84,4 +84,4 @@ def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):
         "mine",
     ]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "(mine)" in found.stdout
+    assert "by mine" in found.stdout
