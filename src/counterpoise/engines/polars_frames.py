@@ -93,7 +93,7 @@ def weights_of(frame: pl.LazyFrame, lane: Lane, query: Query) -> pl.LazyFrame:
     rows = nw.from_native(frame)
     if names.apart:
         rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
-    return rows.select(*names.segments, w=1.0 + weight.excess(t, p)).to_native()
+    return rows.select(*names.segments, w=weight.weight(t, p)).to_native()
 
 
 def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest]) -> Answer:

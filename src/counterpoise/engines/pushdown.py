@@ -134,7 +134,7 @@ class PushedDown:
         if names.apart:
             rows = rows.filter(~nw.col(names.rewards[lane.reward]).is_null())
         p = nw.col(PROPENSITY) if weight.needs_propensity else None
-        weights = rows.select(*keys, w=weight.excess(nw.col(lane.target), p) + 1.0).filter(~nw.col("w").is_null())
+        weights = rows.select(*keys, w=weight.weight(nw.col(lane.target), p)).filter(~nw.col("w").is_null())
         if not keys:
             top = self.collect(weights.sort("w", descending=True).head(KEPT))
             return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}

@@ -119,7 +119,7 @@ def _tops(question: Question) -> dict[str, Any]:
     from counterpoise.log.names import PROPENSITY
 
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
-    return {f"top_{name}": question.weight.excess(nw.col(name), p) + 1.0 for name in question.names.targets}
+    return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
 def _checked(answer: Any, question: Question) -> Any:

@@ -118,7 +118,7 @@ class Names:
         target, against = self.question.contrasts[k]
         place = self.question.target_names.index(target)
         others = self.question.target_names
-        other = self.targets[others.index(against)] if against in others else None
+        other = self.targets[others.index(against)] if against and against in others else None
         own = f"{k}r{j}" if self.apart else f"{k}"
         mixed = f"{k}r{j}" if len(self.rewards) > 1 else f"{k}"
         columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}

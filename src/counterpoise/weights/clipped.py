@@ -39,6 +39,10 @@ class Clip:
         ):
             raise OptionError(f"Clip takes the largest weight to keep, a positive number; found {self.most!r}.")
 
+    def weight(self, target: Any, propensity: Any) -> Any:
+        """min(w, c)."""
+        return _smaller(target / propensity, float(self.most))
+
     def excess(self, target: Any, propensity: Any) -> Any:
         """min(w, c) − 1."""
         return _smaller((target - propensity) / propensity, self.most - 1.0)

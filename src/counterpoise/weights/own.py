@@ -19,6 +19,10 @@ class Own:
     needs_propensity = False
     part = "weight"
 
+    def weight(self, target: Any, propensity: Any) -> Any:
+        """The column itself."""
+        return target
+
     def excess(self, target: Any, propensity: Any) -> Any:
         """w − 1."""
         return target - 1.0

@@ -21,6 +21,10 @@ class Ratio:
     needs_propensity = True
     part = "target"
 
+    def weight(self, target: Any, propensity: Any) -> Any:
+        """The ratio itself."""
+        return target / propensity
+
     def excess(self, target: Any, propensity: Any) -> Any:
         """(t − p)/p and not t/p − 1: for weights near 1 this one keeps its digits."""
         return (target - propensity) / propensity

@@ -19,6 +19,9 @@ class Weight(Protocol):
     needs_propensity: bool
     part: str  # what a target's column holds: "target", a probability, or "weight"
 
+    def weight(self, target: Any, propensity: Any) -> Any:
+        """w."""
+
     def excess(self, target: Any, propensity: Any) -> Any:
         """w − 1."""
 
