@@ -98,7 +98,7 @@ def test_the_home_page_lists_every_other_page():
 
 def test_the_reference_has_what_users_call(site):
     page = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("evaluate", "compare", "rank", "plan", "examine", "sql", "from_sums", "PolicyLearner", "load_policy"):
+    for name in ("evaluate", "compare", "rank", "plan", "doctor", "sql", "from_sums", "PolicyLearner", "load_policy"):
         assert re.search(rf'<h\d id="[\w.]*\b{name}"', page), name
 
 

@@ -6,7 +6,9 @@
 True
 """
 
-from counterpoise import intervals
+from typing import TYPE_CHECKING, Any
+
+from counterpoise import intervals, weights
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.evaluate import compare, evaluate
@@ -17,7 +19,12 @@ from counterpoise.log.log import Log
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import LogMoments, Moments
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from counterpoise.evaluation.doctor import doctor
+    from counterpoise.evaluation.plan import plan
+    from counterpoise.evaluation.ranking import rank
+
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "ESTIMATORS",
@@ -35,8 +42,26 @@ __all__ = [
     "OptionError",
     "Result",
     "compare",
+    "doctor",
     "evaluate",
     "from_sums",
     "intervals",
+    "plan",
+    "rank",
     "sql",
+    "weights",
 ]
+
+_LATE = {
+    "doctor": "doctor",
+    "plan": "plan",
+    "rank": "ranking",
+}  # verbs whose modules import polars, which takes its time
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"counterpoise.evaluation.{_LATE[name]}"), name)

@@ -117,7 +117,7 @@ def test_unusual_names_are_asked_for(tmp_path):
         (["--interval", "wide"], "OptionError: interval must be one of"),
         (["--where", "country = "], "ColumnError: "),
         (["--html", "/nowhere/report.html"], "OptionError: "),
-        (["--table", "logs"], "OptionError: --table"),
+        (["--table", "logs"], "only work with a database"),
     ],
 )
 def test_bad_input_exits_2_in_one_line(log, change, words):

@@ -40,7 +40,7 @@ def same(found, expected):
 
 
 def test_nan_and_null_are_one_missing_segment(log):
-    """Their rewards are worlds apart, so that sums around two centres would be added."""
+    """Their rewards are worlds apart, so that sums around two centers would be added."""
     third = pl.int_range(pl.len()) % 3
     log = log.with_columns(part=pl.when(third == 0).then(math.nan).when(third == 1).then(None).otherwise(1.0))
     log = log.with_columns(reward=pl.col("reward") + 1e7 * (third == 0))

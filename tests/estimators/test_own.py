@@ -22,8 +22,8 @@ def halfway(moments):
     return linear(
         "halfway",
         moments,
-        moments.centre,
-        {"s": 1.0, "us": 1.0, "u": moments.centre - 0.5},
+        moments.center,
+        {"s": 1.0, "us": 1.0, "u": moments.center - 0.5},
         baseline=np.full(moments.shape, 0.5),
     )
 

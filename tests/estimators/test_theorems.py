@@ -56,14 +56,14 @@ def test_cross_fitted_beta_ips_is_unbiased_at_twenty_rows_where_the_plug_in_is_n
     runs, n = 20_000, 20
     a, r = draws(4, n, runs, logging, rewards)
     w = (target / logging)[a]
-    u, centre = w - 1, 0.5
-    s = r - centre
+    u, center = w - 1, 0.5
+    s = r - center
     rows = np.stack([u, s, u * s], axis=-1)
     one_each = Moments(
         np.ones((runs, n), dtype=np.int64),
         rows,
         np.zeros((runs, n, 3, 3)),
-        np.full((runs, n), centre),
+        np.full((runs, n), center),
         ("u", "s", "us"),
     )
     fitted = np.asarray(cross_fit(one_each).value)

@@ -79,7 +79,7 @@ def test_what_is_no_dialect_or_no_answer_is_refused():
         cp.from_sums([{"a": 1}], reward="r", propensity="p", target="t")
 
 
-def test_answers_to_another_question_or_around_a_far_centre_are_refused():
+def test_answers_to_another_question_or_around_a_far_center_are_refused():
     duckdb = pytest.importorskip("duckdb")
     pytest.importorskip("ibis")
     log = planted.a_log(bad=False)

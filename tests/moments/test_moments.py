@@ -1,4 +1,4 @@
-"""Moments add up, whatever the parts, the centres and the stack."""
+"""Moments add up, whatever the parts, the centers and the stack."""
 
 import json
 from itertools import pairwise
@@ -17,8 +17,8 @@ def moments(log, **options):
 
 
 def assert_close(first, second, tolerance=1e-12):
-    """The same rows, seen from whatever centre; scatters compared in units of the columns' own spread."""
-    moved = second.recentre(first.centre)
+    """The same rows, seen from whatever center; scatters compared in units of the columns' own spread."""
+    moved = second.recenter(first.center)
     scale = np.sqrt(np.einsum("ii->i", first.scatter)) + 1e-100
     assert first.n == second.n
     assert first.columns == second.columns
@@ -32,7 +32,7 @@ def test_mean_and_scatter_are_those_of_the_rows():
     log = plain.random_log(0)
     u, s = log["t"] / log["p"] - 1, log["r"] - 0.25
     rows = np.stack([u, s, u * s])
-    found = Moments.of(log["t"] / log["p"], log["r"], centre=0.25)
+    found = Moments.of(log["t"] / log["p"], log["r"], center=0.25)
     np.testing.assert_allclose(found.mean, rows.mean(axis=1), rtol=1e-13)
     np.testing.assert_allclose(found.scatter, np.cov(rows, bias=True) * 200, rtol=1e-12)
 
@@ -55,13 +55,13 @@ def test_adding_nothing_changes_nothing():
 def test_centres_may_differ():
     log = plain.random_log(2)
     first, second = ({k: v[part] for k, v in log.items()} for part in (slice(None, 80), slice(80, None)))
-    assert_close(moments(log), moments(first, centre=5.0) + moments(second, centre=-3.0), 1e-11)
+    assert_close(moments(log), moments(first, center=5.0) + moments(second, center=-3.0), 1e-11)
 
 
 def test_recentring_there_and_back():
     m = moments(plain.random_log(3))
-    assert_close(m, m.recentre(7.0).recentre(m.centre))
-    assert_close(m.recentre(2.0), moments(plain.random_log(3), centre=2.0))
+    assert_close(m, m.recenter(7.0).recenter(m.center))
+    assert_close(m.recenter(2.0), moments(plain.random_log(3), center=2.0))
 
 
 def test_leaving_one_out_is_merging_the_others():
@@ -93,7 +93,7 @@ def test_json_is_exact(seed, offset):
     m = moments(plain.random_log(seed, n=7, offset=offset))
     back = Moments.from_json(m.to_json())
     assert back.n == m.n
-    assert back.centre == m.centre
+    assert back.center == m.center
     assert back.mean.tolist() == m.mean.tolist()
     assert back.scatter.tolist() == m.scatter.tolist()
     assert back.columns == m.columns
@@ -107,7 +107,7 @@ def test_json_is_exact(seed, offset):
         "[" * 200_000,
         "{}",
         '{"n": 1}',
-        '{"n": 1, "mean": [1], "scatter": [[1]], "centre": 0, "columns": ["u", "s", "us"]}',
+        '{"n": 1, "mean": [1], "scatter": [[1]], "center": 0, "columns": ["u", "s", "us"]}',
     ],
 )
 def test_damaged_json_is_refused(text):
@@ -115,7 +115,7 @@ def test_damaged_json_is_refused(text):
         Moments.from_json(text)
 
 
-@pytest.mark.parametrize("change", [{"n": -1}, {"centre": float("nan")}, {"mean": [float("inf"), 0, 0]}])
+@pytest.mark.parametrize("change", [{"n": -1}, {"center": float("nan")}, {"mean": [float("inf"), 0, 0]}])
 def test_json_with_impossible_numbers_is_refused(change):
     raw = json.loads(Moments.of([1.0, 2.0], [0.0, 1.0]).to_json()) | change
     with pytest.raises(MomentsError):

@@ -462,8 +462,8 @@ def put(value, *place):
 FIRST = ("recent", 0, "contrasts", 0)
 CRAFTED = {
     "NaN": put(float("nan"), *FIRST, "moments", "mean", 0, 0, 0),
-    "infinity": put(float("inf"), *FIRST, "moments", "centre", 0, 0),
-    "overflow": put(10**400, *FIRST, "moments", "centre", 0, 0),
+    "infinity": put(float("inf"), *FIRST, "moments", "center", 0, 0),
+    "overflow": put(10**400, *FIRST, "moments", "center", 0, 0),
     "negative count": put(-1, *FIRST, "moments", "n", 0, 0),
     "count that is no whole number": put(1.5, *FIRST, "moments", "n", 0, 0),
     "count beyond counting": put(2**62, *FIRST, "moments", "n", 0, 0),

@@ -210,7 +210,7 @@ def test_segments_whose_rewards_are_worlds_apart(apart):
 
 
 def test_first_rows_unlike_the_rest():
-    """The provisional centre is taken from the first rows; nothing may depend on it."""
+    """The provisional center is taken from the first rows; nothing may depend on it."""
     n = 30_000
     g = np.random.default_rng(0)
     r = np.where(np.arange(n) < 1000, 0.0, 1e8) + g.normal(size=n)

@@ -154,7 +154,7 @@ def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, 
     mean = float(mean_distance(moments, end, width))
     if at_an_end(moments, end, width):
         return 0.0
-    apart = float(moments.centre) - end
+    apart = float(moments.center) - end
     parts = {"u": apart, "s": 1.0, "us": 1.0}
     spread = sum(
         float(moments.covariance(a, b)) / width * x / width * y for a, x in parts.items() for b, y in parts.items()

@@ -38,8 +38,8 @@ def ips(moments: Moments) -> Estimate:
     return linear(
         "ips",
         moments,
-        moments.centre,
-        {"s": 1.0, "us": 1.0, "u": moments.centre},
+        moments.center,
+        {"s": 1.0, "us": 1.0, "u": moments.center},
         baseline=np.zeros(moments.shape),
         identified=has_overlap(moments),
     )
@@ -65,9 +65,9 @@ def snips(moments: Moments) -> Estimate:
     """
     known = has_overlap(moments)
     weight = np.where(known, 1.0 + moments.average("u"), 1.0)
-    value = moments.centre + (moments.average("s") + moments.average("us")) / weight
+    value = moments.center + (moments.average("s") + moments.average("us")) / weight
     # around its own value the weighted rewards have mean 0: their scatter is that of the delta method
-    around = moments.recentre(value)
+    around = moments.recenter(value)
     return linear("snips", around, value, {"s": 1.0 / weight, "us": 1.0 / weight}, baseline=value, identified=known)
 
 
@@ -96,8 +96,8 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     return linear(
         "beta_ips",
         around,
-        around.centre,
-        {"s": 1.0, "us": 1.0, "u": around.centre - beta},
+        around.center,
+        {"s": 1.0, "us": 1.0, "u": around.center - beta},
         baseline=beta,
         identified=has_overlap(moments),
         fitted=int(baseline == "optimal"),
@@ -164,9 +164,9 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     """β-IPS of every group with the baseline of the others; 0 for an empty group."""
     others = groups.others
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
-    rest = np.where(others.n > 0, beta - around.centre, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
+    rest = np.where(others.n > 0, beta - around.center, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
-    part = linear("part", around, around.centre, coefficients, baseline=around.centre + rest)
+    part = linear("part", around, around.center, coefficients, baseline=around.center + rest)
     return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))
 
 
@@ -189,8 +189,8 @@ def has_overlap(moments: Moments) -> Any:
 
 
 def from_mean_reward(moments: Moments) -> Moments:
-    """The moments seen from the mean reward: no answer then depends on the provisional centre, even in degenerate logs."""
-    return moments.recentre(moments.centre + moments.average("s"))
+    """The moments seen from the mean reward: no answer then depends on the provisional center, even in degenerate logs."""
+    return moments.recenter(moments.center + moments.average("s"))
 
 
 def check_baseline(choice: object) -> float:
@@ -204,11 +204,11 @@ def around_baseline(moments: Moments, choice: BaselineChoice) -> tuple[Moments, 
     """The moments seen from the mean reward, and the chosen baseline."""
     around = from_mean_reward(moments)
     if choice == "optimal":
-        return around, cast(Floats, around.centre + optimal_baseline(around, "s", "us"))
+        return around, cast(Floats, around.center + optimal_baseline(around, "s", "us"))
     if choice == "plug-in":
         u, us = around.average("u"), around.average("us")
         denominator = around.covariance("u", "u") + u * u + u
         numerator = us + around.covariance("u", "us") + u * us
         floor = 1e-11  # as in the paper's experiments
-        return around, cast(Floats, (around.centre * denominator + numerator) / np.maximum(denominator, floor))
+        return around, cast(Floats, (around.center * denominator + numerator) / np.maximum(denominator, floor))
     return around, np.full(moments.shape, check_baseline(choice))

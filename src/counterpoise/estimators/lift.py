@@ -57,13 +57,13 @@ def _difference(name: str, moments: Moments, choice: BaselineChoice, identified:
         product = around.covariance("u", "us") + u * around.average("us")
         beta = np.divide(product, square, out=np.zeros(np.shape(square)), where=square > 0)
     else:
-        beta = check_baseline(choice) - np.asarray(around.centre)
+        beta = check_baseline(choice) - np.asarray(around.center)
     return linear(
         name,
         around,
         0.0,
         {"us": 1.0, "u": -beta},
-        baseline=cast(Floats, around.centre + beta),
+        baseline=cast(Floats, around.center + beta),
         identified=identified,
         fitted=int(choice == "optimal"),
     )

@@ -23,7 +23,7 @@ def dm(moments: Moments) -> Estimate:
     0.5
     """
     check_model(moments)
-    return linear("dm", moments, moments.centre, {"v": 1.0}, baseline=())
+    return linear("dm", moments, moments.center, {"v": 1.0}, baseline=())
 
 
 def dr(moments: Moments) -> Estimate:
@@ -47,7 +47,7 @@ def dr(moments: Moments) -> Estimate:
     return linear(
         "dr",
         moments,
-        moments.centre,
+        moments.center,
         {"v": 1.0, "e": 1.0, "ue": 1.0},
         baseline=(0.0, 1.0),
         identified=has_overlap(moments),
@@ -78,7 +78,7 @@ def sndr(moments: Moments) -> Estimate:
     return linear(
         "sndr",
         moments,
-        moments.centre + error * moments.average("u") / weight,
+        moments.center + error * moments.average("u") / weight,
         {"v": 1.0, "e": 1.0 / weight, "ue": 1.0 / weight, "u": -error / weight},
         baseline=(error, 1.0),
         identified=known,
@@ -111,20 +111,20 @@ def optimal_dr(moments: Moments) -> Estimate:
     controls = [np.eye(d)[at("u")]]
     has_model = set(MODEL) <= set(around.columns)
     if has_model:
-        model = response.copy()  # w·q − v, both less the centre: s + us − e − ue − v
+        model = response.copy()  # w·q − v, both less the center: s + us − e − ue − v
         model[[at("e"), at("ue"), at("v")]] = -1.0
         controls.append(model)
     controls += [np.eye(d)[at(name)] for name in around.columns if name not in ROW + MODEL]
     c = np.stack(controls)
     coefficients = _least_squares(around, c, response)
     a = response - coefficients @ c
-    constant = around.centre + coefficients[..., 0]
+    constant = around.center + coefficients[..., 0]
     if has_model:
-        constant = constant - coefficients[..., 1] * around.centre
+        constant = constant - coefficients[..., 1] * around.center
     return linear(
         "optimal_dr",
         around,
-        around.centre,
+        around.center,
         {name: a[..., k] for k, name in enumerate(around.columns)},
         baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0)),
         identified=has_overlap(moments),

@@ -85,9 +85,9 @@ def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | 
 def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None]:
     """Where a policy sees one reward only. One without moments of its own is the logging policy, whose weights are 1."""
     if (target, "") not in view.log.moments:
-        rewards = view.whole.recentre(view.reward_range[0])
+        rewards = view.whole.recenter(view.reward_range[0])
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
-        whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.centre, rewards.columns)
+        whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
     one = view if view.contrast == (target, "") else View(view.log, (target, ""))
     weight = np.maximum(1.0 + one.groups.average("u"), 0.0) * one.groups.n
@@ -103,8 +103,8 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     """
     groups, whole = view.groups, view.whole
     if estimator.follows_rewards:
-        centre = whole.centre + whole.average("s")
-        groups, whole = groups.shifted(-centre[:, None]), whole.shifted(-centre)
+        center = whole.center + whole.average("s")
+        groups, whole = groups.shifted(-center[:, None]), whole.shifted(-center)
     value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
     without = estimator.without_each(groups)
     lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)

@@ -107,7 +107,7 @@ def plan(
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target)
-        means = partial(_means, actions=actions, centre=float(value.baseline))  # type: ignore[arg-type]
+        means = partial(_means, actions=actions, center=float(value.baseline))  # type: ignore[arg-type]
         seen = over_good_rows(result.asked(), means)
         explored = tuple(_explore(seen, actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
@@ -139,12 +139,12 @@ def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]
     return value, lift
 
 
-def _means(batches: Iterator[pl.DataFrame], actions: int, centre: float) -> dict[str, float]:
+def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict[str, float]:
     """One pass over the rows for all shares; weights are those of the formulas, to the powers 0, 1, 2 of the reward.
 
-    Rewards are taken around a centre: large ones would lose their digits.
+    Rewards are taken around a center: large ones would lose their digits.
     """
-    r, p, t = pl.col("r0") - centre, pl.col(PROPENSITY), pl.col("t0")
+    r, p, t = pl.col("r0") - center, pl.col(PROPENSITY), pl.col("t0")
     sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p, "squares": 1 / (p * p)}
     for k, share in enumerate(SHARES):
         mixed = (1 - share) * p + share / actions

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from counterpoise.estimators import DIFFERENCES, difference
 from counterpoise.evaluation.estimates import Options, interval_at
+from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Interval
+from counterpoise.intervals import Interval, Method
+from counterpoise.log.log import LogFields
 
 SMALLEST = 1e-15  # p-values below it are given as it
 
@@ -41,8 +43,17 @@ class Driver:
     stderr: float
 
 
-def rank(comparison: Comparison) -> list[Ranked]:
-    r"""The candidates of a comparison, the best first, corrected for their number m.
+def rank(
+    log: Any = None,
+    *,
+    target: Any = None,
+    against: Any = None,
+    weight: Any = None,
+    interval: str | Method | None = None,
+    level: float = 0.95,
+    **parts: Unpack[LogFields],
+) -> list[Ranked]:
+    r"""The candidates of a log, the best first, corrected for their number m; or those of a comparison that was made already.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
     of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common. The intervals all hold at once
@@ -52,9 +63,8 @@ def rank(comparison: Comparison) -> list[Ranked]:
 
     Examples
     --------
-    >>> from counterpoise import compare
     >>> log = {"r": [1.0, 0.0] * 50, "p": [0.5] * 100, "a": [0.9, 0.1] * 50, "b": [0.4, 0.6] * 50}
-    >>> for one in rank(compare(log, reward="r", propensity="p", target=["a", "b"])):
+    >>> for one in rank(log, reward="r", propensity="p", target=["a", "b"]):
     ...     print(one.target, round(one.value, 2), one.decision)
     a 0.4 better
     b -0.1 worse
@@ -63,18 +73,24 @@ def rank(comparison: Comparison) -> list[Ranked]:
     ----------
     Holm, "A simple sequentially rejective multiple test procedure", 1979.
     """
+    if isinstance(log, Comparison):
+        comparison = log
+    else:
+        comparison = compare(
+            log, target=target, against=against, weight=weight, interval=interval, level=level, **parts
+        )
     names = comparison.targets
     found = [(comparison.estimates[name, "beta_ips", None], _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict != "not identified" for name in names]
     together = 1 - (1 - comparison.level) / len(found)
-    p_values = holm([_p_value(interval) if known[k] else 1.0 for k, (_, interval) in enumerate(found)])
+    p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(found)])
     ranked = []
-    for name, (one, interval), p in zip(names, found, p_values, strict=True):
+    for name, (one, at), p in zip(names, found, p_values, strict=True):
         sure = p <= 1 - comparison.level
         decision: Literal["better", "worse", "undecided"] = (
             "undecided" if not sure else "better" if one.value > 0 else "worse"
         )
-        ranked.append(Ranked(name, one.value, one.stderr, interval(together), p, decision))
+        ranked.append(Ranked(name, one.value, one.stderr, at(together), p, decision))
     return sorted(ranked, key=lambda one: -math.inf if math.isnan(one.value) else one.value, reverse=True)
 
 

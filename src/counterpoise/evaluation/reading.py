@@ -130,4 +130,4 @@ def _logged(result: Result) -> tuple[float, float]:
     if whole.n == 0:
         return math.nan, math.inf
     spread = float(whole.covariance("s", "s"))
-    return float(whole.centre + whole.average("s")), math.sqrt(spread / whole.n)
+    return float(whole.center + whole.average("s")), math.sqrt(spread / whole.n)

@@ -23,10 +23,10 @@ def epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Parameters) -> Ite
     step = 0
     while True:
         target, squares = _pass(rows, parameters.weights)
-        derivative, centred = _derivatives(rows, runs, target)
+        derivative, centered = _derivatives(rows, runs, target)
         # the objective's own gradient, and the one whose variance is measured
-        gradient, measured = _gradients(rows, parameters.weights, chosen, target, torch.stack([derivative, centred]))
-        second_moment = (squares * centred.square()).mean(1)
+        gradient, measured = _gradients(rows, parameters.weights, chosen, target, torch.stack([derivative, centered]))
+        second_moment = (squares * centered.square()).mean(1)
         parameters.ascend(gradient, parameters.table(step, 1)[0])
         step += 1
         yield (second_moment - measured.square().sum((1, 2))) / len(rows) ** 2
@@ -60,7 +60,7 @@ def _gradients(rows: LoggedRows, weights: Tensor, chosen: Tensor, target: Tensor
 def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple[Tensor, Tensor]:
     """n ∂O/∂w of every run and row, and r − β, of which the gradient variance is measured."""
     r = rows.reward
-    derivative, centred = torch.empty_like(target), torch.empty_like(target)
+    derivative, centered = torch.empty_like(target), torch.empty_like(target)
     for objective in {run.objective for run in runs}:
         of = [k for k, run in enumerate(runs) if run.objective == objective]
         w = target[of] * rows.inverse
@@ -68,18 +68,18 @@ def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple
         if objective == "snips":
             # published so: the variance of SNIPS' gradient was measured without a baseline
             derivative[of] = (r - (w * r).mean(1, keepdim=True) / mean) / mean
-            centred[of] = r.expand_as(w)
+            centered[of] = r.expand_as(w)
         elif objective == "published_value_beta_ips":
             extra = w * w - w
             spread = extra.mean(1, keepdim=True).clamp(min=FLOOR)
             from_baseline = r - (r * extra).mean(1, keepdim=True) / spread
-            centred[of] = from_baseline
+            centered[of] = from_baseline
             # O = β + mean(w(r − β)), and n ∂β/∂w = (r − β)(2w − 1)/mean(w² − w)
             derivative[of] = from_baseline * (1 + (1 - mean) * (2 * w - 1) / spread)
         else:
-            centred[of] = r - r.new_tensor([[runs[k].banditnet_lambda] for k in of])
-            derivative[of] = centred[of]
-    return derivative, centred
+            centered[of] = r - r.new_tensor([[runs[k].banditnet_lambda] for k in of])
+            derivative[of] = centered[of]
+    return derivative, centered
 
 
 def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:

@@ -74,13 +74,13 @@ class _Epoch:
         probabilities = torch.softmax(torch.bmm(context, self.parameters.weights), -1)
         target = probabilities.gather(-1, action)[..., 0]
         squares = squared_gradients(target, probabilities, factor)
-        centred = reward - self._baseline(squares, reward)
+        centered = reward - self._baseline(squares, reward)
         size = reward.shape[1]
-        coefficient = target * centred * inverse / size
+        coefficient = target * centered * inverse / size
         # Σᵢ cᵢ πₐ (eₐ − π) xᵢᵀ
         outer = probabilities.mul_(-coefficient[..., None]).scatter_add_(-1, action, coefficient[..., None])
         gradient = torch.bmm(context.mT, outer)
-        second_moment = (squares * centred.square()).mean(1)
+        second_moment = (squares * centered.square()).mean(1)
         self.variance += (second_moment - gradient.square().sum((1, 2))) / size
         self.parameters.ascend(gradient, entry)
 

@@ -100,9 +100,9 @@ def reinforce_gradient(
     total = norms.sum(1, keepdim=True)
     best = (norms * reward).sum(1, keepdim=True) / torch.where(total > 0, total, 1.0)
     baseline = torch.where(mean, reward.mean(1, keepdim=True), 0.0)
-    centred = reward - torch.where(optimal, best, baseline)
-    coefficient = centred[..., None] / size
+    centered = reward - torch.where(optimal, best, baseline)
+    coefficient = centered[..., None] / size
     outer = (probabilities * -coefficient).scatter_add_(-1, action, coefficient)
     gradient = torch.bmm(context.mT, outer)
-    second_moment = (norms * centred.square()).mean(1)
+    second_moment = (norms * centered.square()).mean(1)
     return gradient, (second_moment - gradient.square().sum((1, 2))) / size

@@ -71,8 +71,8 @@ def jackknife_error(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
     present = np.asarray(sizes) > 0
     groups = present.sum(axis=-1)
     left_out = np.where(present, without, 0.0)
-    centre = left_out.sum(axis=-1) / np.maximum(groups, 1)
-    spread = np.square(np.where(present, left_out - centre[..., None], 0.0)).sum(axis=-1)
+    center = left_out.sum(axis=-1) / np.maximum(groups, 1)
+    spread = np.square(np.where(present, left_out - center[..., None], 0.0)).sum(axis=-1)
     return np.where(groups > 1, np.sqrt(spread * (groups - 1) / np.maximum(groups, 1)), np.inf), groups
 
 

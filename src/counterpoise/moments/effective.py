@@ -26,6 +26,6 @@ def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
 
 def mean_distance(moments: Moments, end: Any, width: Any) -> Any:
     """The mean of w·(r − end), in units of the rewards' width."""
-    apart = moments.centre - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
+    apart = moments.center - end  # w·(r − end) = (1 + u)(s + apart) = apart + apart·u + s + u·s
     rest = moments.average("s") / width + moments.average("us") / width
     return apart / width * (1.0 + moments.average("u")) + rest

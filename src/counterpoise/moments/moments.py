@@ -22,9 +22,9 @@ MODEL: tuple[str, ...] = ("e", "ue", "v")
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    r"""Count, mean and centred scatter of the rows z = (u, s, u·s) of a log.
+    r"""Count, mean and centered scatter of the rows z = (u, s, u·s) of a log.
 
-    With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional centre of the
+    With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional center of the
     rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
 
     A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v is the
@@ -49,20 +49,20 @@ class Moments:
     n: Any  # int, or an integer array for a stack
     mean: Floats
     scatter: Floats
-    centre: Any  # float, or a float array for a stack
+    center: Any  # float, or a float array for a stack
     columns: tuple[str, ...] = ROW
 
     def __post_init__(self) -> None:
         d = len(self.columns)
-        n, centre = np.asarray(self.n), np.asarray(self.centre, dtype=np.float64)
-        if self.mean.shape != (*n.shape, d) or self.scatter.shape != (*n.shape, d, d) or centre.shape != n.shape:
+        n, center = np.asarray(self.n), np.asarray(self.center, dtype=np.float64)
+        if self.mean.shape != (*n.shape, d) or self.scatter.shape != (*n.shape, d, d) or center.shape != n.shape:
             raise MomentsError(
                 f"moments of {d} columns need a mean of shape (…, {d}) and a scatter of shape (…, {d}, {d}); "
-                f"found n {n.shape}, mean {self.mean.shape}, scatter {self.scatter.shape}, centre {centre.shape}."
+                f"found n {n.shape}, mean {self.mean.shape}, scatter {self.scatter.shape}, center {center.shape}."
             )
         if n.ndim == 0:
             object.__setattr__(self, "n", int(n))
-            object.__setattr__(self, "centre", float(centre))
+            object.__setattr__(self, "center", float(center))
 
     # -- making them ---------------------------------------------------------------------------------------------------
 
@@ -75,15 +75,15 @@ class Moments:
         model_reward: ArrayLike | None = None,
         model_value: ArrayLike | None = None,
         controls: Mapping[str, ArrayLike] | None = None,
-        centre: float | None = None,
+        center: float | None = None,
     ) -> Moments:
         """Moments of rows that are given as arrays; `controls` are columns whose true mean is 0.
 
-        >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).centre
+        >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).center
         4.0
         """
         w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
-        c = centre if centre is not None else float(r.mean()) if r.size else 0.0
+        c = center if center is not None else float(r.mean()) if r.size else 0.0
         if w.shape != r.shape or w.ndim != 1:
             raise LogError(f"weights and rewards need one number per row each; found shapes {w.shape} and {r.shape}.")
         if (model_reward is None) != (model_value is None):
@@ -109,7 +109,7 @@ class Moments:
 
     @classmethod
     def of_sums(
-        cls, n: ArrayLike, sums: Floats, products: Floats, centre: ArrayLike, columns: Sequence[str]
+        cls, n: ArrayLike, sums: Floats, products: Floats, center: ArrayLike, columns: Sequence[str]
     ) -> Moments:
         """Moments from Σz and Σz·zᵀ, which is what an engine that can only add delivers."""
         count = np.asarray(n, dtype=np.int64)
@@ -117,7 +117,7 @@ class Moments:
         scatter = products - sums[..., :, None] * mean[..., None, :]
         diagonal = np.einsum("...ii->...i", scatter)
         np.maximum(diagonal, 0.0, out=diagonal)  # a sum of squares rounds to -1e-17 at worst
-        return cls(count, mean, scatter, np.broadcast_to(np.asarray(centre, float), count.shape).copy(), tuple(columns))
+        return cls(count, mean, scatter, np.broadcast_to(np.asarray(center, float), count.shape).copy(), tuple(columns))
 
     @classmethod
     def empty(cls, columns: Sequence[str] = ROW, shape: tuple[int, ...] = ()) -> Moments:
@@ -136,7 +136,7 @@ class Moments:
             np.stack([np.asarray(part.n) for part in parts]),
             np.stack([part.mean for part in parts]),
             np.stack([part.scatter for part in parts]),
-            np.stack([np.asarray(part.centre) for part in parts]),
+            np.stack([np.asarray(part.center) for part in parts]),
             columns,
         )
 
@@ -161,15 +161,15 @@ class Moments:
         axis %= len(self.shape)
         n = self.n
         total = n.sum(axis=axis)
-        first = np.take_along_axis(self.centre, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
-        # measured from the first centre, so that equal centres stay equal to the last bit
+        first = np.take_along_axis(self.center, np.expand_dims(np.argmax(n > 0, axis=axis), axis), axis)
+        # measured from the first center, so that equal centers stay equal to the last bit
         share = n / np.maximum(total, 1)[tuple(slice(None) if k != axis else None for k in range(n.ndim))]
-        centre = first + (share * (self.centre - first)).sum(axis=axis, keepdims=True)
-        centred = self.recentre(np.broadcast_to(centre, n.shape))
-        mean = (share[..., None] * centred.mean).sum(axis=axis)
-        apart = centred.mean - np.expand_dims(mean, axis)
+        center = first + (share * (self.center - first)).sum(axis=axis, keepdims=True)
+        centered = self.recenter(np.broadcast_to(center, n.shape))
+        mean = (share[..., None] * centered.mean).sum(axis=axis)
+        apart = centered.mean - np.expand_dims(mean, axis)
         between = n[..., None, None] * apart[..., :, None] * apart[..., None, :]
-        return Moments(total, mean, (centred.scatter + between).sum(axis=axis), centre.squeeze(axis), self.columns)
+        return Moments(total, mean, (centered.scatter + between).sum(axis=axis), center.squeeze(axis), self.columns)
 
     @cached_property
     def others(self) -> Moments:
@@ -192,20 +192,20 @@ class Moments:
     def _moved(self, step: int) -> Moments:
         """Every member of the last axis moved along by `step` places, with empty ones in front."""
         out = Moments.empty(self.columns, self.shape)
-        for part in ("n", "mean", "scatter", "centre"):
+        for part in ("n", "mean", "scatter", "center"):
             target, source = getattr(out, part), getattr(self, part)
             axis = len(self.shape) - 1
             ahead = (slice(None),) * axis
             target[(*ahead, slice(step, None))] = source[(*ahead, slice(None, -step))]
         return out
 
-    def recentre(self, centre: ArrayLike) -> Moments:
-        """The same rows seen from another centre of the rewards: s moves by δ, u·s by δ·u.
+    def recenter(self, center: ArrayLike) -> Moments:
+        """The same rows seen from another center of the rewards: s moves by δ, u·s by δ·u.
 
-        >>> Moments.of([0.5, 2.0], [1, 0]).recentre(0.0).mean.tolist()
+        >>> Moments.of([0.5, 2.0], [1, 0]).recenter(0.0).mean.tolist()
         [0.25, 0.5, -0.25]
         """
-        delta = np.asarray(self.centre - np.asarray(centre, dtype=np.float64))
+        delta = np.asarray(self.center - np.asarray(center, dtype=np.float64))
         u, s, us = (self.columns.index(name) for name in ROW)
         mean, scatter = self.mean.copy(), self.scatter.copy()
         mean[..., us] += delta * mean[..., u]
@@ -215,16 +215,16 @@ class Moments:
         scatter[..., us, :] += delta[..., None] * scatter[..., u, :]
         scatter[..., :, us] += delta[..., None] * scatter[..., :, u]
         return Moments(
-            self.n, mean, scatter, np.broadcast_to(np.asarray(centre, float), np.shape(self.n)), self.columns
+            self.n, mean, scatter, np.broadcast_to(np.asarray(center, float), np.shape(self.n)), self.columns
         )
 
     def shifted(self, constant: ArrayLike) -> Moments:
         """The moments of the same log with a constant added to every reward (and to the model's).
 
-        >>> Moments.of([0.5, 2.0], [1, 0]).shifted(-0.5).centre
+        >>> Moments.of([0.5, 2.0], [1, 0]).shifted(-0.5).center
         0.0
         """
-        return Moments(self.n, self.mean, self.scatter, np.asarray(self.centre + np.asarray(constant)), self.columns)
+        return Moments(self.n, self.mean, self.scatter, np.asarray(self.center + np.asarray(constant)), self.columns)
 
     # -- looking at them -----------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Moments:
         rest = (slice(None),)
         inner = key if Ellipsis in key else (*key, ...)
         return Moments(
-            self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.centre[key], self.columns
+            self.n[key], self.mean[inner + rest], self.scatter[inner + rest * 2], self.center[key], self.columns
         )
 
     def average(self, column: str) -> Floats:
@@ -277,21 +277,21 @@ class Moments:
             "n": np.asarray(self.n).tolist(),
             "mean": self.mean.tolist(),
             "scatter": self.scatter.tolist(),
-            "centre": np.asarray(self.centre).tolist(),
+            "center": np.asarray(self.center).tolist(),
             "columns": list(self.columns),
         }
 
     @classmethod
     def from_plain(cls, raw: Any) -> Moments:
         """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
-        raw = stored.record(raw, "moments", ("n", "mean", "scatter", "centre", "columns"))
+        raw = stored.record(raw, "moments", ("n", "mean", "scatter", "center", "columns"))
         columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
         if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):
             raise ValueError(f"the columns should start with {', '.join(ROW)}, and none should appear twice")
-        n, centre = stored.counts(raw["n"], "n"), stored.numbers(raw["centre"], "centre")
+        n, center = stored.counts(raw["n"], "n"), stored.numbers(raw["center"], "center")
         mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
         try:
-            found = cls(n, mean, scatter, centre, columns)
+            found = cls(n, mean, scatter, center, columns)
         except MomentsError as error:
             raise ValueError(str(error).rstrip(".")) from error
         if (np.einsum("...ii->...i", scatter) < 0).any():
@@ -302,7 +302,7 @@ class Moments:
         if self.shape:
             return f"Moments(stack of {' × '.join(map(str, self.shape))}, columns={self.columns})"
         means = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.columns, self.mean, strict=True))
-        return f"Moments(n={self.n:,}, centre={self.centre:.6g}, mean: {means})"
+        return f"Moments(n={self.n:,}, center={self.center:.6g}, mean: {means})"
 
 
 def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:

@@ -202,7 +202,7 @@ def _is_copy(first: LogMoments, second: LogMoments) -> bool:
 def _is_equal(first: Moments, second: Moments) -> bool:
     if first.columns != second.columns or not np.array_equal(first.n, second.n):
         return False
-    moved = second.recentre(first.centre)
+    moved = second.recenter(first.center)
     pairs = ((first.mean, moved.mean), (first.scatter, moved.scatter))
     return all(np.allclose(a, b, rtol=1e-9, atol=1e-9 * float(np.abs(a).max(initial=0.0))) for a, b in pairs)
 

@@ -33,7 +33,7 @@ def _digits(rows: Moments) -> list[list[str]]:
     """Six digits of the sums of every member of a stack; none where it has no rows."""
     with np.errstate(invalid="ignore"):
         spread, noise = (np.sqrt(rows.covariance(name, name)) for name in ("s", "us"))
-    sums = (1.0 + rows.average("u"), rows.covariance("u", "u"), rows.centre + rows.average("s"), spread)
+    sums = (1.0 + rows.average("u"), rows.covariance("u", "u"), rows.center + rows.average("s"), spread)
     numbers = np.stack([*sums, rows.average("us"), noise], axis=-1)
     size = np.maximum(np.abs(numbers).max(axis=-1), 1.0)
     return [

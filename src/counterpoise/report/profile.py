@@ -48,15 +48,15 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
         found = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
-        seen, every, centre = 0, max(1, -(-rows // CHECKPOINTS)), None
+        seen, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
             r, p = (batch.get_column(name).to_numpy() for name in (reward, PROPENSITY))
-            centre = float(r.mean()) if centre is None and len(r) else centre
+            center = float(r.mean()) if center is None and len(r) else center
             for part in _parts(len(r), seen, every):
                 seen += part.stop - part.start
                 for target, column in chosen.items():
                     w = batch.get_column(column).to_numpy()[part] / p[part]
-                    running[target] += Moments.of(w, r[part], centre=centre)
+                    running[target] += Moments.of(w, r[part], center=center)
                     _count(found[target], w)
                     if seen % every == 0:
                         found[target].steps.append(_step(running[target], level))
