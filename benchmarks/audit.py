@@ -38,8 +38,8 @@ MEMORY = 24 * 2**30  # bytes of address space: a crafted file that asks for more
 ROWS = 400  # of a day
 ASK = ["--reward", "reward", "--propensity", "propensity", "--target", "pi_new"]
 IMPORTED = """
-counterpoise.cli counterpoise.report counterpoise.rows counterpoise.state counterpoise.documents counterpoise.doctor
-counterpoise.sources.read counterpoise.environments.simulated narwhals polars pyarrow
+counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.documents
+counterpoise.evaluation.doctor counterpoise.engines.read counterpoise.environments.simulated narwhals polars pyarrow
 """
 TORCH = "torch safetensors counterpoise.learn"
 

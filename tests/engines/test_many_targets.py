@@ -100,7 +100,11 @@ def test_models_expressions_and_chosen_actions_agree_when_there_are_many(clean):
     question = COLUMNS | {"target": targets, "drop_bad_rows": True, "model_reward": "model"}
     question |= {"model_value": [f"v{k}" for k in range(12)]}
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
-    question = COLUMNS | {"target": [*TARGETS, cp.Chosen("chosen")], "action": "action", "drop_bad_rows": True}
+    question = COLUMNS | {
+        "target": TARGETS | {"chosen": cp.Chosen("chosen")},
+        "action": "action",
+        "drop_bad_rows": True,
+    }
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
 
 

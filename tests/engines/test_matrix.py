@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 import spark_answers
 from conftest import absent
-from counterpoise.sources import sql
 
 import counterpoise as cp
+from counterpoise.readers import databases as sql
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it
