@@ -1,4 +1,4 @@
-"""This file holds what the tests of the command line share: logs on disk, and a way to run a command."""
+"""What the tests of the command line share: logs on disk, and a way to run a command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""This file holds the servers that tests need: absent ones skip their tests, except under CI, where they must be there."""
+"""The servers that tests need: absent ones skip their tests, except under CI, where they must be there."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""This file holds the way to the published numbers and sample logs, which lie beside the repository and not in it."""
+"""The way to the published numbers and sample logs, which lie beside the repository and not in it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This file holds `python -m counterpoise`: the command line without its script."""
+"""`python -m counterpoise`: the command line without its script."""
 
 from counterpoise.cli import app
 

@@ -1,4 +1,4 @@
-"""This file holds `counterpoise compare`."""
+"""`counterpoise compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds `counterpoise doctor`."""
+"""`counterpoise doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds `counterpoise evaluate`."""
+"""`counterpoise evaluate`."""
 
 from __future__ import annotations
 

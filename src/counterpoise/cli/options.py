@@ -1,4 +1,4 @@
-"""This file holds the options that several commands share, and the guess of columns that they leave open."""
+"""The options that several commands share, and the guess of columns that they leave open."""
 
 from __future__ import annotations
 

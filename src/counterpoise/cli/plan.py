@@ -1,4 +1,4 @@
-"""This file holds `counterpoise plan`."""
+"""`counterpoise plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds what commands print: tables that fit, numbers that line up, bars and colours on a terminal only."""
+"""What commands print: tables that fit, numbers that line up, bars and colours on a terminal only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds `counterpoise reproduce`: the paper's experiments again."""
+"""`counterpoise reproduce`: the paper's experiments again."""
 
 from __future__ import annotations
 

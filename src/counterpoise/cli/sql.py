@@ -1,4 +1,4 @@
-"""This file holds `counterpoise sql`."""
+"""`counterpoise sql`."""
 
 from __future__ import annotations
 

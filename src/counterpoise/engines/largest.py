@@ -1,4 +1,4 @@
-"""This file holds the watcher of a stream: it sees every value in passing and remembers the largest ones exactly."""
+"""The watcher of a stream: it sees every value in passing and remembers the largest ones exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds the compiled loop itself; importing it needs numba, and only `compiled` does.
+"""The compiled loop itself; importing it needs numba, and only `compiled` does.
 
 The functions stand at the top of a module of their own because numba finds what it kept on disk only for such functions: inside
 another function they would be compiled anew, for five seconds, by every process.

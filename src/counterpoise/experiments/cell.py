@@ -1,4 +1,4 @@
-"""This file holds one cell of Figures 4 and 5: a world, a target policy learnt in it, and every estimator's error."""
+"""One cell of Figures 4 and 5: a world, a target policy learnt in it, and every estimator's error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds what the results say about the paper's claims: who wins where, and whether intervals cover."""
+"""What the results say about the paper's claims: who wins where, and whether intervals cover."""
 
 from __future__ import annotations
 

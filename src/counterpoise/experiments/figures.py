@@ -1,4 +1,4 @@
-"""This file holds the drawings of Figures 4 and 5: a panel per action count and inverse temperature, as published."""
+"""The drawings of Figures 4 and 5: a panel per action count and inverse temperature, as published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds the comparison of learning curves with published ones, and the order the paper claims."""
+"""The comparison of learning curves with published ones, and the order the paper claims."""
 
 from __future__ import annotations
 

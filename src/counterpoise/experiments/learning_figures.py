@@ -1,4 +1,4 @@
-"""This file holds the drawings of Figures 1–3 and of the on-policy experiment: a panel per learning rate."""
+"""The drawings of Figures 1–3 and of the on-policy experiment: a panel per learning rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds the cells of Figures 4 and 5: which there are at which scale, and how they are run and read."""
+"""The cells of Figures 4 and 5: which there are at which scale, and how they are run and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds the tables that the commands print."""
+"""The tables that the commands print."""
 
 from __future__ import annotations
 

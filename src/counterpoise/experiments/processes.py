@@ -1,4 +1,4 @@
-"""This file holds the runner: tasks over processes, one thread each, saved as they finish."""
+"""The runner: tasks over processes, one thread each, saved as they finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This file holds the five estimators and their variances as the paper's released code computes them.
+"""The five estimators and their variances as the paper's released code computes them.
 
 They are the yardstick: floors, zeros and all, to be compared with the published numbers digit by digit. The library's
 own estimators agree with them wherever the value is identified, and say so where it is not.

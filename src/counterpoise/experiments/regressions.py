@@ -1,4 +1,4 @@
-"""This file holds the two logistic regressions of the paper's recipe: the target policy and the reward model.
+"""The two logistic regressions of the paper's recipe: the target policy and the reward model.
 
 Both minimise the objective of scikit-learn's ``LogisticRegression()`` with its solver (L-BFGS from 0, at most 100
 iterations) and agree with it to rounding. Written out here they go through the rows in blocks that stay in the cache

@@ -1,4 +1,4 @@
-"""This file holds `ResultFile`: the tidy CSV of an experiment, which an interrupted run continues."""
+"""`ResultFile`: the tidy CSV of an experiment, which an interrupted run continues."""
 
 from __future__ import annotations
 

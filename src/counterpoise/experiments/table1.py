@@ -1,4 +1,4 @@
-"""This file holds Table 1: how far each estimator is from the truth on the logs of a fashion shop."""
+"""Table 1: how far each estimator is from the truth on the logs of a fashion shop."""
 
 from __future__ import annotations
 

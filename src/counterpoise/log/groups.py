@@ -1,4 +1,4 @@
-"""This file holds the hash that sends every cluster to one of a few groups, alike on every engine."""
+"""The hash that sends every cluster to one of a few groups, alike on every engine."""
 
 from __future__ import annotations
 

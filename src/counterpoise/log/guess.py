@@ -1,4 +1,4 @@
-"""This file holds the guess which columns of a log are the reward, the propensity and the targets, from their names."""
+"""The guess which columns of a log are the reward, the propensity and the targets, from their names."""
 
 from __future__ import annotations
 
