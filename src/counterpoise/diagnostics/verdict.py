@@ -162,7 +162,7 @@ def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, 
     return float(moments.n) * mean**2 / (mean**2 + max(spread, 0.0))
 
 
-def judge(found: Diagnostics) -> Verdict:
+def judge(found: Diagnostics, *, mean_is_one: bool = True) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
 
     >>> import numpy as np
@@ -170,21 +170,21 @@ def judge(found: Diagnostics) -> Verdict:
     >>> print(judge(diagnose(log, Tail(np.zeros(2), zeros=2), reward_range=(0.0, 1.0))))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
-    fatal = _fatal(found)
+    fatal = _fatal(found, mean_is_one)
     if fatal:
         return Verdict("not identified", (fatal,))
-    reasons = tuple(_doubts(found))
+    reasons = tuple(_doubts(found, mean_is_one))
     return Verdict("caution" if reasons else "ok", reasons)
 
 
-def _fatal(found: Diagnostics) -> str:
+def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
     if found.n == 0:
         return "There are no rows."
     if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "A single row says nothing about its own error."
-    if found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
+    if mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
         return (
             f"The mean weight is {found.mean_weight:.3g} and should be 1: either the log shows less than half of what the target would "
             "do, or the propensities are wrong."
@@ -192,14 +192,19 @@ def _fatal(found: Diagnostics) -> str:
     return ""
 
 
-def _doubts(found: Diagnostics) -> list[str]:
+def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
     doubts = []
     if found.effective_sample_size < FEW_ROWS:
         doubts.append(
             f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, "
             "too few for a reliable standard error."
         )
-    if found.mean_weight_p < WRONG_PROPENSITIES:
+    if not mean_is_one:
+        doubts.append(
+            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and what it lacks to 1 is bias that the "
+            "interval does not cover."
+        )
+    elif found.mean_weight_p < WRONG_PROPENSITIES:
         doubts.append(
             f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)}): either the propensities or "
             "target probabilities are wrong, or the log lacks actions that the target takes."

@@ -64,9 +64,11 @@ class PushedDown:
         """The sums of the good rows, a statement for every few targets."""
         parts = [self._ask(query, chunk) for chunk in _chunks(query.names)]
         total = _one({part.total for part in parts})
-        is_clean = all(part.n == total for part in parts)
-        if not is_clean and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
-            self.also = self._culprits([part.chunk for part in parts if part.n < total])
+        rewards = [f"{name}_count" for name in query.names.rewards]  # of several, each has bad rows of its own
+        is_clean = all(part.n == total and part.counted(rewards) == {total} for part in parts)
+        bad = [part.chunk for part in parts if part.n < total]
+        if bad and self.question.log.drop_bad_rows and len(self.also) < len(query.names.targets):
+            self.also = self._culprits(bad)
             parts = [self._ask(query, part.chunk) for part in parts]
         if self.question.log.drop_bad_rows:
             _one({part.n for part in parts})
@@ -192,6 +194,10 @@ class _Part:
     @property
     def n(self) -> int:
         return int(self.answer.get_column(ROWS).cast(pl.Float64).sum())
+
+    def counted(self, columns: Sequence[str]) -> set[int]:
+        """The sums of some counts."""
+        return {int(self.answer.get_column(name).cast(pl.Float64).sum()) for name in columns}
 
 
 def _chunks(names: Names) -> Iterator[_Chunk]:

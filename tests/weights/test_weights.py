@@ -1,0 +1,109 @@
+"""Each weight against its formula, row by row, on every way that a log is read."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.weights import Clip, Own, Ratio
+
+
+@pytest.fixture
+def log():
+    random = np.random.default_rng(11)
+    n = 3_000
+    p = random.uniform(0.02, 1.0, n)
+    return pl.DataFrame(
+        {
+            "r": random.normal(size=n) + 3,
+            "p": p,
+            "t": random.uniform(0, 1, n),
+            "other": random.uniform(0, 1, n),
+            "w": random.normal(1.0, 2.0, n),
+            "country": random.choice(["DE", "FR"], n),
+        }
+    )
+
+
+def ways(log, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    log.write_parquet(tmp_path / "log.parquet")
+    return {
+        "arrays": log.to_dict(),
+        "frame": log,
+        "lazy": log.lazy(),
+        "parquet": tmp_path / "log.parquet",
+        "duckdb": duckdb.sql("select * from log"),
+    }
+
+
+@pytest.mark.parametrize("segment", [None, "country"])
+def test_a_clipped_weight_is_the_smaller_of_the_ratio_and_the_limit(log, tmp_path, segment):
+    w = np.minimum(log["t"] / log["p"], 4.0).to_numpy()
+    for name, one in ways(log, tmp_path).items():
+        found = cp.evaluate(one, reward="r", propensity="p", target="t", weight=Clip(4), segment=segment)
+        assert found["t", "ips"].value == pytest.approx(float((w * log["r"].to_numpy()).mean()), rel=1e-10), name
+        assert found["t", "snips"].value == pytest.approx(float((w * log["r"].to_numpy()).sum() / w.sum()), rel=1e-10)
+        assert found.diagnostics().max_weight == pytest.approx(4.0, rel=1e-12)
+
+
+def test_a_weight_of_ones_own_may_be_negative_and_needs_no_propensity(log, tmp_path):
+    w, r = log["w"].to_numpy(), log["r"].to_numpy()
+    for name, one in ways(log, tmp_path).items():
+        found = cp.evaluate(one, reward="r", weight="w")
+        assert found["w", "ips"].value == pytest.approx(float((w * r).mean()), rel=1e-10), name
+        assert found.n == log.height
+
+
+def test_differences_of_clipped_weights(log, tmp_path):
+    w = np.minimum(log["t"] / log["p"], 4.0) - np.minimum(log["other"] / log["p"], 4.0)
+    for name, one in ways(log, tmp_path).items():
+        found = cp.compare(one, reward="r", propensity="p", target="t", against="other", weight=Clip(4))
+        assert found["t", "ips"].value == pytest.approx(float((w * log["r"]).mean()), rel=1e-9), name
+
+
+def test_a_limit_that_cuts_nothing_changes_nothing(log):
+    plain = cp.evaluate(log, reward="r", propensity="p", target="t")
+    loose = cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip(1e6))
+    for key, one in plain.estimates.items():
+        assert loose.estimates[key].value == pytest.approx(one.value, rel=1e-12)
+
+
+def test_only_plain_weights_are_held_to_a_mean_of_one(log):
+    assert "should be 1" not in str(cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip(1)).verdict())
+    found = cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip(1)).verdict()
+    assert (found.verdict, "bias" in str(found)) == ("caution", True)
+    assert Ratio().mean_is_one
+    assert not Clip(3).mean_is_one
+    assert (Own().may_be_negative, Own().needs_propensity) == (True, False)
+
+
+@pytest.mark.parametrize("most", [0, -1, float("nan"), float("inf"), "3", True])
+def test_a_limit_is_a_positive_number(most):
+    with pytest.raises(cp.OptionError, match="a positive number"):
+        Clip(most)
+
+
+def test_a_weight_and_a_target_are_not_both_given(log):
+    with pytest.raises(cp.OptionError, match="not both"):
+        cp.evaluate(log, reward="r", propensity="p", target="t", weight="w")
+    with pytest.raises(cp.OptionError, match="a method such as"):
+        cp.evaluate(log, reward="r", propensity="p", target="t", weight=Clip)
+
+
+def test_several_rewards_have_rows_of_their_own_and_the_numbers_of_each_alone(log, tmp_path):
+    bad = pl.int_range(pl.len()) % 7 == 0
+    log = log.with_columns(money=pl.when(~bad).then(pl.col("r") * 100))
+    for name, one in ways(log, tmp_path).items():
+        asked = {"propensity": "p", "target": ["t", "other"], "segment": "country", "drop_bad_rows": True}
+        both = cp.evaluate(one, reward=["r", "money"], **asked)
+        for reward in ("r", "money"):
+            alone, found = cp.evaluate(log, reward=reward, **asked), both.of(reward)
+            assert (found.n, found.dropped_rows) == (alone.n, alone.dropped_rows), name
+            for key, expected in alone.estimates.items():
+                values = (expected.value, expected.stderr)
+                assert (found.estimates[key].value, found.estimates[key].stderr) == pytest.approx(values, rel=1e-9)
+            for key, expected in alone.all_diagnostics.items():
+                assert found.all_diagnostics[key].max_weight == pytest.approx(expected.max_weight, rel=1e-12)
+        with pytest.raises(cp.LogError, match="reward 'money' must be a finite number"):
+            cp.evaluate(one, reward=["r", "money"], propensity="p", target="t")
