@@ -52,16 +52,19 @@ __all__ = [
     "weights",
 ]
 
-_LATE = {
-    "doctor": "doctor",
-    "plan": "plan",
-    "rank": "ranking",
-}  # verbs whose modules import polars, which takes its time
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    # late, as these verbs look at rows with polars, which takes its time to import
+    if name == "doctor":
+        from counterpoise.evaluation.doctor import doctor
 
-    return getattr(import_module(f"counterpoise.evaluation.{_LATE[name]}"), name)
+        return doctor
+    if name == "plan":
+        from counterpoise.evaluation.plan import plan
+
+        return plan
+    if name == "rank":
+        from counterpoise.evaluation.ranking import rank
+
+        return rank
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
