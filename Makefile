@@ -59,7 +59,8 @@ tests: $(READY)
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --constraint
-PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn
+PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn \
+	$(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear .venv-oldest
