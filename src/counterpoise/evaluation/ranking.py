@@ -56,7 +56,8 @@ def rank(
     r"""The candidates of a log, the best first, corrected for their number m; or those of a comparison that was made already.
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
-    of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common. The intervals all hold at once
+    of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
+    interval's method are right; with few effective rows or rare rewards they are too thin, and it is higher. The intervals all hold at once
     with at least the level: each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with
     every decision, but they do not hold together: the best candidate of many would be cut too close.) So a decision can be made a
     little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
