@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from counterpoise.moments import Moments
-from counterpoise.moments.effective import at_an_end, effective_sample_size, mean_distance
+from counterpoise.moments import Moments, Powers
+from counterpoise.diagnostics.mean_weight import MeanWeight
+from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.tails import Tail, pareto_k
 
 VerdictWord = Literal["ok", "caution", "not identified"]
 
-FEW_ROWS = 100
-FEW_REWARDS = 30
+FEW_ROWS = 30  # effective
+FEW_CARRYING = 6
 FEW_CLUSTERS = 20
-HEAVY_TAIL = 0.7
+FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 WRONG_PROPENSITIES = 0.001
-CONCENTRATED = 0.5
+HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05
 
@@ -26,26 +28,27 @@ MANY_DROPPED = 0.05
 class Diagnostics:
     """What the weights and rewards of one target look like.
 
-    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` is the share of the total weight that this many of the
-    heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
-    whichever are fewer; nan if all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, and
-    `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
+    `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one;
+    `weight_rows` is how many carry that of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
+    `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
+    groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     """
 
     n: int
-    effective_sample_size: float
-    effective_share: float
-    mean_weight: float
-    mean_weight_stderr: float
-    mean_weight_p: float
-    max_weight: float
-    top_rows: int
-    top_share: float
-    pareto_k: float
-    zero_weight_share: float
-    reward_min: float
-    reward_max: float
-    effective_rewards: float
+    effective_sample_size: float = 0.0
+    effective_share: float = 0.0
+    mean_weight: float = math.nan
+    mean_weight_stderr: float = math.inf
+    mean_weight_p: float = 1.0
+    max_weight: float = 0.0
+    top_rows: int = 0
+    top_share: float = 0.0
+    pareto_k: float = math.nan
+    zero_weight_share: float = 0.0
+    reward_min: float = math.nan
+    reward_max: float = math.nan
+    carrying_rows: float = 0.0
+    weight_rows: float = 0.0
     cluster_groups: int | None = None
     duplicates: int | None = None
     dropped: int = 0  # of the whole log
@@ -60,6 +63,11 @@ class Diagnostics:
     def has_overlap(self) -> bool:
         """Whether any row has a positive weight."""
         return self.n > 0 and self.mean_weight > 1e-15
+
+    @property
+    def can_test_weights(self) -> bool:
+        """Whether enough rows carry the weights' variance for a test of their mean."""
+        return self.weight_rows >= FEW_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,8 @@ def diagnose(
     moments: Moments,
     tail: Tail,
     *,
+    excess: Powers,
+    rewards: Powers,
     reward_range: tuple[float, float],
     mean_weight_error: float | None = None,
     cluster_groups: int | None = None,
@@ -87,47 +97,30 @@ def diagnose(
     """The diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight if rows are clustered.
 
     >>> import numpy as np
-    >>> log = Moments.of(weight=[2.0, 0.0, 1.0, 1.0], reward=[1, 0, 1, 0])
-    >>> found = diagnose(log, Tail(np.array([2.0, 1.0, 1.0, 0.0]), zeros=1), reward_range=(0.0, 1.0))
-    >>> round(found.effective_sample_size, 2), found.zero_weight_share
-    (2.67, 0.25)
+    >>> weight, reward = np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0])
+    >>> log, tail = Moments.of(weight, reward), Tail(np.sort(weight)[::-1], zeros=1)
+    >>> found = diagnose(log, tail, excess=Powers.of(weight - 1), rewards=Powers.of(reward), reward_range=(0.0, 1.0))
+    >>> round(found.effective_sample_size, 2), found.zero_weight_share, found.carrying_rows
+    (2.67, 0.25, 1.0)
     """
     n = moments.n
+    known = {"duplicates": duplicates, "dropped": dropped}
+    clusters = {"cluster_groups": cluster_groups, "effective_clusters": effective_clusters}
     if n == 0:
-        return Diagnostics(
-            0,
-            0.0,
-            0.0,
-            math.nan,
-            math.inf,
-            1.0,
-            0.0,
-            0,
-            0.0,
-            math.nan,
-            0.0,
-            math.nan,
-            math.nan,
-            math.nan,
-            cluster_groups,
-            duplicates,
-            dropped,
-            effective_clusters,
-        )
-    excess = float(moments.average("u"))
-    mean = max(1.0 + excess, 0.0)  # if all weights are 0, their mean may come out as −2e-16
-    spread = float(moments.covariance("u", "u"))
+        return Diagnostics(0, **known, **clusters)  # type: ignore[arg-type]
+    mean = max(1.0 + float(moments.average("u")), 0.0)  # if all weights are 0, their mean may come out as −2e-16
     effective = effective_sample_size(moments)
-    error = mean_weight_error if mean_weight_error is not None else math.sqrt(spread / n)
+    error = math.sqrt(float(moments.covariance("u", "u")) / n) if mean_weight_error is None else mean_weight_error
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
+    test = MeanWeight(excess, error, math.inf if effective_clusters is None else effective_clusters)
     return Diagnostics(
         n=n,
         effective_sample_size=effective,
         effective_share=effective / n,
         mean_weight=mean,
         mean_weight_stderr=error,
-        mean_weight_p=_two_sided(excess, error),
+        mean_weight_p=test.p_value,
         max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
         top_rows=top,
         top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
@@ -135,46 +128,52 @@ def diagnose(
         zero_weight_share=tail.zeros / n,
         reward_min=reward_range[0],
         reward_max=reward_range[1],
-        effective_rewards=min(_effective_rewards(moments, end, reward_range) for end in reward_range),
-        cluster_groups=cluster_groups,
-        duplicates=duplicates,
-        dropped=dropped,
-        effective_clusters=effective_clusters,
+        carrying_rows=carrying_rows(excess, rewards, usual_ends(*reward_range)),
+        weight_rows=excess.n / excess.kurtosis,
+        **known,  # type: ignore[arg-type]
+        **clusters,  # type: ignore[arg-type]
     )
-
-
-def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, float]) -> float:
-    r"""(Σ w d)²/Σ (w d)²: the effective number of rows whose rewards lie away from one end of the range, d = |r − end|.
-
-    This is the effective sample size of the weights w·d: for clicks and the end 0, it counts weighted clicks.
-    """
-    width = reward_range[1] - reward_range[0]
-    if not width > 0:
-        return math.nan
-    mean = float(mean_distance(moments, end, width))
-    if at_an_end(moments, end, width):
-        return 0.0
-    apart = float(moments.center) - end
-    parts = {"u": apart, "s": 1.0, "us": 1.0}
-    spread = sum(
-        float(moments.covariance(a, b)) / width * x / width * y for a, x in parts.items() for b, y in parts.items()
-    )
-    return float(moments.n) * mean**2 / (mean**2 + max(spread, 0.0))
 
 
 def judge(found: Diagnostics, *, mean_is_one: bool = True) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
 
-    >>> import numpy as np
-    >>> log = Moments.of(weight=[0.0, 0.0], reward=[1, 0])
-    >>> print(judge(diagnose(log, Tail(np.zeros(2), zeros=2), reward_range=(0.0, 1.0))))
+    >>> print(judge(Diagnostics(2, mean_weight=0.0)))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
     fatal = _fatal(found, mean_is_one)
     if fatal:
         return Verdict("not identified", (fatal,))
-    reasons = tuple(_doubts(found, mean_is_one))
+    reasons = (*_of_weights(found, mean_is_one), *_of_evidence(found), *_of_log(found))
     return Verdict("caution" if reasons else "ok", reasons)
+
+
+def judge_difference(
+    policies: Mapping[str, Diagnostics], carrying: float, differing: float, *, mean_is_one: bool = True
+) -> Verdict:
+    """The verdict on a difference: what is wrong with either policy's weights, and the rows that carry the difference itself.
+
+    `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 where no row tells the policies
+    apart. What the two share cancels, so that a difference may be sure where neither value is.
+    """
+    fatal = [(name, _fatal(one, mean_is_one)) for name, one in policies.items()]
+    if any(reason for _, reason in fatal):
+        return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
+    reasons = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one, mean_is_one)]
+    shared = next(iter(policies.values()))
+    if differing <= 1e-24:
+        reasons.append(
+            "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
+        )
+    elif carrying < FEW_CARRYING and not shared.has_equal_rewards:
+        reasons.append(
+            f"About {carrying:.2g} rows carry the difference, and it takes {FEW_CARRYING} for an interval to be relied on: the policies "
+            "differ on too few rows, or on too few with the outcome that matters."
+        )
+    if shared.has_equal_rewards:
+        reasons.append(_equal_rewards(shared))
+    reasons += _of_log(shared)
+    return Verdict("caution" if reasons else "ok", tuple(reasons))
 
 
 def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
@@ -192,12 +191,13 @@ def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
     return ""
 
 
-def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
+def _of_weights(found: Diagnostics, mean_is_one: bool) -> list[str]:
+    """What is wrong with the weights."""
     doubts = []
     if found.effective_sample_size < FEW_ROWS:
         doubts.append(
-            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, "
-            "too few for a reliable standard error."
+            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, too few for a reliable "
+            "standard error."
         )
     if not mean_is_one:
         doubts.append(
@@ -205,32 +205,31 @@ def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
             "interval does not cover."
         )
     elif found.mean_weight_p < WRONG_PROPENSITIES:
+        what = f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
         doubts.append(
-            f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)}): either the propensities or "
-            "target probabilities are wrong, or the log lacks actions that the target takes."
+            f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
+            if found.can_test_weights
+            else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
-    # Weights with a heavy tail grow faster than √n; a fit can also look bad because it straddles a gap between bounded weights.
-    if found.pareto_k > HEAVY_TAIL and found.max_weight > math.sqrt(found.n) * found.mean_weight / 4:
-        doubts.append(
-            f"The weights have a heavy tail (Pareto k = {found.pareto_k:.2f}, above {HEAVY_TAIL}): "
-            "rows not seen yet could move the estimate by more than its interval."
-        )
-    if found.n >= FEW_ROWS and found.top_share > CONCENTRATED:
-        doubts.append(
-            f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total, so a few rows decide the answer."
-        )
+    return doubts
+
+
+def _of_evidence(found: Diagnostics) -> list[str]:
+    """What is wrong with the rows that carry a value."""
     if found.has_equal_rewards:
-        unless = (
-            "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
-            if found.reward_min in (0.0, 1.0)
-            else "Without reward_bounds, the interval is unbounded."
-        )
-        doubts.append(f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}")
-    if found.effective_rewards < FEW_REWARDS:
-        doubts.append(
-            f"Only about {found.effective_rewards:.2g} rows carry the outcomes that matter, and it takes {FEW_REWARDS} for a reliable "
-            "standard error."
-        )
+        return [_equal_rewards(found)]
+    if found.carrying_rows >= FEW_CARRYING:
+        return []
+    needed = f"About {found.carrying_rows:.2g} rows carry this answer, and it takes {FEW_CARRYING} for an interval to be relied on"
+    if found.weight_rows < FEW_WEIGHTS:
+        heavy = f" (Pareto k = {found.pareto_k:.2f})" if found.pareto_k > HEAVY_TAIL else ""
+        return [f"{needed}: a few rows have most of the weight{heavy}, and rows not seen yet could move it."]
+    return [f"{needed}: the outcome that matters is too rare among the rows with large weights."]
+
+
+def _of_log(found: Diagnostics) -> list[str]:
+    """What is wrong with the log, whatever is asked of it."""
+    doubts = []
     if found.dropped > MANY_DROPPED * (found.n + found.dropped):
         doubts.append(
             f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
@@ -250,6 +249,15 @@ def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
     return doubts
 
 
+def _equal_rewards(found: Diagnostics) -> str:
+    unless = (
+        "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
+        if found.reward_min in (0.0, 1.0)
+        else "Without reward_bounds, the interval is unbounded."
+    )
+    return f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}"
+
+
 def p_value(p: float) -> str:
     """A p-value to two digits, or a bound if it is too small to mean anything.
 
@@ -257,12 +265,3 @@ def p_value(p: float) -> str:
     ('= 0.012', '< 1e-12')
     """
     return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
-
-
-def _two_sided(excess: float, error: float) -> float:
-    """The p-value of the z-test that the mean excess is 0; rounding in weights that are all 1 is not evidence."""
-    if abs(excess) <= 1e-12:
-        return 1.0
-    if error == 0.0 or not math.isfinite(error):
-        return 0.0 if error == 0.0 else 1.0
-    return math.erfc(abs(excess) / error / math.sqrt(2.0))

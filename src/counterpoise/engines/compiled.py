@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SHORTEST = 5_000_000  # rows of arrays; loading the compiled loop takes longer than a shorter log
 WIDE = 16  # columns; more of them at once would take too much memory
+SUMS = 13  # that the loop adds up
 LANES = 50  # in one pass over a wide log: 0.6 GB, and ten a pass would take half as long again
 
 
@@ -170,7 +171,8 @@ class Running:
             lane = part.lane
             u, s, us = lane.columns["u"], lane.columns["s"], lane.columns["us"]
             pairs = ((s, s), (s, us), (u, u), (u, us), (us, us))
-            order = (s, u, us, *(names.product(a, b) for a, b in pairs), lane.zeros)
+            powers = (names.power(x, k) for x in (u, s) for k in (3, 4))
+            order = (s, u, us, *(names.product(a, b) for a, b in pairs), *powers, lane.zeros)
             numbers |= {name: np.array([value]) for name, value in zip(order, part.sums, strict=True)}
             reward = names.rewards[lane.reward]
             numbers |= {f"{reward}_min": np.array([part.low]), f"{reward}_max": np.array([part.high])}
@@ -191,7 +193,7 @@ class _Part:
 
     def __init__(self, lane: Lane) -> None:
         self.lane, self.target, self.minus = lane, lane.target, lane.other or PROPENSITY
-        self.sums: Floats = np.zeros(9)
+        self.sums: Floats = np.zeros(SUMS)
         self.low, self.high, self.threshold = np.inf, -np.inf, -np.inf
         self.kept: list[Floats] = []
 

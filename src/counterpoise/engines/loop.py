@@ -42,14 +42,16 @@ _number, _believable = _inlined(is_number), _inlined(is_believable)
 
 @_compiled
 def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any) -> None:
-    s1 = u1 = us1 = ss = sus = uu = uus = usus = 0.0
+    s1 = u1 = us1 = ss = sus = uu = uus = usus = u3 = u4 = s3 = s4 = 0.0
     for k in range(len(p)):
         u, s = (np.float64(t[k]) - np.float64(minus[k])) / np.float64(p[k]), np.float64(r[k]) - c
         us = u * s
         weights[k] = u
         s1, u1, us1 = s1 + s, u1 + u, us1 + us
-        ss, sus, uu, uus, usus = ss + s * s, sus + s * us, uu + u * u, uus + u * us, usus + us * us
-    for k, x in enumerate((s1, u1, us1, ss, sus, uu, uus, usus)):
+        square, other = u * u, s * s
+        ss, sus, uu, uus, usus = ss + other, sus + s * us, uu + square, uus + u * us, usus + us * us
+        u3, u4, s3, s4 = u3 + square * u, u4 + square * square, s3 + other * s, s4 + other * other
+    for k, x in enumerate((s1, u1, us1, ss, sus, uu, uus, usus, u3, u4, s3, s4)):
         total[k] += x
 
 
@@ -67,11 +69,11 @@ def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: f
 
 @_compiled
 def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
-    """The nine sums of some rows, how many are bad, the extremes of the rewards, and every u above a threshold.
+    """The thirteen sums of some rows, how many are bad, the extremes of the rewards, and every u above a threshold.
 
     Of the latter at most four times as many as are kept of a whole log, always the largest.
     """
-    total, good_rows = np.zeros(9), 0
+    total, good_rows = np.zeros(13), 0
     low, high = np.inf, -np.inf
     weights, kept = np.empty(BLOCK), np.empty(4 * KEPT)
     held = 0
@@ -80,7 +82,7 @@ def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
         u = weights[: j - i]
         _add(p[i:j], t[i:j], minus[i:j], r[i:j], c, u, total)
         good, zeros, outside, above = _count(p[i:j], t[i:j], r[i:j], u, threshold, low, high)
-        good_rows, total[8] = good_rows + good, total[8] + zeros
+        good_rows, total[12] = good_rows + good, total[12] + zeros
         if outside:
             low, high = min(low, r[i:j].min()), max(high, r[i:j].max())
         if above:

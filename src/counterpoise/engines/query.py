@@ -17,6 +17,7 @@ from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY,
 from counterpoise.log.rules import indicator
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
+from counterpoise.moments.powers import Powers
 
 Frame = nw.LazyFrame[Any]
 Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and group
@@ -60,6 +61,7 @@ def aggregate(
     }
     rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
+    squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
     zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
     wanted += [nw.col(name).sum() for name in singles_of(lanes)]
@@ -135,6 +137,17 @@ def squares_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, str]
     return {name: pair for name, pair in sorted(found.items()) if name not in singles}
 
 
+def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]:
+    """The third and fourth powers that are added up of every excess and every reward: name → the column and its order."""
+    columns = sorted({column for lane in lanes for column in (lane.excess, lane.columns["s"])})
+    return {names.power(column, order): (column, order) for column in columns for order in (3, 4)}
+
+
+def _power(column: str, order: int) -> nw.Expr:
+    square = nw.col(column) * nw.col(column)
+    return square * (nw.col(column) if order == 3 else square)
+
+
 def is_clean(numbers: Numbers, names: Names) -> bool:
     """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
     n, question = numbers[ROWS], names.question
@@ -191,3 +204,13 @@ def moments_of(
                 np.add.at(products[..., i, j], (place, group), np.nan_to_num(numbers[names.product(a, b)]))
         found[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
     return found
+
+
+def spread_of(
+    numbers: Numbers, names: Names, column: str, count: Floats, center: Floats, place: NDArray[np.int64]
+) -> tuple[Powers, ...]:
+    """The sums of the powers of a column, an excess or a reward less its center, in every segment."""
+    parts = (count, numbers[column], numbers[names.product(column, column)])
+    parts += tuple(numbers[names.power(column, order)] for order in (3, 4))
+    n, *sums = (np.bincount(place, np.nan_to_num(part), len(center)) for part in parts)
+    return tuple(Powers(int(n[k]), float(center[k]), np.array([one[k] for one in sums])) for k in range(len(center)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import MIXED, Query
+from counterpoise.engines.query import MIXED, Query, powers_of
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
@@ -96,6 +96,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
             if product in lane.columns:
                 columns[lane.columns[product]] = columns[lane.columns[factor]] * columns[lane.excess]
         numbers |= _sums(columns, lane, names)
+        for name, (column, order) in powers_of(names, [lane]).items():
+            numbers.setdefault(name, np.array([_power_sum(columns[column], order)]))
         if not lane.contrast[1]:
             numbers[lane.zeros] = np.array([float((columns[lane.target] == 0).sum())])
 
@@ -109,6 +111,11 @@ def _excess(columns: Mapping[str, Floats], lane: Lane, question: Question) -> Fl
     weight, t, p = question.weight, columns[lane.target], columns.get(PROPENSITY)
     found = weight.excess(t, p) if lane.other is None else weight.difference(t, columns[lane.other], p)
     return np.asarray(found, dtype=np.float64)
+
+
+def _power_sum(x: Floats, order: int) -> float:
+    square = x * x
+    return float(square @ (x if order == 3 else square))
 
 
 def _sums(columns: Mapping[str, Floats], lane: Lane, names: Names) -> dict[str, Floats]:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import Numbers, Query, counts_of, is_well_centered, moments_of
+from counterpoise.engines.query import Numbers, Query, counts_of, is_well_centered, moments_of, spread_of
 from counterpoise.errors import LogError
 from counterpoise.log.names import Lane, Names
 from counterpoise.log.question import Question
@@ -149,8 +149,13 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMomen
     if query.own is not None:
         center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
     moments = moments_of(numbers, names, reward, center, at, len(segments))
-    log = question.log
-    found = LogMoments(moments, tails, segments, lowest, highest, question.segment, log.cluster)
+    log, count = question.log, counts_of(numbers, names, reward)
+    rewards = spread_of(numbers, names, names.shifted[reward], count, center[:, 0], at)
+    excess = {
+        lane.contrast: spread_of(numbers, names, lane.excess, count, np.zeros(len(segments)), at)
+        for lane in names.lanes_of(reward)
+    }
+    found = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
     n = found.n
     return replace(found, control=tuple(question.control.items()), dropped=rows - n)
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from counterpoise.diagnostics import Diagnostics, Verdict, judge
+import numpy as np
+
+from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference
 from counterpoise.errors import OptionError
 from counterpoise.estimators import DIFFERENCES, Estimate
 from counterpoise.evaluation.choice import check_differences, choose
@@ -89,7 +91,6 @@ def _compared(
         if not contrast[1]
         for place, one in diagnostics(View(moments, contrast)).items()
     }
-    judged = {key: judge(one, mean_is_one=_is_plain(question)) for key, one in seen.items()}
     found: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
@@ -97,11 +98,13 @@ def _compared(
         for key, estimate in estimates(view, DIFFERENCES, options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
-        for place in view.places:
-            rival = judged.get(
-                (other, place), Verdict("ok", ())
-            )  # the policy that wrote the log has no weights to judge
-            verdicts[target, place] = _worse(target, judged[target, place], other, rival)
+        squares = view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
+        for k, place in enumerate(view.places):
+            # the policy that wrote the log has no weights to judge
+            policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
+            verdicts[target, place] = judge_difference(
+                policies, view.carrying[k], float(squares[k]), mean_is_one=_is_plain(question)
+            )
     how = options.level, options.method, options.reward_bounds
     return Comparison(moments, found, seen, verdicts, *how, reward=reward, question=question, against=other)
 
@@ -139,11 +142,3 @@ def _unknown(estimate: Estimate) -> Estimate:
     """The estimate as one that the log cannot give."""
     nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
     return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
-
-
-def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
-    """The worse of two verdicts, with the reasons of both."""
-    order = ("ok", "caution", "not identified")
-    worst = max(verdict.verdict, rival.verdict, key=order.index)
-    reasons = [f"{who}: {reason}" for who, one in ((name, verdict), (other, rival)) for reason in one.reasons]
-    return Verdict(worst, tuple(reasons))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -16,7 +17,11 @@ from counterpoise.intervals import Evidence, Interval, Method, check_level
 from counterpoise.intervals.bounds import check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
+from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.effective import usual_rewards
+
+MOST = 0.6  # of its own fit that a heavy row is taken to make
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ def estimates(
         own, groups = _own(view, estimator, options)
         for k, segment in enumerate(view.places):
             hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
-            interval = _interval(view, k, own[k], int(groups[k]), hidden, options)
+            evidence = _evidence(view, k, own[k], int(groups[k]), estimator)
+            interval = _interval(evidence, hidden, options)
             found[name, segment] = replace(own[k], name=name, interval=interval)
     # place by place, estimator by estimator: how a reader scans the table
     return {(view.contrast[0], name, segment): found[name, segment] for segment in view.places for name in estimators}
@@ -55,7 +61,8 @@ def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[
     """The interval of the whole log as a function of its level."""
     own, groups = _own(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
-    return lambda level: _interval(view, 0, own[0], int(groups[0]), unseen[0], replace(options, level=level))
+    evidence = _evidence(view, 0, own[0], int(groups[0]), estimator)
+    return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
 
 
 def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
@@ -112,12 +119,28 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     return np.where(lost, np.inf, stderr), count
 
 
-def _interval(view: View, place: int, own: Estimate, groups: int, unseen: Unseen, options: Options) -> Interval:
-    clusters = float(view.clusters[place])
-    made = options.method.interval(
-        Evidence(own.value, own.stderr, own.n, view.each[place], groups, clusters), options.level
-    )
-    return unseen.widen(made, options.method.score) if own.identified else made
+def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Estimator) -> Evidence:
+    """What the interval of an estimate is made from."""
+    if not own.identified or not own.n or not estimator.uses_rewards:
+        return Evidence(own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]))
+    low, high = usual_rewards(view.rewards[place], view.ends[place])
+    baseline = own.baseline if isinstance(own.baseline, float) and math.isfinite(own.baseline) else own.value
+    heavy = view.heavy(place)
+    if estimator.estimand == "value":
+        terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
+    else:  # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
+        least = min(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
+        terms = [excess * (reward - baseline) for reward in (low, high) for excess in (-least, heavy)]
+    leverage = 0.0 if groups else min(view.excess[place].kurtosis / own.n, MOST)
+    return Evidence(
+        own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
+        view.carrying[place], (min(terms), max(terms)), leverage,
+    )  # fmt: skip
+
+
+def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:
+    made = options.method.interval(evidence, options.level)
+    return made if math.isnan(evidence.value) else unseen.widen(made, options.method.score)
 
 
 def _check_log(view: View, options: Options) -> None:
@@ -141,6 +164,8 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
         found[segment] = diagnose(
             view.each[k],
             view.tail(segment),
+            excess=view.excess[k],
+            rewards=view.rewards[k],
             reward_range=(float(low[k]), float(high[k])),
             mean_weight_error=float(error[k]) if view.is_clustered else None,
             cluster_groups=int(count[k]) if view.is_clustered else None,

@@ -102,7 +102,7 @@ def plan(
     explored: tuple[Exploration, ...] = ()
     verdict = result.verdict(target)
     # rewards that never vary show no variance: it is unknown, not 0
-    if verdict.verdict == "not identified" or not result.diagnostics(target).effective_rewards > 0:
+    if verdict.verdict == "not identified" or not result.diagnostics(target).carrying_rows > 0:
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):

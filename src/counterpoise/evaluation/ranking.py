@@ -57,10 +57,11 @@ def rank(
 
     The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
     of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
-    interval's method are right; with few effective rows or rare rewards they are too thin, and it is higher. The intervals all hold at once
+    interval's method are right (`make statistics` shows how far). Nothing is decided where the verdict on the difference is not ``ok``:
+    such a candidate has p = 1 and stays undecided. The intervals all hold at once
     with at least the level: each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with
     every decision, but they do not hold together: the best candidate of many would be cut too close.) So a decision can be made a
-    little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
+    little before its interval leaves 0.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def rank(
         )
     names = comparison.targets
     found = [(comparison.estimates[name, "beta_ips", None], _at_level(comparison, name)) for name in names]
-    known = [comparison.verdicts[name, None].verdict != "not identified" for name in names]
+    known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
     together = 1 - (1 - comparison.level) / len(found)
     p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(found)])
     ranked = []

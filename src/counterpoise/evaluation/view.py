@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,12 @@ import numpy as np
 from counterpoise.evaluation.result import Segment
 from counterpoise.intervals.jackknife import effective_clusters
 from counterpoise.moments import Floats, Moments
+from counterpoise.moments.effective import carrying_rows, usual_ends
 from counterpoise.moments.log_moments import Contrast, LogMoments
+from counterpoise.moments.powers import NOTHING, Powers
 from counterpoise.moments.tails import EMPTY, Tail
+
+FEW = 10  # rows that carry the weights' variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,40 @@ class View:
         """The effective number of clusters of every place; every row is one where none are named."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
         return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
+
+    @cached_property
+    def excess(self) -> list[Powers]:
+        """The powers of the excess of every place."""
+        return self._of_places(self.log.excess[self.contrast])
+
+    @cached_property
+    def rewards(self) -> list[Powers]:
+        """The powers of the rewards of every place."""
+        return self._of_places(self.log.rewards)
+
+    @cached_property
+    def ends(self) -> list[tuple[float, float]]:
+        """Where the rewards of every place begin and end, as far as they tell."""
+        return [usual_ends(float(low), float(high)) for low, high in zip(*self.reward_range, strict=True)]
+
+    @cached_property
+    def carrying(self) -> list[float]:
+        """How many rows carry the variance, in every place."""
+        return [carrying_rows(*one) for one in zip(self.excess, self.rewards, self.ends, strict=True)]
+
+    def heavy(self, place: int) -> float:
+        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell."""
+        excess = self.excess[place]
+        square = excess.mean(2, 0.0)
+        if square > 1e-24 and excess.n / excess.kurtosis >= FEW:
+            return math.sqrt(excess.mean(4, 0.0) / square)
+        names = [name for name in self.contrast if (name, "") in self.log.tails]
+        tails = [View(self.log, (name, "")).tail(self.places[place]).weights for name in names]
+        largest = max((float(weights[0]) for weights in tails if len(weights)), default=1.0)
+        return largest if len(names) > 1 else max(largest - 1.0, 0.0)
+
+    def _of_places(self, parts: tuple[Powers, ...]) -> list[Powers]:
+        return [sum(parts, NOTHING), *(parts if self.log.segment_columns else ())]
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""

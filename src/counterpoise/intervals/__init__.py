@@ -7,6 +7,7 @@ from counterpoise.intervals.jackknife import Jackknife
 from counterpoise.intervals.method import Evidence, Method
 from counterpoise.intervals.normal import Normal
 from counterpoise.intervals.registry import INTERVALS, strategy
+from counterpoise.intervals.student import Student
 
 __all__ = [
     "INTERVALS",
@@ -17,6 +18,7 @@ __all__ = [
     "Jackknife",
     "Method",
     "Normal",
+    "Student",
     "check_level",
     "strategy",
     "symmetric",

@@ -15,7 +15,7 @@ from counterpoise.moments import Floats
 
 @dataclass(frozen=True)
 class Jackknife(Method):
-    """Right where rows of one cluster are alike, too; the default with a cluster."""
+    """Right where rows of one cluster are alike, too."""
 
     name: ClassVar[str] = "jackknife"
     about: ClassVar[str] = (

@@ -18,7 +18,8 @@ class Evidence:
     """What an interval is made from: one estimate, and the rows behind it.
 
     `groups` is the number of hashed groups with rows, 0 where the error does not come from them; `clusters` how many clusters of equal
-    size the rows are worth.
+    size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
+    row may have, and `leverage` is how much of its own fit a heavy row makes.
     """
 
     value: float
@@ -27,6 +28,9 @@ class Evidence:
     moments: Moments = field(default_factory=Moments.empty)
     groups: int = 0
     clusters: float = math.inf
+    carrying: float = math.inf
+    extremes: tuple[float, float] = (math.nan, math.nan)
+    leverage: float = 0.0
 
 
 @runtime_checkable

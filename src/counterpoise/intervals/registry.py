@@ -12,9 +12,11 @@ from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
 from counterpoise.intervals.method import Method
 from counterpoise.intervals.normal import Normal
+from counterpoise.intervals.student import Student
 
 # A method of one's own: INTERVALS["mine"] = Mine
 INTERVALS: dict[str, type[Method]] = {
+    "student": Student,
     "normal": Normal,
     "jackknife": Jackknife,
     "anytime": Anytime,
@@ -23,17 +25,17 @@ INTERVALS: dict[str, type[Method]] = {
 
 
 def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapping[str, Any] | None = None) -> Method:
-    """The method that `interval` asks for: a name or an object, by default the one that allows for clusters where there are any.
+    """The method that `interval` asks for: a name or an object, by default Student's, which allows for clusters where there are any.
 
     `options` are a method's own, from a front end that cannot take objects, such as a command line.
 
     >>> strategy(None, is_clustered=True)
-    Jackknife()
+    Student()
     >>> strategy("anytime", is_clustered=False)
     Anytime(tuned_for=10000)
     """
     if interval is None:
-        return Jackknife() if is_clustered else Normal()
+        return Student()
     if isinstance(interval, str):
         return _named(interval).from_options(options)
     if isinstance(interval, type):

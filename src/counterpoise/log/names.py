@@ -105,6 +105,11 @@ class Names:
         """The name of the product of two columns; u·s and u·e are columns themselves."""
         return self._products.get((a, b)) or self._products.get((b, a)) or "_".join(sorted((a, b)))
 
+    @staticmethod
+    def power(column: str, order: int) -> str:
+        """The name of a power of a column."""
+        return f"{column}_to_{order}"
+
     @cached_property
     def _products(self) -> dict[tuple[str, str], str]:
         found = {}

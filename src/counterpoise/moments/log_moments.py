@@ -14,12 +14,13 @@ import numpy as np
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
+from counterpoise.moments.powers import NOTHING, Powers
 from counterpoise.moments.tails import EMPTY, KEPT, Tail
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +33,11 @@ class LogMoments:
 
     moments: Mapping[Contrast, Moments]  # each a stack of segments × groups
     tails: Mapping[Contrast, tuple[Tail, ...]]  # by segment
+    excess: Mapping[Contrast, tuple[Powers, ...]]  # of w − 1, or of the difference of two weights, by segment
     segments: tuple[Label, ...]
     reward_min: Floats  # by segment
     reward_max: Floats
+    rewards: tuple[Powers, ...]  # by segment
     segment_columns: tuple[str, ...] = ()
     cluster: str | None = None  # the column that groups were hashed from; without one, groups are of single rows
     control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
@@ -74,10 +77,12 @@ class LogMoments:
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         return LogMoments(
             {key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
-            {key: tuple(a + b for a, b in zip(mine.tails[key], theirs.tails[key], strict=True)) for key in mine.tails},
+            {key: _added(mine.tails[key], theirs.tails[key]) for key in mine.tails},
+            {key: _added(mine.excess[key], theirs.excess[key]) for key in mine.excess},
             segments,
             np.fmin(mine.reward_min, theirs.reward_min),
             np.fmax(mine.reward_max, theirs.reward_max),
+            _added(mine.rewards, theirs.rewards),
             self.segment_columns,
             self.cluster,
             self.control,
@@ -102,9 +107,11 @@ class LogMoments:
         return LogMoments(
             {key: stretch(stack) for key, stack in self.moments.items()},
             {key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
+            {key: tuple((*powers, NOTHING)[k] for k in place) for key, powers in self.excess.items()},
             segments,
             np.append(self.reward_min, np.nan)[place],
             np.append(self.reward_max, np.nan)[place],
+            tuple((*self.rewards, NOTHING)[k] for k in place),
             self.segment_columns,
             self.cluster,
             self.control,
@@ -139,12 +146,14 @@ class LogMoments:
                     "tails": [
                         {"weights": tail.weights.tolist(), "zeros": tail.zeros} for tail in self.tails.get(key, ())
                     ],
+                    "excess": [powers.to_plain() for powers in self.excess[key]],
                 }
                 for key, stack in self.moments.items()
             ],
             "segments": [list(label) for label in self.segments],
             "reward_min": [None if np.isnan(x) else x for x in self.reward_min.tolist()],
             "reward_max": [None if np.isnan(x) else x for x in self.reward_max.tolist()],
+            "rewards": [powers.to_plain() for powers in self.rewards],
             "segment_columns": list(self.segment_columns),
             "cluster": self.cluster,
             "control": [list(pair) for pair in self.control],
@@ -161,20 +170,24 @@ class LogMoments:
         raw = stored.record(raw, "a log's moments", _KEYS)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
+        excess: dict[Contrast, tuple[Powers, ...]] = {}
         for one in stored.items(raw["contrasts"], "contrasts"):
-            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails"))
+            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails", "excess"))
             key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
             if key in stacks:
                 raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} appears twice")
             stacks[key] = Moments.from_plain(one["moments"])
+            excess[key] = tuple(Powers.from_plain(powers) for powers in stored.items(one["excess"], "excess"))
             if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
                 tails[key] = found
         made = cls(
             stacks,
             tails,
+            excess,
             tuple(_label(label) for label in stored.items(raw["segments"], "segments")),
             _ends(raw["reward_min"], "reward_min"),
             _ends(raw["reward_max"], "reward_max"),
+            tuple(Powers.from_plain(powers) for powers in stored.items(raw["rewards"], "rewards")),
             tuple(stored.text(name, "a segment's column") for name in stored.items(raw["segment_columns"], "segments")),
             None if raw["cluster"] is None else stored.text(raw["cluster"], "cluster"),
             tuple(_control(pair) for pair in stored.items(raw["control"], "control")),
@@ -186,8 +199,8 @@ class LogMoments:
 
 
 _KEYS = (
-    "format", "contrasts", "segments", "reward_min", "reward_max", "segment_columns", "cluster", "control", "dropped",
-    "duplicates",
+    "format", "contrasts", "segments", "reward_min", "reward_max", "rewards", "segment_columns", "cluster", "control",
+    "dropped", "duplicates",
 )  # fmt: skip
 
 
@@ -236,12 +249,20 @@ def _check_whole(log: LogMoments) -> None:
     too_many = any(tail.zeros > rows[k] for tails in log.tails.values() for k, tail in enumerate(tails))
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
+    for powers in (*log.excess.values(), log.rewards):
+        if [one.n for one in powers] != rows.tolist():
+            raise ValueError("the sums of powers are damaged")
     ends = (log.reward_min, log.reward_max)
     known = {len(label) for label in log.segments} == {len(log.segment_columns)}
     if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
         raise ValueError("the segments are damaged")
     if (np.isnan(ends).any(axis=0) & (rows > 0)).any() or (log.reward_min > log.reward_max).any():
         raise ValueError("the smallest and largest rewards are damaged")
+
+
+def _added(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
+    """What two logs have of every segment, added."""
+    return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
 def as_label(segment: Hashable) -> Label:
