@@ -126,7 +126,7 @@ GLOSSARY: dict[str, Entry] = {
         "Verdict",
         "“ok”: no problems found in the weights or rewards. “caution”: read the reasons first. “not identified”: the log cannot "
         "answer the question, whatever number an estimator prints. “model only”: the number comes from a reward model alone, "
-        "and the log cannot check it.",
+        "and the log does not check it.",
     ),
     "convergence": Entry(
         "Convergence",
@@ -147,7 +147,7 @@ ESTIMATOR_WORDS: dict[str, str] = {
     "snips": "Self-normalized IPS: the weighted mean of the rewards, which always stays within their range.",
     "beta_ips": "IPS with the best constant baseline, the one with the smallest error. The default.",
     "cross_fit": "Like beta_ips, but each part of the log takes its baseline from the other parts: exactly right on average.",
-    "dm": "The reward model alone. The log cannot check it, and its interval leaves out the model's own error.",
+    "dm": "The reward model alone. The log does not check it, and its interval leaves out the model's own error.",
     "dr": "Doubly robust: the model's answer, corrected by the weighted errors that it makes on the log.",
     "constant_dr": "Doubly robust with a constant as the model: the same as beta_ips.",
     "sndr": "Doubly robust with self-normalized weights.",
