@@ -1,4 +1,4 @@
-"""Every exception, one class per kind of fix, and the parts that each front end puts into its own words."""
+"""Every exception, with one class per kind of fix, and the parts that each front end puts into its own words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of a log, and the verdict: whether an estimate can be believed, in plain words."""
+"""The checks on a log, and the verdict: can its estimates be believed, and if not, why, in plain words."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MANY_DROPPED = 0.05
 class Diagnostics:
     """What the weights and rewards of one target look like.
 
-    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` is the share of the total weight that this many of the
-    heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
+    `top_rows` is one row in a hundred, at least 1 and at most 1,000, and `top_share` is the share of the total weight that this many of
+    the heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
     whichever are fewer; nan if all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, and
     `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     """
@@ -201,7 +201,7 @@ def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
         )
     if not mean_is_one:
         doubts.append(
-            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and what it lacks to 1 is bias that the "
+            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and its distance from 1 is bias that the "
             "interval does not cover."
         )
     elif found.mean_weight_p < WRONG_PROPENSITIES:

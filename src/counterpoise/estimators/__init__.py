@@ -1,4 +1,4 @@
-"""Moments in, estimates out: small functions, and the one registry of them."""
+"""Moments in, estimates out: small functions, and the one registry that lists them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from counterpoise.moments import Floats, Moments
 
 @dataclass(frozen=True)
 class Estimator:
-    """An entry of the registry: the function, what it estimates, and what it needs beyond weights and rewards.
+    """An entry in the registry: the function, what it estimates, and what it needs beyond weights and rewards.
 
-    ``ESTIMATORS["mine"] = Estimator(mine)`` adds one of your own: a function from moments, or a stack of them, to an `Estimate`, which
-    `linear` makes.
+    Add your own with ``ESTIMATORS["mine"] = Estimator(mine)``, where ``mine`` is a function from moments, or a stack of them, to an
+    `Estimate`; `linear` makes one for you.
     """
 
     function: Callable[..., Estimate]
@@ -37,7 +37,7 @@ class Estimator:
 
     @property
     def about(self) -> str:
-        """The first line of the function's own words."""
+        """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def without_each(self, groups: Moments) -> Floats:

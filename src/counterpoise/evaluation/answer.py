@@ -1,4 +1,4 @@
-"""The way from moments to an answer: estimates, diagnostics and verdicts of every target, reward by reward."""
+"""From moments to an answer: the estimates, diagnostics and verdicts of every target, reward by reward."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluated(
     *,
     reward_bounds: tuple[float, float] | None = None,
 ) -> Result:
-    """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
+    """The answer of `evaluate` from the moments of one reward or several; the first is the main answer and holds the others."""
     options = Options(level, method, _bounds(question, reward_bounds))
     names = _rewards(question, len(moments))
     return _together(
@@ -47,7 +47,7 @@ def compared(
     *,
     reward_bounds: tuple[float, float] | None = None,
 ) -> Comparison:
-    """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
+    """The answer of `compare` from the moments of one reward or several; `against` is checked if it is named."""
     check_differences(method)
     options = Options(level, method, _bounds(question, reward_bounds))
     names = _rewards(question, len(moments))
@@ -113,17 +113,17 @@ def _together(found: Sequence[Answer]) -> Answer:
 
 
 def _is_plain(question: Any) -> bool:
-    """Whether the mean of the weights must be 1; stored moments are taken to be of plain importance weights."""
+    """Whether the mean of the weights must be 1; stored moments are assumed to come from plain importance weights."""
     return not isinstance(question, Question) or question.weight.mean_is_one
 
 
 def _bounds(question: Any, given: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What rewards can be: as given, or as the question's log says."""
+    """The bounds of the rewards: as given, or as the question's log states them."""
     return question.log.reward_bounds if given is None and isinstance(question, Question) else given
 
 
 def _rewards(question: Any, count: int) -> tuple[str | None, ...]:
-    """The rewards' names; moments without a question have forgotten theirs."""
+    """The names of the rewards; moments without a question no longer know theirs."""
     if isinstance(question, Question):
         return question.log.reward
     return (getattr(question, "reward", None),) * count
@@ -136,7 +136,7 @@ def _check_groups(moments: LogMoments, options: Options) -> None:
 
 
 def _unknown(estimate: Estimate) -> Estimate:
-    """The estimate as one that the log cannot give."""
+    """The estimate, marked as one that the log cannot give."""
     nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
     return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
 

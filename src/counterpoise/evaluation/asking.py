@@ -1,4 +1,4 @@
-"""What the verbs share: the question from their arguments, and its moments from the log or from what a state holds."""
+"""What the verbs share: turning their arguments into a question, and getting its moments from the log or from a state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterpoise.weights import as_weight
 
 @dataclass(frozen=True)
 class Stored:
-    """Where moments are kept from day to day, and what today's are to it."""
+    """Where moments are kept from day to day, and how today's are to be added there."""
 
     state: str | PathLike[str] | None = None
     batch: str | None = None
@@ -32,14 +32,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and the moments that answer it, one for each reward; moments that were handed over have no question."""
+    """A question and the moments that answer it, one for each reward; moments that were passed in have no question."""
 
     moments: tuple[LogMoments, ...]
     question: Question | None = None
 
 
 def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> LogMoments | None:
-    """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
+    """The moments that a verb was given instead of a log, or those of a state that came without one."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
@@ -61,7 +61,7 @@ def question_of(
     log: Any, parts: LogFields, target: Any, *, weight: Any = None, against: Any = None, segment: Any = None,
     wants_groups: bool = False,
 ) -> Question:  # fmt: skip
-    """The question that a verb's arguments put."""
+    """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
@@ -70,7 +70,7 @@ def question_of(
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> tuple[LogMoments, ...]:
-    """The moments of a question, added to those that a state holds where there is one."""
+    """The moments of a question, added to those in a state if there is one."""
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.read import moments_of
     from counterpoise.readers import batches

@@ -11,7 +11,7 @@ from counterpoise.moments import MODEL, ROW
 
 
 def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names that `estimator` asks for; none asks for all."""
+    """The names that `estimator` asks for; None asks for all of them."""
     if estimator is None:
         return ()
     if not isinstance(estimator, str | list | tuple):
@@ -33,7 +33,7 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
 
 
 def check_differences(method: Method) -> None:
-    """Raise where a method is for values alone."""
+    """Raise an error if a method is for values only."""
     if not method.allows_differences:
         raise OptionError(
             f"the {method.name} interval is for values, not differences: use normal, jackknife or anytime."

@@ -1,4 +1,4 @@
-"""The doctor: what a log looks like before anything is estimated from it, and what to mend first."""
+"""The doctor: what a log looks like before anything is estimated from it, and what to fix first."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Examination:
-    """All that the doctor saw; the first finding is what to mend first."""
+    """Everything the doctor saw; the first finding is what to fix first."""
 
     rows: int
     columns: tuple[Column, ...]
@@ -66,9 +66,9 @@ class Examination:
 
 
 def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
-    """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
+    """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
-    Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
+    Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Examples
     --------
@@ -197,15 +197,15 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
 
 
 def _outside(frame: pl.LazyFrame, name: str) -> int:
-    """How many values are no probability."""
+    """How many values are not probabilities."""
     good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
 def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:
-    """Rows that repeat another's key, or another's every column; and whether that is odd.
+    """How many rows repeat another row's key, or all of its columns, and whether that is odd.
 
-    Rows of a few coarse columns repeat by chance. It is odd where some column tells almost all rows apart but for the repeated ones.
+    Rows with a few coarse columns repeat by chance. It is odd if some column tells almost all rows apart, except for the repeated ones.
     """
     chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
     if not chosen:

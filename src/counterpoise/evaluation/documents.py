@@ -99,7 +99,7 @@ def as_text(document: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Plain values all the way down; nan and infinities become null, which is all that JSON has for them.
+    """Plain values all the way down; nan and infinities become null, the only thing JSON has for them.
 
     >>> finite({"a": (1.0, float("inf"))})
     {'a': [1.0, None]}

@@ -1,4 +1,4 @@
-"""`evaluate` and `compare`: what policies would have earned, and how much more than another."""
+"""`evaluate` and `compare`: what policies would have earned, and how much more than one another."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ def evaluate(
         A `Log`; or its data, with the parts of a log (`reward`, `propensity`, `cluster`, `where`, …) as further arguments; or the
         moments of an earlier result. Without a log, the parts are the arrays themselves.
     target
-        One target, a list of them, or a mapping of names to them. A target is the column (or SQL expression) of its probability of the
-        logged action; the action it takes, ``Chosen("column")``; a callable on record batches of the `context` columns and the logged
-        `action`; anything with `predict_proba`; or the file of a policy that counterpoise saved.
+        One target, a list of them, or a mapping of names to them. A target can be the column (or SQL expression) with its probability of
+        the logged action; the action it takes, ``Chosen("column")``; a callable on record batches of the `context` columns and the
+        logged `action`; anything with `predict_proba`; or the file of a policy that counterpoise saved.
     segment
-        Report every value of this column (or combination of several) as well.
+        Also report every value of this column (or every combination of several columns).
     weight
-        A member of `counterpoise.weights`, such as ``Clip(10)``; or the column of a weight of your own, which then needs no target.
+        A member of `counterpoise.weights`, such as ``Clip(10)``; or the column with your own weight, which then needs no target.
     estimator
-        Names from `ESTIMATORS`; by default all that the columns allow.
+        Names from `ESTIMATORS`; by default, all that the columns allow.
     interval
-        A member of `counterpoise.intervals`, or its name: ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, to look
-        as often as one likes while the log grows; ``"bernstein"``, for `ips` at any size, where rewards and weights are bounded.
+        A member of `counterpoise.intervals`, or its name: ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, if you
+        look again and again while the log grows; ``"bernstein"``, for `ips` at any size, if rewards and weights are bounded.
     level
-        Confidence level of the intervals.
+        The confidence level of the intervals.
     state, batch
-        A file that keeps the moments: this log, under its key `batch`, is added to what it holds, and the answer is about all of
-        it. The same key is refused the second time. Files are known by their content and their path, and need no key. With a state
-        and nothing else, the answer is about what it holds.
+        A file that keeps the moments. This log is added to it under the key `batch`, and the answer covers everything in the file.
+        A key that is already there is refused. Files are known by their content and their path, and need no key. If you pass a state
+        and nothing else, the answer covers what is in it.
     replace
-        Put this log in the place of what its `batch`, or its files, had added to the state; one of the last 31 batches.
+        Replace what this `batch`, or these files, added to the state earlier; it must be one of the last 31 batches.
     version
-        A text that changes when a target does, for all targets or by target; the state refuses another version. Python policies have
-        one from their code and parameters, where these can be looked at.
+        A text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
+        policies get one from their code and parameters, if those can be inspected.
     progress
-        Whether to show rows and rate; by default on a terminal only.
+        Whether to show rows and their rate; by default, only on a terminal.
 
     Examples
     --------
@@ -111,9 +111,9 @@ def compare(
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
-    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error: what the two policies share cancels,
-    so it is often far more certain than either value. `against` is another target, the name of one of the targets, or ``"logging"``, the
-    default: the policy that wrote the log. The other arguments are those of `evaluate`.
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. What the two policies share cancels, so
+    the difference is often far more certain than either value. `against` is another target, the name of one of the targets, or (by
+    default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------

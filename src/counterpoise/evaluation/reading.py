@@ -1,4 +1,4 @@
-"""How a result is read: which estimator answers, which target is best, and what the log itself earned."""
+"""How to read a result: which estimator answers, which target is best, and what the log itself earned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TARGETS_WITH_ALL_ESTIMATORS = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """A result with what everyone who shows it needs to know of it; what takes time is computed when it is asked for."""
+    """A result, with everything you need to know to show it; whatever takes time is computed when you ask for it."""
 
     result: Result
     primary: str
@@ -35,12 +35,12 @@ class Reading:
         return _lifts(self.result, self.result.targets)
 
     def lift(self, target: str) -> Estimate | None:
-        """The lift of one target, as in `lifts`; None where no interval of the result's kind exists."""
+        """The lift of one target, as in `lifts`; None if there is no interval of the result's kind."""
         return _lifts(self.result, (target,)).get(target)
 
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
-        """Of a comparison: decisions and intervals that allow for all targets, the best target first."""
+        """For a comparison: decisions and intervals that allow for all targets, best target first."""
         return {one.target: one for one in rank(self.result)} if isinstance(self.result, Comparison) else {}
 
     @cached_property
@@ -50,7 +50,7 @@ class Reading:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the estimates are of differences between two policies."""
+        """Whether the estimates are differences between two policies."""
         return isinstance(self.result, Comparison)
 
     @property
@@ -60,12 +60,12 @@ class Reading:
 
     @property
     def is_difference(self) -> bool:
-        """Whether the estimates shown are differences, for which 0 is the mark, and not values."""
+        """Whether the estimates shown are differences, which are compared with 0, rather than values."""
         return self.is_comparison or self.primary == "lift"
 
     @property
     def mark(self) -> float:
-        """What an estimate is held against in a plot: no difference, or what was logged."""
+        """What estimates are compared with in a plot: no difference, or what was logged."""
         return 0.0 if self.is_difference else self.logged[0]
 
     def best(self) -> str:
@@ -75,9 +75,9 @@ class Reading:
         return max(known, key=values.__getitem__) if known else self.result.targets[0]
 
     def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The targets to show where there is room for so many: a few as they were given, of many the best first.
+        """The targets to show if there is room for so many: a few in the order they were given, many with the best first.
 
-        The other policy of a comparison always has its place; what the log cannot judge comes last.
+        The other policy of a comparison always gets a place; targets that the log cannot judge come last.
         """
         judged = self.result.targets
         given = judged if among is None else tuple(among)
@@ -91,7 +91,7 @@ class Reading:
         return -value if self.is_known(target) and not math.isnan(value) else math.inf
 
     def is_known(self, target: str) -> bool:
-        """Whether the log says anything about a target, or a model answers without it."""
+        """Whether the log says anything about a target, or a model answers without the log."""
         return self.primary == "dm" or self.result.verdict(target).verdict != "not identified"
 
 
@@ -108,10 +108,10 @@ def read(result: Result) -> Reading:
 
 
 def _lifts(result: Result, targets: Sequence[str]) -> dict[str, Estimate]:
-    """The lifts of these targets, from their moments; none where no interval of the result's kind exists.
+    """The lifts of these targets, from their moments; none if there is no interval of the result's kind.
 
-    Each interval is made for 1 − (1 − level)/m, m being the number of all targets, so that all hold at once: the headline speaks of the
-    best one, and the best of many equal targets looks better than it is.
+    Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
+    the best one, and the best of many equal targets looks better than it is.
     """
     asked = any(name == "lift" for _, name, _ in result.estimates)
     if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):

@@ -31,10 +31,10 @@ WHOLE = "(all)"
 class Result:
     """The answer of `evaluate`.
 
-    ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, ``result["pi_new", "beta_ips", "DE"]`` the one of a
-    segment (a tuple of values where there are several columns; ``(None,)`` for missing values). `table()` holds them all,
-    `verdict(target)` says whether to believe them, `moments` is what to store. Of several rewards it is the answer about the first;
-    ``result.of("revenue")`` is that about another.
+    ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, and ``result["pi_new", "beta_ips", "DE"]`` is that of a
+    segment (pass a tuple of values if there are several columns, and ``(None,)`` for missing values). `table()` has them all,
+    `verdict(target)` tells you whether to believe them, and `moments` is what to store. With several rewards, this is the answer about
+    the first; ``result.of("revenue")`` is the answer about another.
     """
 
     moments: LogMoments
@@ -68,7 +68,7 @@ class Result:
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self) -> Question:
-        """What was asked of the log, for those who look at its rows once more."""
+        """What was asked of the log, for code that needs to look at its rows once more."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
@@ -76,7 +76,7 @@ class Result:
         return self.question
 
     def of(self, reward: str) -> Self:
-        """The result of one of several rewards, by its name."""
+        """The result for one of several rewards, by its name."""
         if reward == self.reward:
             return self
         if reward not in self.others:
@@ -100,20 +100,20 @@ class Result:
 
     @property
     def n(self) -> int:
-        """Rows used."""
+        """How many rows were used."""
         return self.moments.n
 
     @property
     def dropped_rows(self) -> int:
-        """Bad rows left out."""
+        """How many bad rows were left out."""
         return self.moments.dropped
 
     def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
-        """Overlap and weights of a target (the first, unless named), over the whole log or in a segment."""
+        """The overlap and weights of a target (the first, unless you name another), over the whole log or in a segment."""
         return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
 
     def verdict(self, target: str | None = None, segment: Hashable = None) -> Verdict:
-        """Whether the estimates of a target may be believed, and why."""
+        """Whether to believe the estimates of a target, and why."""
         return cast(Verdict, self._of(self.verdicts, target, segment))
 
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
@@ -124,7 +124,7 @@ class Result:
         return found
 
     def table(self) -> pl.DataFrame:
-        """Everything as a tidy polars frame, one row per target, segment and estimator."""
+        """Everything as a tidy polars frame, with one row per target, segment and estimator."""
         from counterpoise.evaluation.table import Table
 
         return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
@@ -156,16 +156,16 @@ class Result:
         return cast("Axes", _above().pictures.weights(self, ax=ax))
 
     def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
-        """An interval for every segment of one target (the first, unless named), the largest segments first."""
+        """An interval for every segment of one target (the first, unless you name another), largest segments first."""
         return cast("Axes", _above().pictures.segments(self, target, ax=ax))
 
     def report(
         self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
     ) -> Path:
-        """Write one HTML file for people to read, and give back its path.
+        """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` for those who want to make it again. Where the result still knows its log, its `rows`
-        are read once more for the histogram of the weights and the estimate by rows read.
+        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
+        once more, for a histogram of the weights and a plot of the estimate as rows come in.
         """
         made = _above().write_report(self, path, title=title, command=command, rows=rows)
         return cast("Path", made)
@@ -180,15 +180,15 @@ class Result:
 
 
 def _above() -> ModuleType:
-    """`counterpoise.report`, which lies above this folder: the one import that reaches upwards, made only to show a result."""
+    """`counterpoise.report`, which lies above this folder: the one import that reaches upward, and only to show a result."""
     return import_module("counterpoise.report")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
-    """The answer of `compare`: the difference of two policies, as `value`, `stderr`, `interval` and `baseline`.
+    """The answer of `compare`: the difference between two policies, as `value`, `stderr`, `interval` and `baseline`.
 
-    It reads like a `Result`: the estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
+    You can use it like a `Result`; its estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
     """
 
     against: str = ""
@@ -205,12 +205,12 @@ class Comparison(Result):
 
     @property
     def stderr(self) -> float:
-        """Standard error of `value`."""
+        """The standard error of `value`."""
         return self.difference.stderr
 
     @property
     def interval(self) -> Interval:
-        """Confidence interval of `value`."""
+        """The confidence interval of `value`."""
         found: Interval = self.difference.interval
         return found
 

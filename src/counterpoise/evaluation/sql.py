@@ -1,4 +1,4 @@
-"""The statement for whoever must run it themselves: the one aggregate as SQL text, and the way back."""
+"""The one aggregate as SQL text, for a database that only you can reach, and the way back from its answer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def sql(
 ) -> str:
     """The aggregate statement that `evaluate` would run, as text for a database that only you can reach.
 
-    The log is one whose `table` nobody can open from here: ``Log(table="logs", reward="click", …)``. Give the statement's answer to
-    `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are quoted, anything
-    else is taken for an expression of that dialect. `center` should lie near the mean reward: sums of rewards far from it lose digits.
+    Describe the log by its table, which nobody needs to open from here: ``Log(table="logs", reward="click", …)``. Run the statement, and
+    pass its answer to `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are
+    quoted; anything else is taken as an expression in that dialect. Choose a `center` near the mean reward, because sums of rewards far
+    from it lose digits.
 
     >>> text = sql(table="logs", reward="click", propensity="p", target="new", dialect="bigquery")
     >>> "SUM(" in text and "`click`" in text
@@ -69,10 +70,10 @@ def sql(
 def from_sums(
     rows: Any, log: Any = None, *, target: Any, segment: Any = None, weight: Any = None, **parts: Unpack[LogFields]
 ) -> LogMoments:
-    """The moments of a log from the answer of the statement that `sql` wrote for the same log, targets and segments.
+    """The moments of a log, from the answer to the statement that `sql` wrote for the same log, targets and segments.
 
-    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Of the weights, sums tell the largest and no more: the
-    tail's shape stays unknown.
+    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums give you the largest weight and no more, so the shape of
+    the tail stays unknown.
     """
     import numpy as np
     import polars as pl
@@ -113,7 +114,7 @@ def from_sums(
 
 
 def _tops(question: Question) -> dict[str, Any]:
-    """The weights of every target, of which the largest is wanted."""
+    """The weights of every target, whose largest value is wanted."""
     import narwhals as nw
 
     from counterpoise.log.names import PROPENSITY
@@ -123,7 +124,7 @@ def _tops(question: Question) -> dict[str, Any]:
 
 
 def _checked(answer: Any, question: Question) -> Any:
-    """The answer with its sums as numbers, if it is one to the statement of this question."""
+    """The answer with its sums as numbers, if it belongs to the statement of this question."""
     import narwhals as nw
     import polars as pl
 
@@ -174,7 +175,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: str) -> Any:
-    """The log's columns under plain names; what is one word is a name and quoted, all else is an expression."""
+    """The log's columns under plain names; a single word is a name and gets quoted, anything else is an expression."""
     table, where = question.log.table, question.log.where
     parts = {column: part for part, column in question.columns}
     path = [table] if isinstance(table, str) else list(table or ())
@@ -190,7 +191,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text is one word, or too odd to be arithmetic: without the table at hand, that is all there is to go by."""
+    """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
     return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
 
 

@@ -1,4 +1,4 @@
-"""Bernstein intervals: valid at any size of log, for rewards and weights with known bounds."""
+"""Bernstein intervals: valid for a log of any size, if rewards and weights have known bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from counterpoise.intervals.normal import normal
 
 @dataclass(frozen=True)
 class Bernstein(Method):
-    """For `ips` at any number of rows, where rewards and weights have bounds known before seeing the log; wide.
+    """For `ips` at any number of rows, if you know bounds on rewards and weights before you see the log; wide.
 
     `max_weight` is 1/(the smallest propensity that the logging policy can give).
     """
@@ -26,7 +26,7 @@ class Bernstein(Method):
 
     name: ClassVar[str] = "bernstein"
     about: ClassVar[str] = (
-        "Bernstein intervals: valid for any number of rows where rewards and weights are bounded, and wide."
+        "Bernstein intervals: valid for any number of rows if rewards and weights are bounded, but wide."
     )
     allows_differences: ClassVar[bool] = False
     estimators: ClassVar[tuple[str, ...]] = ("ips",)  # the only one whose rows have bounds known beforehand
@@ -37,7 +37,7 @@ class Bernstein(Method):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
-        """Both bounds must be among the options: there are no usual ones."""
+        """Both bounds must be among the options, because there are no defaults for them."""
         given = options or {}
         reward_bounds, max_weight = given.get("reward_bounds"), given.get("max_weight")
         if reward_bounds is None or max_weight is None:
@@ -50,11 +50,11 @@ class Bernstein(Method):
 
     @property
     def score(self) -> None:
-        """None: the bounds are in the interval."""
+        """None, because the interval already allows for the bounds."""
         return
 
     def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
-        """The log keeps to the bounds, and its rows are independent."""
+        """Check that the log keeps within the bounds and that its rows are independent."""
         check_within(self.reward_bounds, rewards)
         most = _check_weight(self.max_weight)
         if max_weight > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
@@ -84,12 +84,12 @@ def bernstein(
     reward_bounds: tuple[float, float],
     max_weight: float,
 ) -> Interval:
-    r"""An interval for the value of IPS that holds at every n, for rewards and weights with bounds known beforehand.
+    r"""An interval for the value of IPS that holds at every n, if bounds on rewards and weights are known beforehand.
 
     .. math:: \frac1n\sum_i w_i r_i \pm \left( \sqrt{\frac{2 S^2 L}{n}} + \frac{7 R L}{3 (n - 1)} \right)
 
-    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It makes no appeal to large numbers, and pays for it:
-    the second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many.
+    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It does not rely on large numbers, and pays for that: the
+    second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many times.
 
     Examples
     --------

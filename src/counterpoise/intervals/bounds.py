@@ -1,4 +1,4 @@
-"""What rewards can be, where that is known before the log is seen."""
+"""The bounds of rewards, if they are known before the log is seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from counterpoise.errors import LogError, OptionError
 
 
 def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, float]:
-    """The least and the largest reward there can be."""
+    """The smallest and the largest reward there can be."""
     try:
         low, high = (float(x) for x in reward_bounds)
     except (TypeError, ValueError) as error:
@@ -21,7 +21,7 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
 
 
 def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float]) -> None:
-    """The log's lowest and highest rewards keep to the bounds they were promised to keep."""
+    """Check that the log's lowest and highest rewards keep within the bounds that were promised."""
     low, high = check_reward_bounds(reward_bounds)
     lowest, highest = rewards
     if lowest < low or highest > high:

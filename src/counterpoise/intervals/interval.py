@@ -22,7 +22,7 @@ class Interval:
     note: str = ""
 
     def __iter__(self) -> Iterator[float]:
-        """So that `lower, upper = interval`."""
+        """Both ends, for `lower, upper = interval`."""
         return iter((self.lower, self.upper))
 
     def __contains__(self, value: float) -> bool:
@@ -30,12 +30,12 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """From end to end; infinite where the log says nothing."""
+        """The distance between the ends; infinite if the log says nothing."""
         return self.upper - self.lower
 
 
 def check_level(level: float) -> None:
-    """A confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is that of 1."""
+    """Check that a confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is infinite."""
     if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
         raise OptionError(
             f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
@@ -43,7 +43,7 @@ def check_level(level: float) -> None:
 
 
 def normal_quantile(level: float) -> float:
-    """How many standard errors to either side hold a share `level` of the normal distribution.
+    """How many standard errors to each side it takes to hold a share `level` of the normal distribution.
 
     >>> round(normal_quantile(0.95), 2)
     1.96
@@ -53,7 +53,7 @@ def normal_quantile(level: float) -> float:
 
 
 def symmetric(value: float, half: float, level: float, method: str) -> Interval:
-    """value ± half, and the whole line where either is unknown."""
+    """value ± half, or the whole line if either is unknown."""
     if math.isnan(value) or not math.isfinite(half):
         return Interval(-math.inf, math.inf, level, method)
     return Interval(value - half, value + half, level, method)

@@ -1,4 +1,4 @@
-"""The one list of interval methods, and the way from what a user writes to a member of it."""
+"""The one list of interval methods, and how what a user writes becomes one of them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ INTERVALS: dict[str, type[Method]] = {
 
 
 def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapping[str, Any] | None = None) -> Method:
-    """The method that `interval` asks for: a name or an object, by default the one that allows for clusters where there are any.
+    """The method that `interval` asks for, by name or as an object; by default, the one that allows for clusters if there are any.
 
-    `options` are a method's own, from a front end that cannot take objects, such as a command line.
+    `options` are the method's own options, from a front end that cannot take objects, such as the command line.
 
     >>> strategy(None, is_clustered=True)
     Jackknife()

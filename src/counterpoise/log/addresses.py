@@ -1,4 +1,4 @@
-"""Addresses of databases: what looks like one, and how it may be shown to others."""
+"""Addresses of databases: what looks like one, and how to show it without its password."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 
 
 def looks_like_address(text: str) -> bool:
-    """Whether a text is meant for a database, well written or not: a scheme, a user with a password, or settings.
+    """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
 
     >>> [looks_like_address(one) for one in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
     [True, True, False]
@@ -30,7 +30,7 @@ def looks_like_address(text: str) -> bool:
 
 
 def mistyped(text: str) -> OptionError:
-    """The error that an address of a database is not written as one."""
+    """The error for the address of a database that is mistyped."""
     return OptionError(
         f"{without_password(text)!r} looks like the address of a database and there is no such file. Write an address as "
         "postgresql://user:…@host/database, and name the log with table=… or query=…."
@@ -49,14 +49,14 @@ def without_password(address: str) -> str:
 
 
 def without(secrets: Sequence[str], text: str) -> str:
-    """A text in which dots stand for the secrets."""
+    """A text with dots in place of the secrets."""
     for secret in secrets:
         text = text.replace(secret, "…")
     return text
 
 
 def secrets_of(address: str) -> list[str]:
-    """What an address holds that nobody may see, longest first."""
+    """The parts of an address that nobody may see, longest first."""
     if not looks_like_address(address):
         return []
     scheme = _SCHEME.match(address)

@@ -1,4 +1,4 @@
-"""The guess which columns of a log are the reward, the propensity and the targets, from their names."""
+"""Guesses from their names which columns of a log are the reward, the propensity and the targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parts:
 def guess(
     columns: Sequence[str], *, reward: str | None = None, propensity: str | None = None, target: Sequence[str] = ()
 ) -> Parts:
-    """What was given stays; the rest is looked up among the usual names, in any case of letters.
+    """What you give stays as it is; the rest is looked up among the usual names, in upper or lower case.
 
     Every column called pi, target, pi_… or target_… is a target.
 

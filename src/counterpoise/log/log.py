@@ -18,24 +18,24 @@ Columns = Any  # one of them, or several
 
 
 class LogFields(TypedDict, total=False):
-    """The parts of a log, as `Log` and every verb take them. The command line and the docs read their words here."""
+    """The parts of a log, as `Log` and every verb take them. The command line and the docs take their wording from here."""
 
-    reward: Annotated[Columns, "the reward that came of the choice; several are answered in one pass"]
+    reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
     propensity: Annotated[Column, "the logging policy's probability of the logged action"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
-    cluster: Annotated[Column, "the unit of randomization, such as the user: errors allow for its rows to be alike"]
+    cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
     key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
     model_value: Annotated[Columns, "the model's value of each target"]
-    control: Annotated[Mapping[str, float] | None, "further control variates: column → its known mean"]
+    control: Annotated[Mapping[str, float] | None, "further control variates: each column and its known mean"]
     where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
     table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
     query: Annotated[str | None, "which query of a database is the log"]
     external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
     groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
     reward_bounds: Annotated[
-        tuple[float, float] | None, "the least and the largest reward there can be, where that is known"
+        tuple[float, float] | None, "the smallest and the largest reward there can be, if you know them"
     ]
     drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
 
@@ -44,9 +44,9 @@ class LogFields(TypedDict, total=False):
 class Log:
     """A log: its data, and the names of the columns that play a part.
 
-    `data` is a mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a folder,
-    a glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; a Spark DataFrame. Every
-    column may be an SQL expression of others. Without data, the parts are the arrays themselves.
+    `data` can be a mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a
+    folder, a glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; or a Spark DataFrame.
+    Every column may be an SQL expression of others. Without data, the parts are the arrays themselves.
 
     Examples
     --------
@@ -91,11 +91,11 @@ class Log:
         object.__setattr__(self, "data", data)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
-        """The same log with other parts."""
+        """The same log with some parts changed."""
         return self._with(self.data, changed)
 
     def of(self, data: Any) -> Self:
-        """The same parts of other data."""
+        """The same parts, for other data."""
         return self._with(data, {})
 
     def _with(self, data: Any, changed: LogFields) -> Self:
@@ -108,7 +108,7 @@ class Log:
         return isinstance(self.data, Arrays)
 
     def need(self, *parts: str) -> None:
-        """Raise for the first part that nobody named."""
+        """Raise an error for the first of these parts that has no name."""
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError(f"{part} is missing: name its column, or pass its array.")
@@ -123,7 +123,7 @@ class Log:
 
 
 def as_log(log: Any, given: LogFields) -> Log:
-    """A log from what a verb was given: a `Log`, or its data and parts.
+    """The log that a verb was given, as a `Log` or as its data and parts.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
     Log(1 array, reward='r')
@@ -139,12 +139,12 @@ def as_log(log: Any, given: LogFields) -> Log:
 
 
 def help_of(part: str) -> str:
-    """What a part of a log is, in words."""
+    """What a part of a log is, in a few words."""
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
 
 
 def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
-    """The parts under one form each: names, or tuples of names; arrays go to the others."""
+    """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
     for part in ("propensity", "action", "cluster", "model_reward"):
         if part in found:
@@ -172,7 +172,7 @@ def _check(data: Any, found: Mapping[str, Any]) -> None:
 
 
 def one(part: str, value: Any, arrays: Arrays | None) -> str:
-    """The name of one column; an array is put in with the others under the name of its part."""
+    """The name of one column; an array joins the others under the name of its part."""
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
             raise OptionError(
@@ -206,7 +206,7 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
 
 
 def _context(value: Any, arrays: Arrays | None) -> tuple[str, ...]:
-    """Contexts may be a table of numbers, a column each."""
+    """The context columns; they may be given as a table of numbers, one column each."""
     if arrays is not None and np.ndim(value) == 2 and not isinstance(value, list | tuple):
         table = np.asarray(value)
         return tuple(arrays.put(f"context_{k}", table[:, k]) for k in range(table.shape[1]))

@@ -21,7 +21,7 @@ GROUPS = 100
 
 @dataclass(frozen=True)
 class Question:
-    """What to read from a log, and what to make of it: the one thing that readers, weights and engines are given.
+    """What to read from a log, and what to compute from it; this is all that readers, weights and engines get.
 
     A contrast is a target's own value, (name, ""), or its difference from another policy, (name, other). `weight` is a member of
     `counterpoise.weights`.
@@ -70,7 +70,7 @@ class Question:
 
     @property
     def policies(self) -> tuple[Target, ...]:
-        """The targets that Python computes."""
+        """The targets whose probabilities Python computes."""
         return tuple(target for target in self.targets if target.is_policy)
 
     @property
@@ -80,7 +80,7 @@ class Question:
 
     @property
     def numbers(self) -> dict[str, tuple[str, str]]:
-        """Internal name → (part, column) of every column that must hold numbers."""
+        """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
         parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
         if self.weight.needs_propensity:
@@ -94,7 +94,7 @@ class Question:
 
     @property
     def others(self) -> Iterator[tuple[str, str]]:
-        """(part, column) of the columns that may hold anything."""
+        """(part, column) for the columns that may contain anything."""
         log = self.log
         for column in self.segment:
             yield "segment", column
@@ -112,19 +112,19 @@ class Question:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """(part, column) of every column to read."""
+        """(part, column) for every column to read."""
         made = {target.column for target in (*self.choices, *self.policies)}
         read = [entry for entry in self.numbers.values() if entry[1] not in made]
         return [*read, *self.others]
 
     @property
     def moment_columns(self) -> tuple[str, ...]:
-        """Columns of the moments of a target's value."""
+        """The columns of the moments of a target's value."""
         return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
 
 
 def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
-    """The question about a log; arrays given without data become its columns."""
+    """The question about a log; if there are only arrays, they become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
@@ -146,13 +146,13 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:
-    """The question about some of its targets."""
+    """The same question about some of its targets."""
     values = {one.name: question.model_value[one.name] for one in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
 
 
 def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:
-    """The other policy of a comparison: one of the targets by its name, the logging policy, or a target of its own."""
+    """The other policy of a comparison: one of the targets by name, the logging policy, or a separate target."""
     if isinstance(against, str) and (against == LOGGING or against in {one.name for one in targets}):
         return next((one for one in targets if one.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
@@ -166,7 +166,7 @@ def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> 
 
 
 def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[str, str]:
-    """The model's value of each target, in the order of the targets; a mapping is by target."""
+    """The model's value of each target, in the order of the targets; a mapping gives them by target."""
     value, names = log.model_value, [one.name for one in targets]
     if isinstance(value, Mapping):
         if set(value) != set(names):

@@ -19,7 +19,7 @@ Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 @dataclass(frozen=True)
 class Rule:
-    """A row rule: false for null and NaN on every engine, so that no engine's notion of either matters."""
+    """A rule for rows, which is false for null and NaN on every engine, so it does not matter how an engine treats either."""
 
     part: str
     column: str
@@ -32,7 +32,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Problem:
-    """How many rows break a rule, the first of them, and what it holds."""
+    """How many rows break a rule, which one is the first, and what it contains."""
 
     rule: Rule
     count: int
@@ -50,7 +50,7 @@ class Problem:
 
 
 def check_columns(question: Question, names: Sequence[object]) -> None:
-    """Every named column exists; if not, the nearest names are suggested."""
+    """Check that every named column exists; if one does not, suggest the nearest names."""
     available = [name for name in names if isinstance(name, str)]
     for part, column in question.columns:
         if not isinstance(column, str):
@@ -60,7 +60,7 @@ def check_columns(question: Question, names: Sequence[object]) -> None:
 
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
-    """No two columns share a name, or engines would silently take the first; some do not tell A from a."""
+    """Check that no two columns share a name, because engines would silently take the first; some cannot tell A from a."""
     seen: dict[str, str] = {}
     for name in names:
         key = name.casefold() if any_case else name
@@ -73,7 +73,7 @@ def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
 
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
-    """The error that a column is not there; the nearest names are suggested."""
+    """The error for a column that does not exist, which suggests the nearest names."""
     near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -84,7 +84,7 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
 
 
 def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
-    """Columns whose usual name fits the part."""
+    """The columns whose name is one of the usual ones for the part."""
     usual = {
         "reward": ("reward", "click", "clicked", "r"),
         "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
@@ -93,7 +93,7 @@ def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
 
 
 def check_type(part: str, column: str, dtype: Any) -> None:
-    """Numbers, booleans and decimals are numbers; text, dates and nested values are not."""
+    """Check that a column holds numbers: booleans and decimals will do; text, dates and nested values will not."""
     if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
         return
     advice = "Cast it to a number first" if dtype == nw.String else "Pass a column of numbers"
@@ -103,7 +103,7 @@ def check_type(part: str, column: str, dtype: Any) -> None:
 
 
 def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
-    """What every row must obey: for all targets, or for some, by their internal names."""
+    """The rules that every row must obey, for all targets or for some of them, by their internal names."""
     log, names = question.log, question.names
     found = []
     if question.weight.needs_propensity:
@@ -138,14 +138,14 @@ def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
 
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
-    """All rules at once; of several rewards, each has rows of its own, and none decides about a row."""
+    """All rules at once; if there are several rewards, each has its own rows, and none of them decides about a row."""
     apart = len(question.log.reward) > 1
     held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
     return nw.all_horizontal(*held, ignore_nulls=False)
 
 
 def only_good(frame: Frame, question: Question) -> Frame:
-    """The rows that break no rule; of several rewards, the bad ones are blank."""
+    """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
     rewards = question.names.rewards
     if len(rewards) == 1:
@@ -166,17 +166,17 @@ def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int) 
 
 
 def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
+    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
     return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def key_of(rule: Rule) -> tuple[str, str, str]:
-    """What makes two rules the same, wherever their columns stand."""
+    """What makes two rules the same, wherever their columns are."""
     return rule.part, rule.column, rule.expected
 
 
 def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems of several batches, those of one rule together."""
+    """The problems of several batches, with those of the same rule added together."""
     merged: dict[tuple[str, str, str], Problem] = {}
     for problem in problems:
         key = key_of(problem.rule)
@@ -188,13 +188,13 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def refuse(problems: Sequence[Problem], rows: int) -> None:
-    """Say what is wrong with the log."""
+    """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
     raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
-    """The error that nothing is left."""
+    """The error for a log with no good rows left."""
     return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
 
 

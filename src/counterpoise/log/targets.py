@@ -1,4 +1,4 @@
-"""Targets: policies as a log sees them, each made into one record in one place."""
+"""Targets: policies as a log sees them, each turned into one record in one place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 
 @dataclass(frozen=True)
 class Chosen:
-    """A deterministic target: the column with the action that it takes, to be compared with the logged one.
+    """A deterministic target: the column with the action it takes, which is compared with the logged one.
 
     >>> Chosen("item_new")
     Chosen(column='item_new')
@@ -53,14 +53,14 @@ class Target:
 
     @property
     def described(self) -> str:
-        """What it is made from, as a text that is the same tomorrow."""
+        """What it is made from, as a text that stays the same tomorrow."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
         return self.source if isinstance(self.source, str) else "a policy"
 
     @property
     def column(self) -> str:
-        """The column of its probabilities; one of our own making where the log has none."""
+        """The column of its probabilities; we make one if the log has none."""
         if isinstance(self.source, str):
             return self.source
         kind = "choice" if isinstance(self.source, Chosen) else "policy"
@@ -95,7 +95,7 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
 
 
 def is_policy(target: object) -> bool:
-    """Whether a target is no column but something that computes one: a callable, or a classifier with predict_proba."""
+    """Whether a target is not a column but something that computes one: a callable, or a classifier with predict_proba."""
     return not isinstance(target, str | type | Chosen) and (callable(target) or hasattr(target, "predict_proba"))
 
 

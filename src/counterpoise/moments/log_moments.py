@@ -1,4 +1,4 @@
-"""`LogMoments`: everything that one pass over a log keeps, ready to be stored and added to the next."""
+"""`LogMoments`: everything that one pass over a log keeps, ready to be stored and added to tomorrow's."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class LogMoments:
-    """The moments of a log by contrast, segment and group, with its largest weights and a count of what was dropped.
+    """The moments of a log by contrast, segment and group, with its largest weights and a count of the rows that were dropped.
 
-    `+` adds the moments of another log with the same columns: yesterday plus today makes both days. Groups are hashed from the
+    `+` adds the moments of another log with the same columns, so yesterday plus today gives you both days. Groups are hashed from the
     clusters, so a cluster always lands in the same group. Duplicates are counted within each log, not across logs.
     """
 
@@ -42,7 +42,7 @@ class LogMoments:
     duplicates: int | None = None
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
-        """Moments of one target, over the whole log or in one segment."""
+        """The moments of one target, over the whole log or in one segment."""
         name, segment = target if isinstance(target, tuple) else (target, None)
         if (name, "") not in self.moments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
@@ -62,7 +62,7 @@ class LogMoments:
 
     @property
     def n(self) -> int:
-        """How many rows there are, dropped ones not counted."""
+        """How many rows there are, not counting those that were dropped."""
         return int(next(iter(self.moments.values())).n.sum())
 
     def __add__(self, other: LogMoments) -> LogMoments:
@@ -120,7 +120,7 @@ class LogMoments:
 
     @classmethod
     def from_json(cls, text: str) -> LogMoments:
-        """Moments that `to_json` wrote; anything else is refused."""
+        """The moments that `to_json` wrote; anything else is refused."""
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
@@ -154,7 +154,7 @@ class LogMoments:
 
     @classmethod
     def from_plain(cls, raw: Any) -> LogMoments:
-        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
+        """The moments from what `to_plain` returned; for anything else, a ValueError says what is wrong with it."""
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
@@ -209,7 +209,7 @@ def _label(raw: Any) -> Label:
 
 
 def _ends(raw: Any, what: str) -> Floats:
-    """The smallest or largest reward of every segment; nan for null, which marks a segment without rows."""
+    """The smallest or largest reward of every segment; null, which marks a segment without rows, becomes nan."""
     values = stored.items(raw, what)
     known = np.array([value is not None for value in values], dtype=bool)
     found = np.full(len(values), np.nan)
@@ -245,14 +245,14 @@ def _check_whole(log: LogMoments) -> None:
 
 
 def as_label(segment: Hashable) -> Label:
-    """The label of a segment that is given as one value, or as a tuple of values."""
+    """The label of a segment, given as one value or as a tuple of values."""
     return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
 
 
 def plain(value: Any) -> Any:
-    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
+    """A segment's value as JSON can store it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
 
-    Times with a zone are written in UTC, because databases return them in whatever zone the session or process is set to.
+    Times with a zone are written in UTC, because databases return them in whatever zone the session or process uses.
 
     >>> from datetime import datetime
     >>> plain(datetime.fromisoformat("2026-11-14 01:30:00+02:00"))

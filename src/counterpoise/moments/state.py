@@ -1,7 +1,7 @@
 """The stored state of a daily job: what was asked, which batches were added, and their moments, in one file with a checksum.
 
-The latest batches are kept apart, so that any of them can be replaced exactly (subtracting sums would lose digits). Older ones are
-added up, so the file stays small however many there are.
+The latest batches are kept apart, so any of them can be replaced exactly (subtracting sums would lose digits). Older ones are added up,
+so the file stays small however many there are.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments: one by one for the latest, added up for those before."""
+    """What was asked, which batches were added, and their moments: one by one for the latest, added up for the older ones."""
 
     question: dict[str, Any]
     batches: tuple[Batch, ...]
@@ -67,7 +67,7 @@ class State:
         return len(self.batches) - len(self.recent)
 
     def added(self, batch: Batch, moments: LogMoments, instead_of: set[int]) -> State:
-        """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
+        """The state with one more batch at its end, and without those it is added `instead_of`, all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
@@ -102,7 +102,7 @@ def load(path: str | PathLike[str]) -> State | None:
 
 
 def existing(path: str | PathLike[str]) -> State:
-    """The state in a file that has to exist."""
+    """The state in a file that must exist."""
     known = load(path)
     if known is None:
         raise MomentsError(
@@ -113,7 +113,7 @@ def existing(path: str | PathLike[str]) -> State:
 
 
 def _content(path: Path) -> bytes | None:
-    """A state's JSON, once the checksum in front of it has proved right."""
+    """A state's JSON, once the checksum in front of it has been verified."""
     if not path.exists():
         return None
     if not path.is_file():
@@ -162,7 +162,7 @@ def store(path: Path, state: State) -> None:
 
 
 def _from_plain(raw: Any) -> State:
-    """A state whose parts all belong together; a ValueError says which does not."""
+    """A state whose parts all belong together; if one does not, a ValueError says which."""
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
     question = _checked_question(raw["question"])
     batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
@@ -225,7 +225,7 @@ def _is_pair(value: Any) -> bool:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other jobs from adding to a state in this folder meanwhile, so that none overwrites what another added.
+    """Keep other jobs from adding to a state in this folder in the meantime, so that none overwrites what another added.
 
     The lock is on the folder itself: it leaves no file behind and ends with the process. Windows and some network disks have no such lock.
     """

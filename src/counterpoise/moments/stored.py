@@ -1,4 +1,4 @@
-"""Reads stored JSON with suspicion: the right keys, the right types and finite numbers, or a `ValueError` that says what is wrong."""
+"""Reads stored JSON with suspicion: it has the right keys, the right types and finite numbers, or a `ValueError` says what is wrong."""
 
 from __future__ import annotations
 

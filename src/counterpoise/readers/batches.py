@@ -1,4 +1,4 @@
-"""What a daily job may add to its state: each batch once, of unchanged files, and of the same question and policies as before."""
+"""What a daily job may add to its state: each batch once, from unchanged files, and for the same question and policies as before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still t
 
 @dataclass(frozen=True)
 class Addition:
-    """A batch on its way into a state: what is known of it before its log is read."""
+    """A batch on its way into a state: what we know about it before its log is read."""
 
     place: Path
     question: dict[str, Any]
@@ -47,7 +47,7 @@ def start(
     replaces: bool = False,
     version: str | Mapping[str, str] | None = None,
 ) -> Addition:
-    """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
+    """Refuse, before the log is read, a batch that has already been added or a state that answers another question."""
     if not isinstance(path, str | PathLike):
         raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
     if batch is not None and (not isinstance(batch, str) or not batch):
@@ -69,7 +69,7 @@ def start(
 
 
 def finish(job: Addition, today: LogMoments) -> LogMoments:
-    """The stored moments with today's; stored before they are returned, all or nothing."""
+    """The stored moments with today's added; they are stored before they are returned, all or nothing."""
     _check_unchanged(job)
     new = replace(job.batch, rows=today.n, dropped=today.dropped)
     with states.alone(job.place.resolve().parent):
@@ -87,7 +87,7 @@ def finish(job: Addition, today: LogMoments) -> LogMoments:
 
 
 def stored_moments(path: str | PathLike[str]) -> LogMoments:
-    """The moments of everything that was added to a state."""
+    """The moments of everything that has been added to a state."""
     if not isinstance(path, str | PathLike):
         raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
     return states.existing(path).moments
@@ -97,7 +97,7 @@ def stored_moments(path: str | PathLike[str]) -> LogMoments:
 
 
 def _outdated(job: Addition, known: State) -> set[int]:
-    """The places of the batches that the new one replaces; without replace=True there must be none."""
+    """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)
     if not job.replaces:
         for kind, said in _TWICE.items():
@@ -125,7 +125,7 @@ _TWICE = {
 
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
-    """The places of the batches some of whose rows the new one seems to have, and what says so: kinds of `_TWICE`, with names."""
+    """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
     new, found = job.batch, {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
@@ -146,7 +146,7 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
 
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
-    """What the path of every file looks like, gone or not, that is in the log's folders or meets its globs."""
+    """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
     given = [job.log] if isinstance(job.log, str | PathLike) else job.log
     for place in (Path(one).resolve() for one in given) if job.seen else ():
@@ -158,7 +158,7 @@ def _inside(job: Addition) -> re.Pattern[str] | None:
 
 
 def _check_replaceable(job: Addition, known: State, k: int) -> None:
-    """A batch is replaced as a whole, by whoever says which one, and while it is kept apart."""
+    """Check that a batch can be replaced: as a whole, by a call that says which one, and while it is still kept apart."""
     new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
@@ -179,7 +179,7 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
 
 
 def _check_no_copy(job: Addition, known: State, outdated: set[int], today: LogMoments) -> None:
-    """Files that were compressed, converted or written with other line ends have other bytes and the same moments."""
+    """Check for copies: files that were compressed, converted or given other line endings have different bytes but the same moments."""
     for k, moments in enumerate(known.recent, known.first_apart):
         if k not in outdated and _is_copy(moments, today):
             raise MomentsError(
@@ -190,7 +190,7 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: LogMo
 
 
 def _is_copy(first: LogMoments, second: LogMoments) -> bool:
-    """Whether two logs have the same rows as far as their moments tell, whatever their files look like."""
+    """Whether two logs have the same rows as far as their moments can tell, whatever their files look like."""
     if first.segments != second.segments or first.moments.keys() != second.moments.keys():
         return False
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))
@@ -211,7 +211,7 @@ def _is_equal(first: Moments, second: Moments) -> bool:
 
 
 def _look(log: Any, batch: str | None) -> Seen:
-    """The log's files, each with what tells whether it is still the same; none for logs that are not in files."""
+    """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
     from counterpoise.readers import databases as sql
     from counterpoise.readers import files
 
@@ -233,7 +233,7 @@ def _look(log: Any, batch: str | None) -> Seen:
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
-    """A hash by which a copy or a new name of a file is still the same, of long files from parts of it; then when it was written."""
+    """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         digest = hashlib.sha256(f"{found.st_size} ".encode())
@@ -245,7 +245,7 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
 
 
 def _check_unchanged(job: Addition) -> None:
-    """What was read is what the state will say was read."""
+    """Check that what was read is what the state will say was read."""
     try:
         now = _look(job.log, job.batch.key)
     except OSError as error:
@@ -279,7 +279,7 @@ def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str,
 
 
 def _question(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
-    """What must be the same every day, as JSON keeps it."""
+    """What must be the same every day, as JSON stores it."""
     asked = {
         "reward": question.log.reward[0],
         "propensity": question.log.propensity,
@@ -304,7 +304,7 @@ def _question(question: Question, version: str | Mapping[str, str] | None) -> di
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Version of every target that has one: what was given, or what a policy's code and parameters tell."""
+    """The version of every target that has one: as given, or from a policy's code and parameters."""
     from counterpoise.log.identity import identity
 
     given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}

@@ -1,4 +1,4 @@
-"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis knows."""
+"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis can open."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_database(log: object) -> bool:
 
 
 def check_no_database(log: Log) -> None:
-    """Refuse what only a database understands."""
+    """Refuse options that only a database understands."""
     if log.table is not None or log.query is not None:
         raise OptionError("`table=` and `query=` only work with a database, and this log is not one.")
     if log.external_access:
@@ -59,7 +59,7 @@ def opened(log: Log) -> Iterator[Any]:
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The needed columns in batches, for policies that only run here."""
+    """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
@@ -103,7 +103,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
 
 
 def _native(table: Any) -> Any:
-    """A table as it is, but one of DuckDB through ibis as DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
     if not _is(table, "ibis"):
         return table
     backend = table.get_backend()
@@ -115,9 +115,9 @@ def _native(table: Any) -> Any:
 
 @contextmanager
 def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
-    """What a log's table is asked from: a connection of ours, which is read-only and closed at the end, or the user's own as it is.
+    """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
-    Whatever a driver raises becomes an error that says what to do and never holds the password.
+    Whatever a driver raises becomes an error that says what to do and never contains the password.
     """
     is_ours = isinstance(log, str | PathLike)
     if external_access and not (is_ours and _duckdb_file(str(log))):
@@ -181,14 +181,14 @@ def _connect(place: str, external_access: bool) -> Any:
 
 
 def _duckdb_file(place: str) -> str | None:
-    """The file that an address of DuckDB names; MotherDuck's is no file."""
+    """The file that a DuckDB address names; an address of MotherDuck is not a file."""
     if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
         return place[len("duckdb://") :]
     return None if "://" in place else place
 
 
 def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
+    """The rows that meet the condition, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=_is(native, "duckdb"))
     native, names = _with_columns(_with_fewer_digits(native, question), question, available)
@@ -225,7 +225,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
 
 
 def _with_fewer_digits(native: Any, question: Question) -> Any:
-    """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
+    """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
     if not _is(native, "ibis"):
         return native
     labels = {column for _, column in question.others} - {column for _, column in question.numbers.values()}
@@ -235,7 +235,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
 
 
 def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
-    """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
+    """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if _engine(native) == "postgres":
         return postgres.computed(native, expressions, where)
     computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
@@ -252,7 +252,7 @@ def _engine(native: Any) -> str:
 
 
 def _dialect(log: Any) -> Any:
-    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    """The SQL dialect of a connection or table, by sqlglot's name for it; for DuckDB we ask its own parser."""
     if _is(log, "duckdb"):
         return "duckdb"
     backend = log.get_backend() if _is_table(log) else log
@@ -260,10 +260,10 @@ def _dialect(log: Any) -> Any:
 
 
 def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
-    """A limit that limits nothing, where PostgreSQL would otherwise plan, and SQLite compute, for minutes.
+    """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
 
-    They write the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that PostgreSQL then works with one process, so that short questions go without.
+    Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
     """
     is_long = len(question.numbers) > 4 or question.groups > 1
     return rows.head(2**62) if is_long and _engine(rows.to_native()) in ("postgres", "sqlite") else rows
@@ -272,7 +272,7 @@ def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
 def with_actions(
     frame: nw.LazyFrame[Any], question: Question, names: dict[str, str]
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
+    """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
     made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
@@ -284,7 +284,7 @@ def with_actions(
 
 
 def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
-    """The error that an expression or condition is not valid here."""
+    """The error for an expression or condition that is not valid here."""
     texts = " or ".join(repr(text) for text in asked if text is not None)
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
@@ -292,7 +292,7 @@ def cannot_compute(asked: Sequence[str | None], error: Exception, available: Seq
 
 
 def has_column(part: str, column: str, available: Sequence[str]) -> bool:
-    """Whether a text names a column; a text that looks like a name and is not there is a mistake, any other an expression."""
+    """Whether a text names a column; a text that looks like a name but does not exist is a mistake, and any other is an expression."""
     if column in available:
         return True
     if re.fullmatch(r"\w+", column):
@@ -309,9 +309,9 @@ def _is_table(log: object) -> bool:
 
 
 def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
-    """A table or view that is there: DuckDB would take a file, or a variable of the Python that asks, of that name as well.
+    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
 
-    Asked in SQL, as the `table` of DuckDB before 2 finds no view, and no name with a quote in it.
+    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
     """
     there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
     if path[-1].lower() not in {name.lower() for (name,) in there}:

@@ -1,4 +1,4 @@
-"""What a text of SQL may be: a query that only reads, one condition, one expression; judged by a parser before anything runs."""
+"""What an SQL text may be: a query that only reads, one condition, or one expression; a parser decides before anything runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_query(query: str, dialect: Any) -> None:
 
 
 def not_one_query(reason: str = "") -> OptionError:
-    """The error that a query does more, or less, than read."""
+    """The error for a query that does more, or less, than read."""
     return OptionError(
         "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one behind it"
         f"{f'; the database says: {reason}' if reason else ''}. Nothing was run."
@@ -41,7 +41,7 @@ def not_one_query(reason: str = "") -> OptionError:
 
 
 def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
-    """Refuse texts (text → the part it plays) that are not one condition or expression each."""
+    """Refuse any of these texts (text → the part it plays) that is not one condition or expression."""
     if dialect != "duckdb":
         for text, part in texts.items():
             parsed(part, text, dialect)
@@ -52,15 +52,15 @@ def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
 
 
 def not_one(part: str, text: str) -> ColumnError:
-    """The error that a text is more than one expression."""
+    """The error for a text that is more than one expression."""
     return ColumnError(f"{part}={text!r} must be one {_what(part)}, and no statement.")
 
 
 def parsed(part: str, text: str, dialect: Any) -> Any:
-    """The tree of a text that is one condition or expression of a dialect.
+    """The tree of a text that is one condition or expression in a dialect.
 
-    It is one if it stands for one column with brackets around it and without: `true LIMIT 7` does not with them, `a) AS x, (b` does
-    not without.
+    It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
+    fails without.
     """
     import sqlglot
 
@@ -109,7 +109,7 @@ def _is_one_column(exp: Any, tree: Any) -> bool:
 
 @contextmanager
 def _duckdb_parser() -> Iterator[Parse]:
-    """DuckDB's own parser: a text's statements as trees, or a ValueError for what is no SELECT; the connection is ours."""
+    """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
     import duckdb
 
     def parse(text: str) -> list[Any]:
@@ -133,7 +133,7 @@ def _duckdb_reads(query: str) -> bool:
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
-    """As `parsed` does it, with DuckDB's own parser; and no file is read, nor rows or columns made, by the way."""
+    """The same check as in `parsed`, with DuckDB's own parser; and the text may not read files, or make rows or columns, on the side."""
     try:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
@@ -162,7 +162,7 @@ def _is_query(node: Mapping[str, Any]) -> bool:
 
 
 def _reads_elsewhere(node: Mapping[str, Any]) -> bool:
-    """Whether a part of a query is a function that may read files, or a file's name in place of a table's."""
+    """Whether a part of a query is a function that may read files, or the name of a file where a table's should be."""
     if node.get("type") == "TABLE_FUNCTION":
         return str((node.get("function") or {}).get("function_name", "")).lower() not in _HARMLESS
     return node.get("type") == "BASE_TABLE" and re.search(r"[./\\:*?]", str(node.get("table_name"))) is not None

@@ -27,7 +27,7 @@ def write_report(
     title: str | None = None,
     rows: bool = True,
 ) -> Path:
-    """Write a result as one HTML file that opens anywhere, even without a network, and return its path.
+    """Write a result as one HTML file that opens anywhere, even without a network, and return the file's path.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def write_report(
     path
         Where to write it. The file appears once it is complete; a failure leaves what was there before.
     command
-        How the result was made, shown to readers who want to make it again.
+        The command that made the result, shown to readers who want to rerun it.
     title
         The heading.
     rows
-        Whether to read the log once more, for a histogram of the weights and the estimate as rows come in. A result that comes from
-        stored moments has no log to read.
+        Whether to read the log once more, for a histogram of the weights and a plot of the estimate as rows come in. A result that
+        comes from stored moments has no log to read.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def render(result: Result, *, command: str | None = None, title: str | None = No
         profiles = profile(result.question, drawn, rows=result.n, level=result.level)
     shown = [
         ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        ("lift", "Lift over what ran", sections.lift(reading)),
+        ("lift", "Lift over the logging policy", sections.lift(reading)),
         ("segments", "Segments", sections.segments(reading)),
         ("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         ("convergence", "As rows come in", weights.convergence(reading, profiles)),

@@ -1,4 +1,4 @@
-"""The sections of the report on values and segments, its words, and how to reproduce it."""
+"""The report's sections on values and segments, its glossary, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def lift(reading: Reading) -> Safe:
                 "p",
                 "How much more each target would have earned per row than the policy that wrote the log (",
                 term("lift"),
-                "). To the right of the dashed line is better than what ran; an interval that crosses the line shows no clear difference.",
+                "). To the right of the dashed line is better than that policy; an interval that crosses the line shows no clear "
+                "difference.",
                 " The intervals hold for all targets at once, so they are wider than each would be alone."
                 if len(rows) > 1
                 else "",
@@ -274,7 +275,7 @@ def words(reading: Reading) -> Safe:
 
 
 def _effective_clusters(result: Result) -> list[tuple[object, object]]:
-    """How many clusters the rows are worth: the same for every target, since all have the same rows."""
+    """How many clusters the rows are worth, which is the same for every target because all of them share the same rows."""
     found = next((one for (_, place), one in result.all_diagnostics.items() if place is None), None)
     if found is None or found.effective_clusters is None:
         return []
@@ -282,7 +283,7 @@ def _effective_clusters(result: Result) -> list[tuple[object, object]]:
 
 
 def _asked(question: Question | None) -> list[tuple[object, object]]:
-    """Which columns and rows were asked about, if the result still knows."""
+    """Which columns and rows the question was about, if the result still knows."""
     if question is None:
         return []
     log = question.log
@@ -291,7 +292,7 @@ def _asked(question: Question | None) -> list[tuple[object, object]]:
 
 
 def _listed(names: Sequence[str], limit: int = 50) -> Safe:
-    """Names in a row, and how many more there are."""
+    """The first names, and how many more there are."""
     shown = [join([", " if k else "", name_of(name)]) for k, name in enumerate(names[:limit])]
     return join([*shown, f" and {len(names) - limit:,} more" if len(names) > limit else ""])
 

@@ -19,7 +19,7 @@ from counterpoise.report.profile import EDGES, Profile
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
-    """Diagnostics of the weights, their tail, and how much of the total weight the largest carry."""
+    """The diagnostics of the weights, their tail, and how much of the total weight the largest ones carry."""
     result = reading.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
     parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
@@ -116,7 +116,7 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
         el(
             "figcaption",
             f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of the total weight. "
-            "The dashed line shows what it would be if every row counted equally.",
+            "The dashed line shows what it would look like if every row counted the same.",
         ),
     )
     return [first, second]
@@ -149,13 +149,13 @@ def _histogram(target: str, found: Profile) -> Safe:
 
 
 def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
-    """The estimate after more and more rows."""
+    """Plots of the estimate as more and more rows come in."""
     figures = [_converging(target, one.steps, reading.result.n) for target, one in profiles.items()]
     figures = [figure for figure in figures if figure]
     if not figures:
         return Safe("")
     level = level_of(reading.result.level)
-    lead = f"beta_ips after the first rows, after more, and so on to all of them, with {level} intervals that treat rows as independent. "
+    lead = f"beta_ips after the first rows, after more, and finally after all, with {level} intervals that treat rows as independent. "
     return join(
         [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
     )
