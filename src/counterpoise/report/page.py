@@ -13,7 +13,7 @@ from string import Template
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
-from counterpoise.report import sections, weights
+from counterpoise.report import background, sections, segments, weights
 from counterpoise.report.markup import Safe, el, join, text
 from counterpoise.report.profile import profile
 from counterpoise.whole_files import whole_file
@@ -68,11 +68,11 @@ def render(result: Result, *, command: str | None = None, title: str | None = No
     shown = [
         ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         ("lift", "Lift over what ran", sections.lift(reading)),
-        ("segments", "Segments", sections.segments(reading)),
+        ("segments", "Segments", segments.segments(reading)),
         ("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         ("convergence", "As rows come in", weights.convergence(reading, profiles)),
-        ("glossary", "What the numbers mean", sections.words(reading)),
-        ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
+        ("glossary", "What the numbers mean", background.words(reading)),
+        ("reproduce", "How to reproduce this", background.reproduce(reading, command, __version__)),
     ]
     return _assemble(reading, [part for part in shown if part[2]], title or "Off-policy evaluation", __version__)
 
