@@ -128,13 +128,16 @@ def estimates(out: Console, result: Result) -> None:
         "target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper ",
         *([""] if with_bars else []),
     )  # fmt: skip
-    lowest, highest = ends([e.interval for (_, name, _), e in result.estimates.items() if name != "lift"])
+    lowest, highest = ends(
+        [e.interval for (_, name, _), e in result.estimates.items() if not result.is_difference(name)]
+    )
     for (target, name, segment), estimate in result.estimates.items():
         place = [WHOLE if segment is None else segment_text(segment)] if has_segments else []
         lower, upper = estimate.interval
-        numbers = [number(x, signed=name == "lift") for x in (estimate.value, estimate.stderr, lower, upper)]
+        is_difference = result.is_difference(name)
+        numbers = [number(x, signed=is_difference) for x in (estimate.value, estimate.stderr, lower, upper)]
         numbers[1] = numbers[1].removeprefix("+")
-        drawn = [bar(lower, estimate.value, upper, lowest, highest) if name != "lift" else ""] if with_bars else []
+        drawn = ["" if is_difference else bar(lower, estimate.value, upper, lowest, highest)] if with_bars else []
         add(made, target, *place, name, *numbers, *drawn)
     show(out, made)
     say(out)

@@ -10,11 +10,11 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
-from counterpoise.estimators import Estimate
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
@@ -36,6 +36,8 @@ class Result:
     `verdict(target)` says whether to believe them, `moments` is what to store. Of several rewards it is the answer about the first;
     ``result.of("revenue")`` is that about another.
     """
+
+    registry: ClassVar[Mapping[str, Estimator]] = ESTIMATORS
 
     moments: LogMoments
     estimates: Mapping[tuple[str, str, Segment], Estimate]
@@ -116,6 +118,20 @@ class Result:
         """Whether the estimates of a target may be believed, and why."""
         return cast(Verdict, self._of(self.verdicts, target, segment))
 
+    def is_difference(self, estimator: str) -> bool:
+        """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
+        known = self.registry.get(estimator)
+        return known is not None and known.is_difference
+
+    def is_model_only(self, estimator: str) -> bool:
+        """Whether an estimator is a reward model's word alone, which the verdict on the log's weights is not about."""
+        known = self.registry.get(estimator)
+        return known is not None and not known.uses_rewards
+
+    def verdict_on(self, target: str, estimator: str, segment: Segment = None) -> str:
+        """The verdict on one estimate, in a word or two."""
+        return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
+
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
         found = table.get((name, None if segment is None else as_label(segment)))
@@ -142,7 +158,7 @@ class Result:
             "stderr": estimate.stderr,
             "lower": interval.lower,
             "upper": interval.upper,
-            "verdict": self.verdicts[target, segment].verdict if estimator != "dm" else "model only",
+            "verdict": self.verdict_on(target, estimator, segment),
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
@@ -190,6 +206,8 @@ class Comparison(Result):
 
     It reads like a `Result`: the estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
     """
+
+    registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
 
     against: str = ""
 

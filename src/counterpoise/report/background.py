@@ -16,7 +16,7 @@ from counterpoise.report.markup import Safe, el, join, name_of
 def words(reading: Reading) -> Safe:
     """The glossary."""
     names = list(dict.fromkeys(name for _, name, _ in reading.result.estimates))
-    names += ["lift"] if reading.lifts and "lift" not in names else []
+    names += [reading.lift_estimator] if reading.lifts and reading.lift_estimator not in names else []
     return join(
         [
             el("p", "What every number on this page means. Click a term to open it.", class_="lead"),

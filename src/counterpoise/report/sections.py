@@ -89,7 +89,7 @@ def estimates(reading: Reading) -> Safe:
 
 def lift(reading: Reading) -> Safe:
     """A forest plot of the lifts over the logging policy."""
-    if not reading.lifts or reading.primary == "lift":
+    if not reading.lifts or reading.is_difference:
         return Safe("")
     rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
     return join(
@@ -104,7 +104,7 @@ def lift(reading: Reading) -> Safe:
                 else "",
                 class_="lead",
             ),
-            _forest(reading, rows, "lift", 0.0, "Lift of every target", plus=True),
+            _forest(reading, rows, reading.lift_estimator, 0.0, "Lift of every target", plus=True),
         ]
     )
 

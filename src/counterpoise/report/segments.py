@@ -42,7 +42,7 @@ def segments(reading: Reading) -> Safe:
         ),
     )
     body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
-    words = sorted({result.verdicts[key].verdict for key in shown})
+    words = sorted({result.verdict_on(target, reading.primary, segment) for target, segment in shown})
     controls = el(
         "div",
         el("label", "Filter", el("input", type="search", placeholder="type to filter")),
@@ -84,7 +84,7 @@ def segments(reading: Reading) -> Safe:
 def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
     result = reading.result
     one = result.estimates[target, reading.primary, segment]
-    verdict = result.verdicts[target, segment].verdict if reading.primary != "dm" else "model only"
+    verdict = result.verdict_on(target, reading.primary, segment)
     write = signed if reading.is_difference else number
     low, high = one.interval
     numbers = [
