@@ -21,6 +21,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.engines import read
 from counterpoise.moments import state as states
+from counterpoise.weights import Clip
 
 QUESTION = {
     "reward": "reward",
@@ -479,10 +480,13 @@ CRAFTED = {
     "many columns": put([f"x{k}" for k in range(100_000)], *FIRST, "moments", "columns"),
     "a column twice": put(["u", "s", "us", "us"], *FIRST, "moments", "columns"),
     "weights in disorder": put([1.0, 2.0], *FIRST, "tails", 0, "weights"),
+    "a negative weight": put([1.0, -2.0], *FIRST, "tails", 0, "weights"),
     "too many weights": put([1.0] * 1001, *FIRST, "tails", 0, "weights"),
     "too many zeros": put(10**6, *FIRST, "tails", 0, "zeros"),
     "rewards upside down": put([1e9], "recent", 0, "reward_min"),
     "a segment that is a list": put([[["DE"]]], "recent", 0, "segments"),
+    "a weight that is a text": put("Ratio()", "recent", 0, "weight"),
+    "a weight of some mean": put(1, "recent", 0, "weight", "mean_is_one"),
     "unknown entry": put(1, "surprise"),
     "unknown entry inside": put(1, *FIRST, "surprise"),
     "unknown part of the question": put(1, "question", "surprise"),
@@ -491,6 +495,7 @@ CRAFTED = {
     "a batch of nothing": put({"batch": None, "files": {}, "rows": 50, "dropped": 0}, "batches", 0),
     "no moments": put([], "recent"),
     "moments of another question": put([["old", ""]], "question", "contrasts"),
+    "moments of another weight": put("Clip(most=3)", "question", "weight"),
 }
 
 
@@ -529,6 +534,24 @@ def test_a_state_of_an_older_version_says_so(tmp_path):
     state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
     with pytest.raises(cp.MomentsError, match="format 1, and this version reads format 2"):
         cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
+
+
+@pytest.mark.parametrize("weight", [None, Clip(3)])
+def test_a_state_from_before_moments_knew_their_weight_is_read(tmp_path, weight):
+    state = tmp_path / "state.json"
+    result = cp.evaluate(planted.a_log(50, bad=False), **SHORT, weight=weight, state=state, batch="a")
+
+    def forget(raw):
+        for moments in raw["recent"]:
+            del moments["weight"]
+
+    crafted(state, forget)
+    assert cp.evaluate(state=state).moments.weight == result.moments.weight
+    again = cp.evaluate(planted.a_log(70, bad=False), **SHORT, weight=weight, state=state, batch="b")
+    assert again.n == 120
+    raw = json.loads(result.moments.to_json())
+    del raw["weight"]
+    assert cp.LogMoments.from_json(json.dumps(raw)).weight.how == "Ratio()"
 
 
 OF_MOMENTS = list(CRAFTED)[: list(CRAFTED).index("unknown entry")]

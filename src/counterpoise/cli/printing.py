@@ -151,8 +151,9 @@ def verdicts(out: Console, result: Result) -> None:
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
-    whole = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is None]
-    parts = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is not None]
+    tested = {key: one.mean_weight_p for key, one in result.all_diagnostics.items() if one.mean_is_one}
+    whole = [p for (_, segment), p in tested.items() if segment is None]
+    parts = [p for (_, segment), p in tested.items() if segment is not None]
     # of many segments some have a small p-value by chance
     if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
         say(

@@ -68,7 +68,7 @@ def _evaluated(
         view = View(moments, contrast)
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
-    verdicts = {key: judge(one, mean_is_one=_is_plain(question)) for key, one in seen.items()}
+    verdicts = {key: judge(one) for key, one in seen.items()}
     how = options.level, options.method, options.reward_bounds
     return Result(moments, found, seen, verdicts, *how, reward=reward, question=question)
 
@@ -89,7 +89,7 @@ def _compared(
         if not contrast[1]
         for place, one in diagnostics(View(moments, contrast)).items()
     }
-    judged = {key: judge(one, mean_is_one=_is_plain(question)) for key, one in seen.items()}
+    judged = {key: judge(one) for key, one in seen.items()}
     found: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
@@ -110,11 +110,6 @@ def _together(found: Sequence[Answer]) -> Answer:
     """The first answer, with those of the other rewards in it."""
     first, *others = found
     return replace(first, others={str(one.reward): one for one in others}) if others else first
-
-
-def _is_plain(question: Any) -> bool:
-    """Whether the mean of the weights must be 1; stored moments are taken to be of plain importance weights."""
-    return not isinstance(question, Question) or question.weight.mean_is_one
 
 
 def _bounds(question: Any, given: tuple[float, float] | None) -> tuple[float, float] | None:

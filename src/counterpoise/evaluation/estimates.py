@@ -147,5 +147,6 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
+            mean_is_one=log.weight.mean_is_one,
         )
     return found

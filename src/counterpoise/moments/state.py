@@ -22,6 +22,7 @@ from typing import Any
 from counterpoise.errors import Argument, MomentsError
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
 FORMAT = 2
@@ -166,8 +167,10 @@ def _from_plain(raw: Any) -> State:
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
     question = _checked_question(raw["question"])
     batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
-    older = None if raw["older"] is None else LogMoments.from_plain(raw["older"])
-    recent = tuple(LogMoments.from_plain(one) for one in stored.items(raw["recent"], "recent"))
+    how = question["weight"]
+    unsaid = Weighed(how, mean_is_one=how == PLAIN.how, may_be_negative=how == "Own()")
+    older = None if raw["older"] is None else LogMoments.from_plain(raw["older"], unsaid=unsaid)
+    recent = tuple(LogMoments.from_plain(one, unsaid=unsaid) for one in stored.items(raw["recent"], "recent"))
     first = len(batches) - len(recent)
     rows = [batch.rows for batch in batches]
     if not recent or first < 0 or (older is None) != (first == 0):
@@ -175,7 +178,8 @@ def _from_plain(raw: Any) -> State:
     if [one.n for one in recent] != rows[first:] or (older is not None and older.n != sum(rows[:first])):
         raise ValueError("its batches and their moments disagree about the number of rows")
     for moments in (*recent, *([] if older is None else [older])):
-        if [list(contrast) for contrast in moments.moments] != question["contrasts"]:
+        contrasts = [list(contrast) for contrast in moments.moments]
+        if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
             raise ValueError("its moments answer another question than it asks")
     return State(question, batches, older, recent)
 
@@ -193,7 +197,7 @@ def _batch(raw: Any) -> Batch:
 
 _TEXTS, _MAYBE, _MAPPING = "a list of texts", "text or null", "a mapping"
 _PARTS = {
-    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "a list of pairs",
+    "reward": "text", "propensity": _MAYBE, "target": _TEXTS, "target columns": _MAPPING, "contrasts": "a list of pairs",
     "segment": _TEXTS, "cluster": _MAYBE, "groups": "a number", "key": _TEXTS, "model_reward": _MAYBE,
     "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
     "drop_bad_rows": "true or false", "version": _MAPPING, "weight": "text",

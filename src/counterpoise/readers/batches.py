@@ -21,6 +21,7 @@ from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.state import Batch, State
+from counterpoise.moments.weighed import Weighed
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
 
@@ -285,7 +286,7 @@ def _question(question: Question, version: str | Mapping[str, str] | None) -> di
         "propensity": question.log.propensity,
         "target": list(question.target_names),
         "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
-        "weight": repr(question.weight),
+        "weight": Weighed.of(question.weight).how,
         "contrasts": [list(contrast) for contrast in question.contrasts],
         "segment": list(question.segment),
         "cluster": question.log.cluster,

@@ -57,6 +57,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         (term("dropped"), f"{result.dropped_rows:,}"),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
+        *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are treated as independent"),
         *_effective_clusters(result),

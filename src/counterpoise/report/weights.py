@@ -55,7 +55,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
             f"{found.n:,}",
             f"{found.effective_sample_size if found.has_overlap else 0:,.0f}",
             number(found.mean_weight if found.has_overlap else 0.0, found.mean_weight_stderr),
-            f"{found.mean_weight_p:.2g}",
+            f"{found.mean_weight_p:.2g}" if found.mean_is_one else "–",
             number(found.max_weight),
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
