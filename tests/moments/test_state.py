@@ -554,6 +554,73 @@ def test_a_state_from_before_moments_knew_their_weight_is_read(tmp_path, weight)
     assert cp.LogMoments.from_json(json.dumps(raw)).weight.how == "Ratio()"
 
 
+def two_rewards(rows):
+    log = planted.a_log(rows, bad=False)
+    odd = pl.int_range(pl.len()) % 7 == 3
+    return log.with_columns(revenue=pl.when(~odd).then(pl.col("reward") * 3.5 + 1))
+
+
+SEVERAL = SHORT | {"reward": ["reward", "revenue"], "drop_bad_rows": True, "segment": "country"}
+
+
+@pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
+def test_several_rewards_in_one_state_are_those_of_one_state_each(tmp_path, monkeypatch, ask):
+    monkeypatch.setattr(states, "APART", 2)  # older batches are in it, too
+    log, state = two_rewards(400), tmp_path / "state.json"
+    for k in range(4):
+        result = ask(log[100 * k : 100 * k + 100], **SEVERAL, state=state, batch=f"{k}")
+    result = ask(log[300:390], **SEVERAL, state=state, batch="3", replace=True)
+    again = ask(state=state)
+    assert result.of("revenue").n < result.n == 390
+    for reward in ("reward", "revenue"):
+        single = tmp_path / f"{reward}.json"
+        for first, last in ((0, 100), (100, 200), (200, 300), (300, 390)):
+            alone = ask(log[first:last], **SEVERAL | {"reward": reward}, state=single, batch=f"{first}")
+        for found in (result.of(reward), again.of(reward)):
+            assert (found.reward, found.n, found.dropped_rows) == (reward, alone.n, alone.dropped_rows)
+            assert found.estimates.keys() == alone.estimates.keys()
+            for key, one in alone.estimates.items():
+                assert found.estimates[key].value == pytest.approx(one.value, rel=1e-12)
+                assert found.estimates[key].stderr == pytest.approx(one.stderr, rel=1e-9)
+    assert json.loads(state.read_text())["question"]["reward"] == ["reward", "revenue"]
+    assert json.loads(single.read_text())["question"]["reward"] == "revenue"  # as it always was
+    for other in ("reward", ["revenue", "reward"]):
+        with pytest.raises(cp.MomentsError, match="was made with reward="):
+            ask(log[:9], **SEVERAL | {"reward": other}, state=state, batch="more")
+    if ask is cp.evaluate:
+        assert ask(state=state, reward_bounds={"revenue": (0, 1e4)}).of("revenue").reward_bounds == (0, 1e4)
+
+
+def test_a_copy_is_one_in_every_reward(tmp_path):
+    log = two_rewards(100)
+    log.write_parquet(tmp_path / "a.parquet")
+    log.write_csv(tmp_path / "a.csv")
+    log.with_columns(revenue=pl.col("revenue") + 1).write_parquet(tmp_path / "b.parquet")
+    cp.evaluate(tmp_path / "a.parquet", **SEVERAL, state=tmp_path / "state.json")
+    with pytest.raises(cp.MomentsError, match="looks like a copy"):
+        cp.evaluate(tmp_path / "a.csv", **SEVERAL, state=tmp_path / "state.json")
+    assert cp.evaluate(tmp_path / "b.parquet", **SEVERAL, state=tmp_path / "state.json").n == 200
+
+
+SEVERAL_CRAFTED = {
+    "one reward's moments": lambda raw: raw["recent"].__setitem__(0, raw["recent"][0][0]),
+    "a reward too few": lambda raw: raw["recent"][0].pop(),
+    "a reward too many": lambda raw: raw["recent"][0].append(raw["recent"][0][0]),
+    "a reward twice": put(["reward", "reward"], "question", "reward"),
+    "no reward": put([], "question", "reward"),
+    "another reward's rows": put(1, "recent", 0, 1, "dropped"),
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL_CRAFTED)
+def test_a_crafted_state_of_several_rewards_is_refused(tmp_path, kind):
+    state = tmp_path / "state.json"
+    cp.evaluate(two_rewards(50), **SEVERAL, state=state, batch="a")
+    crafted(state, SEVERAL_CRAFTED[kind])
+    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+        cp.evaluate(state=state)
+
+
 OF_MOMENTS = list(CRAFTED)[: list(CRAFTED).index("unknown entry")]
 
 

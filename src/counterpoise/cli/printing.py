@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
     from counterpoise.evaluation.result import Result, Segment
     from counterpoise.intervals import Interval
+
+R = TypeVar("R", bound="Result")
 
 COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
@@ -104,6 +106,14 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
     for reason in verdict.reasons:
         say(out, as_options(reason), indent=2)
+
+
+def each_reward(out: Console, result: R) -> Iterator[R]:
+    """The result of every reward, under the reward's name where there are several."""
+    for k, (name, one) in enumerate(result.by_reward.items()):
+        if result.others:
+            say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
+        yield one
 
 
 def answer(out: Console, result: Result) -> None:

@@ -49,6 +49,7 @@ class Result:
     reward: str | None = None  # the reward's name; stored moments have forgotten it
     question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
+    earlier_rows: int = 0  # that came from a state, and not from the question's log
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -70,12 +71,17 @@ class Result:
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self) -> Question:
-        """What was asked of the log, for those who look at its rows once more."""
+        """What was asked of the log about this reward, for those who look at its rows once more."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.question
+        return self.question.about(self.reward)
+
+    @property
+    def by_reward(self) -> dict[str | None, Self]:
+        """The results of all rewards by name, this one first."""
+        return {self.reward: self} | dict(self.others)
 
     def of(self, reward: str) -> Self:
         """The result of one of several rewards, by its name."""

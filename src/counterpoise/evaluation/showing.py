@@ -54,7 +54,7 @@ def other_rewards(result: Result) -> list[str]:
     """Where the results for further rewards are; nothing where there is one reward."""
     if not result.others:
         return []
-    own = f"This is about {shortened(result.question.log.reward[0])}. " if result.question is not None else ""
+    own = f"This is about {shortened(result.reward)}. "
     names = list(result.others)
     listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
     return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]

@@ -35,7 +35,8 @@ class LogFields(TypedDict, total=False):
     external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
     groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
     reward_bounds: Annotated[
-        tuple[float, float] | None, "the least and the largest reward there can be, where that is known"
+        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
+        "the least and the largest reward there can be, where that is known; of several rewards also by name",
     ]
     drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
 
@@ -73,7 +74,7 @@ class Log:
     query: str | None = None
     external_access: bool = False
     groups: int | None = None
-    reward_bounds: tuple[float, float] | None = None
+    reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
 
     def __init__(self, data: Any = None, **given: Unpack[LogFields]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Result
@@ -10,7 +10,7 @@ from counterpoise.evaluation.wording import level_of
 from counterpoise.log.question import Question
 from counterpoise.report.fingerprint import fingerprint
 from counterpoise.report.glossary import glossary, term
-from counterpoise.report.markup import Safe, el, join, name_of
+from counterpoise.report.markup import Safe, el, join, name_of, text
 
 
 def words(reading: Reading) -> Safe:
@@ -38,7 +38,7 @@ def _asked(question: Question | None) -> list[tuple[object, object]]:
     if question is None:
         return []
     log = question.log
-    parts = {"Reward": log.reward[0], "Propensity": log.propensity, "Condition": log.where}
+    parts = {"Reward": ", ".join(log.reward), "Propensity": log.propensity, "Condition": log.where}
     return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
 
 
@@ -48,13 +48,21 @@ def _listed(names: Sequence[str], limit: int = 50) -> Safe:
     return join([*shown, f" and {len(names) - limit:,} more" if len(names) > limit else ""])
 
 
+def _each(result: Result, say: Callable[[Result], str]) -> Safe:
+    """What is said of every reward: once where it is the same for all."""
+    said = {name: say(one) for name, one in result.by_reward.items()}
+    if len(set(said.values())) == 1:
+        return text(next(iter(said.values())))
+    return join(join([", " if k else "", name_of(name), ": ", one]) for k, (name, one) in enumerate(said.items()))
+
+
 def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     """The command, the version and the fingerprint of the data."""
     result, log = reading.result, reading.result.moments
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
-        (term("n"), f"{result.n:,}"),
-        (term("dropped"), f"{result.dropped_rows:,}"),
+        (term("n"), _each(result, lambda one: f"{one.n:,}")),
+        (term("dropped"), _each(result, lambda one: f"{one.dropped_rows:,}")),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
@@ -62,7 +70,7 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
         (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are treated as independent"),
         *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
-        (term("fingerprint"), el("code", fingerprint(result))),
+        (term("fingerprint"), el("code", _each(result, fingerprint))),
     ]
     shown = [el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts), class_="facts")]
     if command:

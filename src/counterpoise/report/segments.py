@@ -12,8 +12,8 @@ from counterpoise.report.sections import badge
 SEGMENTS_LISTED = 1000
 
 
-def segments(reading: Reading) -> Safe:
-    """A table of segments that sorts and filters."""
+def segments(reading: Reading, address: str = "segment-table") -> Safe:
+    """A table of segments that sorts and filters, under its own address."""
     result = reading.result
     keys = [key for key in result.verdicts if key[1] is not None]
     if not keys:
@@ -49,7 +49,7 @@ def segments(reading: Reading) -> Safe:
         el("label", "Verdict", el("select", el("option", "all", value=""), *(el("option", w, value=w) for w in words))),
         el("output", aria_live="polite"),
         class_="controls",
-        data_filters="segment-table",
+        data_filters=address,
         hidden=True,
     )
     lead = el(
@@ -66,7 +66,7 @@ def segments(reading: Reading) -> Safe:
         el("thead", header),
         el("tbody", *body),
         class_="segments sortable",
-        id="segment-table",
+        id=address,
     )
     region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Segments")
     count = len(result.targets)
