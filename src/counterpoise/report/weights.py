@@ -32,6 +32,12 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
     parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
+    if result.earlier_rows:
+        said = (
+            f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
+            "rows would show the last log alone, so there are none here."
+        )
+        parts.append(el("p", said, class_="note"))
     return join(parts)
 
 
