@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from counterpoise.errors import masked
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.wording import level_of
@@ -74,5 +75,5 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     ]
     shown = [el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts), class_="facts")]
     if command:
-        shown.insert(0, el("pre", el("code", el("bdi", command[:5000])), tabindex=0, aria_label="Command"))
+        shown.insert(0, el("pre", el("code", el("bdi", masked(command)[:5000])), tabindex=0, aria_label="Command"))
     return join(shown)
