@@ -331,3 +331,40 @@ def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, 
     finally:
         connection.drop_table("shop")
         connection.disconnect()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
+    log = tmp_path / "log.parquet"
+    shop().with_columns(money=shop()["click"] * 2.5).write_parquet(log)
+    asked = [command, log, "--propensity", "p", "--target", "pi_new", "--segment", "country"]
+    more = ["--rows", "3"] if command == "compare" else ["--html", tmp_path / "report.html"]
+    both = invoke(*asked, *more, "--reward", "click", "--reward", "money")
+    assert both.exit_code == 0, both.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8") if command == "evaluate" else ""
+    said = [invoke(*asked, *more, "--reward", name).stdout.partition("Report: ")[0] for name in ("click", "money")]
+    assert both.stdout.partition("Report: ")[0] == f"Reward: click\n{said[0]}\nReward: money\n{said[1]}"
+    found = json.loads(invoke(*asked, "--reward", "click", "--reward", "money", "--json").stdout)
+    alone = [json.loads(invoke(*asked, "--reward", name, "--json").stdout) for name in ("click", "money")]
+    assert found == {"reward": "click"} | alone[0] | {"others": {"money": {"reward": "money"} | alone[1]}}
+    if command == "evaluate":
+        jsonschema.validate(found, schema())
+        assert "Estimates: <bdi>money</bdi>" in page
+
+
+def test_a_state_of_several_rewards_is_shown_and_reported(tmp_path):
+    log, state = shop().with_columns(money=shop()["click"] * 2.5), tmp_path / "state.json"
+    for k in range(2):
+        log[k::2].write_parquet(tmp_path / f"{k}.parquet")
+        asked = ["--propensity", "p", "--target", "pi_new", "--reward", "click", "--reward", "money", "--state", state]
+        done = invoke("evaluate", tmp_path / f"{k}.parquet", *asked, "--html", tmp_path / "report.html")
+        assert done.exit_code == 0, done.output
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert ("As rows come in" in page, "come from earlier logs" in page) == (k == 0, k == 1)
+    shown = invoke("state", "show", state)
+    assert shown.exit_code == 0, shown.output
+    assert "  reward: click, money\n" in shown.stdout
+    assert shown.stdout.endswith(done.stdout.partition("Report: ")[0])
+    found = json.loads(invoke("state", "show", state, "--json").stdout)["answer"]
+    jsonschema.validate(found, schema())
+    assert found["others"]["money"]["n"] == 2000

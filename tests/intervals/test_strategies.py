@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from command_line import shop
 
 import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
+from counterpoise.evaluation.asking import Asked
+from counterpoise.evaluation.estimates import Options
 from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals import (
     INTERVALS,
@@ -227,7 +230,8 @@ def test_several_rewards_are_several_results_in_one():
     log, questions = several()
     asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
     single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
-    result = evaluated(tuple(one.moments for one in single), questions[None], (), Normal(), 0.95)
+    rewards, how = ("click", "revenue"), [Options(0.95, Normal(), (0, 10))] * 2
+    result = evaluated(Asked(tuple(one.moments for one in single), rewards, questions[None]), how, ())
     assert result.reward == "click"
     assert result.of("click") is result
     assert result.of("revenue").estimates == single[1].estimates
@@ -239,8 +243,45 @@ def test_several_rewards_are_several_results_in_one():
     ):
         result.of("revenu")
     single = [cp.compare(log, reward=name, **asked) for name in ("click", "revenue")]
-    change = compared(tuple(one.moments for one in single), questions["logging"], Normal(), 0.95, None)
+    change = compared(Asked(tuple(one.moments for one in single), rewards, questions["logging"]), how)
     assert change.of("revenue").value == single[1].value == pytest.approx(3.5 * change.value)
+
+
+def test_bounds_of_rewards_are_one_pair_for_all_or_by_name():
+    log = shop().with_columns(revenue=shop()["click"] * 3.5)
+    asked = {"propensity": "p", "target": "pi_new", "interval": "bernstein", "max_weight": 2}
+    bounds = {"click": (0, 1), "revenue": (0, 10)}
+    both = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=bounds, **asked)
+    for name, pair in bounds.items():
+        alone = cp.evaluate(log, reward=name, reward_bounds=pair, **asked)
+        assert both.of(name).estimates == alone.estimates
+        assert both.of(name).reward_bounds == pair
+        assert both.of(name).interval_method == Bernstein(pair, 2)
+    same = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=(0, 10), **asked)
+    assert same.of("revenue").estimates == both.of("revenue").estimates
+    assert same["pi_new", "ips"].interval != both["pi_new", "ips"].interval
+    assert cp.evaluate(log, reward="click", reward_bounds={"click": (0, 1)}, **asked).estimates == both.estimates
+
+
+def test_bounds_may_be_known_of_some_rewards_only():
+    log = shop().with_columns(nothing=pl.lit(0.0), money=pl.lit(5.0))
+    asked = {"propensity": "p", "target": "pi_new", "reward": ["nothing", "money"]}
+    for verb in (cp.evaluate, cp.compare):
+        some = verb(log, reward_bounds={"money": (0, 20)}, **asked)
+        assert some.of("nothing").reward_bounds is None
+        assert math.isfinite(some.of("money")["pi_new", "beta_ips"].interval.width)
+        assert not math.isfinite(verb(log, **asked).of("money")["pi_new", "beta_ips"].interval.width)
+
+
+def test_bounds_that_name_no_reward_are_refused_before_the_log_is_read(tmp_path):
+    asked = {"propensity": "p", "target": "pi_new", "reward": ["click", "revenue"]}
+    with pytest.raises(cp.OptionError, match=r"names 'clik', which is not a reward; .*Did you mean 'click'\?"):
+        cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"clik": (0, 1)})
+    with pytest.raises(cp.OptionError, match="two finite numbers"):
+        cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"click": (1, 0)})
+    moments = cp.evaluate(shop(), reward="click", propensity="p", target="pi_new").moments
+    with pytest.raises(cp.OptionError, match="forgotten the name of theirs"):
+        cp.evaluate(moments, reward_bounds={"click": (0, 1)})
 
 
 def test_evidence_is_enough_for_every_method():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @ends_at_once
 def evaluate(
     log: options.Log,
-    reward: options.Reward = None,
+    reward: options.Rewards = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
     segment: options.Segments = None,
@@ -79,12 +79,13 @@ def evaluate(
     Examples:
       counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
+      counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
     import counterpoise as cp
-    from counterpoise.cli.printing import answer, console, estimates
+    from counterpoise.cli.printing import answer, console, each_reward, estimates
     from counterpoise.engines.rows import columns_of
-    from counterpoise.evaluation.documents import as_text, evaluation
+    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
     from counterpoise.log.addresses import without_password
     from counterpoise.log.log import Log
 
@@ -92,10 +93,10 @@ def evaluate(
         _check_report(html)
     place = options.table_path(table)
     names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    parts = options.guess_parts(names, reward[0] if reward else None, propensity, target, quiet=json)
     result = cp.evaluate(
         log,
-        reward=parts.reward,
+        reward=options.one_or_several(reward, parts.reward),
         propensity=parts.propensity,
         target=list(parts.target),
         segment=segment or None,
@@ -119,15 +120,15 @@ def evaluate(
         replace=replace,
     )
     if json:
-        print(as_text(evaluation(result)))
+        print(as_text(of_rewards(result, evaluation)))
     else:
         out = console()
-        answer(out, result)
-        estimates(out, result)
+        for one in each_reward(out, result):
+            answer(out, one)
+            estimates(out, one)
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        # a state holds earlier logs, too, of which this one's rows would tell only a part
-        result.report(html, command=command, rows=state is None)
+        result.report(html, command=command)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

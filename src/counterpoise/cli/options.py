@@ -21,6 +21,13 @@ Log = Annotated[
 Reward = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
 ]
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the reward; may be repeated; guessed from reward, click, clicked or r.",
+    ),
+]
 Propensity = Annotated[
     str | None,
     typer.Option(
@@ -101,6 +108,11 @@ def table_path(name: str | None) -> Any:
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 
 
+def one_or_several(rewards: Sequence[str] | None, first: str) -> Any:
+    """The rewards as the library takes them: those that were named, or the one that was guessed."""
+    return list(rewards) if rewards and len(rewards) > 1 else first
+
+
 def guess_parts(
     columns: Sequence[str], reward: str | None, propensity: str | None, target: Sequence[str] | None, *, quiet: bool
 ) -> Parts:
@@ -116,5 +128,6 @@ def guess_parts(
 
 def is_unidentified(result: Result) -> bool:
     """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
-    whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
+    verdicts = (pair for one in result.by_reward.values() for pair in one.verdicts.items())
+    whole = (verdict for (_, segment), verdict in verdicts if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)

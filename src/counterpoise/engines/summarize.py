@@ -17,6 +17,7 @@ from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Tail
 from counterpoise.moments.log_moments import Label, as_label, in_order
 from counterpoise.moments.tails import EMPTY
+from counterpoise.moments.weighed import Weighed
 
 Largest = Mapping[Label, Floats]  # segment → its largest weights in descending order
 
@@ -152,7 +153,8 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMomen
     log = question.log
     found = LogMoments(moments, tails, segments, lowest, highest, question.segment, log.cluster)
     n = found.n
-    return replace(found, control=tuple(question.control.items()), dropped=rows - n)
+    weight = Weighed.of(question.weight)
+    return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight)
 
 
 def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:

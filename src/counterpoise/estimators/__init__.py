@@ -30,10 +30,15 @@ class Estimator:
     needs: Literal["", "model", "groups"] = ""
     replicates: Callable[[Moments], Floats] | None = None
     follows_rewards: bool = True  # a constant added to every reward is added to the value
-    uses_rewards: bool = True  # those of the log, not a model's
+    uses_rewards: bool = True  # those of the log; a model that answers alone is not judged by the log's weights
 
     def __call__(self, moments: Moments) -> Estimate:
         return self.function(moments)
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether it estimates a difference between two policies, for which 0 is the mark, and not a value."""
+        return self.estimand == "lift"
 
     @property
     def about(self) -> str:

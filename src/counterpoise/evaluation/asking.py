@@ -32,14 +32,21 @@ class Stored:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and the moments that answer it, one for each reward; moments that were passed in have no question."""
+    """The moments that answer a question, one for each reward; moments that were handed over have no question."""
 
     moments: tuple[LogMoments, ...]
+    rewards: tuple[str | None, ...]  # their names, as far as anybody knows
     question: Question | None = None
+    earlier_rows: int = 0  # of logs before the question's own, which a state held
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether groups are of clusters."""
+        return self.moments[0].cluster is not None
 
 
-def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> LogMoments | None:
-    """The moments that a verb was given instead of a log, or those of a state that came without one."""
+def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> Asked | None:
+    """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
@@ -51,10 +58,11 @@ def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *othe
             "with its moments."
         )
     if isinstance(log, LogMoments):
-        return log
+        return Asked((log,), (None,))
     from counterpoise.readers import batches
 
-    return batches.stored_moments(str(stored.state))
+    known = batches.stored_state(stored.state)
+    return Asked(known.moments, known.rewards)
 
 
 def question_of(
@@ -69,8 +77,8 @@ def question_of(
     return ask(whole, target, weight=how, against=against, segment=segment, groups=groups)
 
 
-def read(question: Question, stored: Stored, progress: bool | None) -> tuple[LogMoments, ...]:
-    """The moments of a question, added to those in a state if there is one."""
+def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
+    """The moments of a question, added to those that a state holds where there is one."""
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.read import moments_of
     from counterpoise.readers import batches
@@ -78,12 +86,11 @@ def read(question: Question, stored: Stored, progress: bool | None) -> tuple[Log
     if stored.state is None:
         if stored.given:
             raise OptionError(f"{stored.given[0]}= is about what a state keeps of this log: pass state= too.")
-        return moments_of(question, progress=progress)
-    if len(question.log.reward) > 1:
-        raise OptionError("a state keeps the sums of one reward: use one state for each.")
+        return Asked(moments_of(question, progress=progress), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
-    (found,) = moments_of(question, progress=progress)
-    return (batches.finish(job, found),)
+    today = moments_of(question, progress=progress)
+    found = batches.finish(job, today)
+    return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
 
 
 def _groups(groups: Any) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from counterpoise.diagnostics import Diagnostics, diagnose
 from counterpoise.estimators import Estimate, Estimator, unstack
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Evidence, Interval, Method, check_level
-from counterpoise.intervals.bounds import check_reward_bounds, check_within
+from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
+from counterpoise.intervals.bounds import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.moments import Floats, Moments
@@ -31,6 +32,24 @@ class Options:
         check_level(self.level)
         if self.reward_bounds is not None:
             check_reward_bounds(self.reward_bounds)
+
+
+def options_of(
+    interval: str | Method | None,
+    level: float,
+    rewards: Sequence[str | None],
+    *,
+    is_clustered: bool,
+    reward_bounds: Any = None,
+    **own: Any,
+) -> tuple[Options, ...]:
+    """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
+
+    def one(bounds: tuple[float, float] | None) -> Options:
+        method = strategy(interval, is_clustered=is_clustered, options={**own, "reward_bounds": bounds})
+        return Options(level, method, bounds)
+
+    return tuple(map(one, bounds_by_reward(reward_bounds, rewards)))
 
 
 def estimates(
@@ -147,5 +166,6 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
+            mean_is_one=log.weight.mean_is_one,
         )
     return found

@@ -10,9 +10,10 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
 from counterpoise.evaluation.choice import check_differences, choose, names_of
+from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.intervals import Method, check_level, strategy
-from counterpoise.log.log import Log, LogFields
+from counterpoise.intervals import Method, check_level
+from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.log.question import LOGGING
 
 
@@ -78,17 +79,20 @@ def evaluate(
     """
     check_level(level)
     asked, stored = names_of(estimator), Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
+    own: dict[str, Any] = {"tuned_for": tuned_for, "max_weight": max_weight}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return evaluated((known,), None, asked, method, level, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+        own["reward_bounds"] = parts.get("reward_bounds")
+        return evaluated(
+            known, options_of(interval, level, known.rewards, is_clustered=known.is_clustered, **own), asked
+        )
+    whole = as_log(log, parts)
+    options = _options(whole, interval, level, own)
+    method = options[0].method
     wants_groups = method.needs_groups or _need_groups(asked)
-    question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
+    question = question_of(whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups)
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
-    return evaluated(read(question, stored, progress), question, asked, method, level)
+    return evaluated(read(question, stored, progress), options, asked)
 
 
 def compare(
@@ -123,24 +127,29 @@ def compare(
     """
     check_level(level)
     stored = Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
+    own: dict[str, Any] = {"tuned_for": tuned_for, "max_weight": max_weight}
     known = known_moments(log, parts, stored, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return compared((known,), None, method, level, against, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+        own["reward_bounds"] = parts.get("reward_bounds")
+        return compared(
+            known, options_of(interval, level, known.rewards, is_clustered=known.is_clustered, **own), against
+        )
+    whole = as_log(log, parts)
+    options = _options(whole, interval, level, own)
+    method = options[0].method
     check_differences(method)
     other = LOGGING if against is None else against
     question = question_of(
-        log, parts, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
+        whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return compared(read(question, stored, progress), question, method, level, None)
+    return compared(read(question, stored, progress), options)
 
 
-def _part(log: Any, parts: LogFields, name: str) -> Any:
-    """A part of the log, before there is one."""
-    return getattr(log, name) if isinstance(log, Log) else parts.get(name)
+def _options(log: Log, interval: str | Method | None, level: float, own: Mapping[str, Any]) -> tuple[Options, ...]:
+    """How the intervals of a log's rewards are made."""
+    log.need("reward")
+    how = {**own, "reward_bounds": log.reward_bounds}
+    return options_of(interval, level, log.reward, is_clustered=log.cluster is not None, **how)
 
 
 def _need_groups(asked: tuple[str, ...]) -> bool:

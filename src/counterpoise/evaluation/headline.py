@@ -121,7 +121,7 @@ def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
     if reading.is_comparison:
         return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"
     lift = reading.lift(target)
-    interval = reading.result[target, "lift"].interval if lift is None else lift.interval
+    interval = reading.result[target, reading.primary].interval if lift is None else lift.interval
     return interval, 0.0 not in interval
 
 

@@ -10,11 +10,11 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
-from counterpoise.estimators import Estimate
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
@@ -37,6 +37,8 @@ class Result:
     the first; ``result.of("revenue")`` is the answer about another.
     """
 
+    registry: ClassVar[Mapping[str, Estimator]] = ESTIMATORS
+
     moments: LogMoments
     estimates: Mapping[tuple[str, str, Segment], Estimate]
     all_diagnostics: Mapping[tuple[str, Segment], Diagnostics]
@@ -47,6 +49,7 @@ class Result:
     reward: str | None = None  # the reward's name; stored moments have forgotten it
     question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
+    earlier_rows: int = 0  # that came from a state, and not from the question's log
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -68,12 +71,17 @@ class Result:
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self) -> Question:
-        """What was asked of the log, for code that needs to look at its rows once more."""
+        """What was asked of the log about this reward, for those who look at its rows once more."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.question
+        return self.question.about(self.reward)
+
+    @property
+    def by_reward(self) -> dict[str | None, Self]:
+        """The results of all rewards by name, this one first."""
+        return {self.reward: self} | dict(self.others)
 
     def of(self, reward: str) -> Self:
         """The result for one of several rewards, by its name."""
@@ -116,6 +124,20 @@ class Result:
         """Whether to believe the estimates of a target, and why."""
         return cast(Verdict, self._of(self.verdicts, target, segment))
 
+    def is_difference(self, estimator: str) -> bool:
+        """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
+        known = self.registry.get(estimator)
+        return known is not None and known.is_difference
+
+    def is_model_only(self, estimator: str) -> bool:
+        """Whether an estimator is a reward model's word alone, which the verdict on the log's weights is not about."""
+        known = self.registry.get(estimator)
+        return known is not None and not known.uses_rewards
+
+    def verdict_on(self, target: str, estimator: str, segment: Segment = None) -> str:
+        """The verdict on one estimate, in a word or two."""
+        return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
+
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
         found = table.get((name, None if segment is None else as_label(segment)))
@@ -142,7 +164,7 @@ class Result:
             "stderr": estimate.stderr,
             "lower": interval.lower,
             "upper": interval.upper,
-            "verdict": self.verdicts[target, segment].verdict if estimator != "dm" else "model only",
+            "verdict": self.verdict_on(target, estimator, segment),
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
@@ -190,6 +212,8 @@ class Comparison(Result):
 
     You can use it like a `Result`; its estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
     """
+
+    registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
 
     against: str = ""
 

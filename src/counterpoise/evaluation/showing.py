@@ -54,7 +54,7 @@ def other_rewards(result: Result) -> list[str]:
     """Where to find the results for the other rewards; nothing if there is only one reward."""
     if not result.others:
         return []
-    own = f"This is about {shortened(result.question.log.reward[0])}. " if result.question is not None else ""
+    own = f"This is about {shortened(result.reward)}. "
     names = list(result.others)
     listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
     return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
@@ -108,10 +108,10 @@ def cells(reading: Reading, key: Key) -> list[str]:
     result, (target, name, place) = reading.result, key
     one = result.estimates[key]
     where = [WHOLE if place is None else shortened(segment_text(place), 24)] if result.moments.segment_columns else []
-    write = signed if reading.is_comparison or name == "lift" else number
+    write = signed if result.is_difference(name) else number
     value = write(one.value, one.stderr) if one.identified else "–"
     ends = [write(end, one.stderr) for end in one.interval]
-    verdict = "model only" if name == "dm" else result.verdicts[target, place].verdict
+    verdict = result.verdict_on(target, name, place)
     return [shortened(target, 24), *where, name, value, number(one.stderr, one.stderr), *ends, verdict]
 
 

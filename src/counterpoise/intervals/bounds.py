@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from counterpoise.errors import LogError, OptionError
 
@@ -18,6 +21,30 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
             f"reward_bounds must be (low, high), two finite numbers with low < high; found {reward_bounds!r}."
         )
     return low, high
+
+
+def bounds_by_reward(given: Any, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
+    """The bounds of each reward: a pair is for all of them, a mapping for those it names.
+
+    >>> bounds_by_reward({"click": (0, 1)}, ["click", "revenue"])
+    ((0, 1), None)
+    """
+    if not isinstance(given, Mapping):
+        return (given,) * len(rewards)
+    known = [name for name in rewards if name is not None]
+    if not known:
+        raise OptionError(
+            "reward_bounds maps rewards to their bounds, and these moments have forgotten the name of theirs.",
+            do="Pass one pair, (low, high).",
+        )
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            raise OptionError(
+                f"reward_bounds names {name!r}, which is not a reward; there is {' and '.join(map(repr, known))}.",
+                suggestion=f"Did you mean {near[0]!r}?" if near else "",
+            )
+    return tuple(given.get(name) for name in rewards)
 
 
 def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float]) -> None:

@@ -12,6 +12,8 @@ _ENGINES = (
     "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
 )
 _SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
+_VALUE = r"('(?:[^'\\]|\\.)*'?|[^\s&]+)"
+_SETTING_AND_VALUE = rf"(?i:password|passwd|pwd)\s*=\s*{_VALUE}"
 _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 
 
@@ -48,6 +50,24 @@ def without_password(address: str) -> str:
     return without(secrets_of(address), address)
 
 
+def forgetting_password(address: str) -> str:
+    """An address that still leads to its database, for those who bring the password themselves (PostgreSQL: PGPASSWORD, ~/.pgpass).
+
+    >>> forgetting_password("postgresql://me:hunter2@db/logs?password=hunter3&sslmode=require")
+    'postgresql://me@db/logs?sslmode=require'
+    >>> forgetting_password("host=db password='hunter 2' dbname=logs")
+    'host=db dbname=logs'
+    """
+    if not secrets_of(address):
+        return address
+    scheme = _SCHEME.match(address)
+    start = scheme.end() if scheme else 0
+    user, at, place = address[start:].rpartition("@")
+    bare = address[:start] + user.partition(":")[0] + at + place
+    bare = re.sub(rf"(?<=[?&]){_SETTING_AND_VALUE}&?|\s*{_SETTING_AND_VALUE}", "", bare).rstrip("?&").lstrip()
+    return without_password(bare)
+
+
 def without(secrets: Sequence[str], text: str) -> str:
     """A text with dots in place of the secrets."""
     for secret in secrets:
@@ -63,7 +83,7 @@ def secrets_of(address: str) -> list[str]:
     rest = address[scheme.end() :] if scheme else address
     found = [
         rest.rpartition("@")[0].partition(":")[2],
-        *re.findall(rf"{_SETTING}('(?:[^'\\]|\\.)*'?|[^\s&]+)", address),
+        *re.findall(rf"{_SETTING}{_VALUE}", address),
     ]
     # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
     found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields
 from os import PathLike
+from os.path import exists
 from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
 from counterpoise.errors import OptionError
-from counterpoise.log.addresses import without_password
+from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 
 Column = Any  # a name or an SQL expression; without data, the array itself
@@ -35,7 +37,8 @@ class LogFields(TypedDict, total=False):
     external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
     groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
     reward_bounds: Annotated[
-        tuple[float, float] | None, "the smallest and the largest reward there can be, if you know them"
+        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
+        "the least and the largest reward there can be, where that is known; of several rewards also by name",
     ]
     drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
 
@@ -73,7 +76,7 @@ class Log:
     query: str | None = None
     external_access: bool = False
     groups: int | None = None
-    reward_bounds: tuple[float, float] | None = None
+    reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
 
     def __init__(self, data: Any = None, **given: Unpack[LogFields]) -> None:
@@ -112,6 +115,17 @@ class Log:
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError(f"{part} is missing: name its column, or pass its array.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
+        is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
+        return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
+
+    def __copy__(self) -> Self:
+        return self.of(self.data)  # by way of a pickle, a copy would have no password
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
         told = [_shown(self.data)]

@@ -63,6 +63,12 @@ class Question:
         """The names of columns inside a query."""
         return Names(self)
 
+    def about(self, reward: str | None) -> Question:
+        """The question about one of its rewards, which alone then decides which rows are good."""
+        if reward is None or self.log.reward == (reward,):
+            return self
+        return replace(self, log=self.log.but(reward=reward))
+
     @property
     def control(self) -> Mapping[str, float]:
         """Further control variates, and their known means."""

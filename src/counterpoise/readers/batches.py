@@ -20,7 +20,8 @@ from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Batch, State
+from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.weighed import Weighed
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
 
@@ -68,14 +69,14 @@ def start(
     return job
 
 
-def finish(job: Addition, today: LogMoments) -> LogMoments:
-    """The stored moments with today's added; they are stored before they are returned, all or nothing."""
+def finish(job: Addition, today: Rewards) -> Rewards:
+    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
     _check_unchanged(job)
-    new = replace(job.batch, rows=today.n, dropped=today.dropped)
+    new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
-            state = State(job.question, (new,), None, (today,))
+            state = State(job.question, (new,), (), (today,))
         else:
             _check_question(job.place, known, job.question)
             outdated = _outdated(job, known)
@@ -86,11 +87,11 @@ def finish(job: Addition, today: LogMoments) -> LogMoments:
     return state.moments
 
 
-def stored_moments(path: str | PathLike[str]) -> LogMoments:
-    """The moments of everything that has been added to a state."""
+def stored_state(path: str | PathLike[str] | None) -> State:
+    """A state that has to exist."""
     if not isinstance(path, str | PathLike):
         raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
-    return states.existing(path).moments
+    return states.existing(path)
 
 
 # -- which rows would count twice --------------------------------------------------------------------------------------
@@ -178,10 +179,10 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
         )
 
 
-def _check_no_copy(job: Addition, known: State, outdated: set[int], today: LogMoments) -> None:
-    """Check for copies: files that were compressed, converted or given other line endings have different bytes but the same moments."""
+def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
+    """Files that were compressed, converted or written with other line ends have other bytes and the same moments."""
     for k, moments in enumerate(known.recent, known.first_apart):
-        if k not in outdated and _is_copy(moments, today):
+        if k not in outdated and all(map(_is_copy, moments, today)):
             raise MomentsError(
                 f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
                 "(compressed, converted, or with other line ends), whose rows would count twice. If these are other rows after all, give "
@@ -279,13 +280,14 @@ def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str,
 
 
 def _question(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
-    """What must be the same every day, as JSON stores it."""
+    """What must be the same every day, as JSON keeps it."""
+    rewards = list(question.log.reward)
     asked = {
-        "reward": question.log.reward[0],
+        "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.log.propensity,
         "target": list(question.target_names),
         "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
-        "weight": repr(question.weight),
+        "weight": Weighed.of(question.weight).how,
         "contrasts": [list(contrast) for contrast in question.contrasts],
         "segment": list(question.segment),
         "cluster": question.log.cluster,

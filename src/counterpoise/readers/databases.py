@@ -124,7 +124,7 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
         raise OptionError(ONLY_DUCKDB)
     opened = None
     try:
-        opened = _connect(str(log), external_access) if is_ours else None
+        opened = _opened(str(log), external_access) if is_ours else None
         yield opened if is_ours else log
     except CounterpoiseError:
         raise
@@ -139,6 +139,17 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
         if opened is not None:
             with suppress(Exception):  # a connection that is lost cannot be closed
                 opened.close() if _is(opened, "duckdb") else opened.disconnect()
+
+
+def _opened(place: str, external_access: bool) -> Any:
+    """A connection of ours, or an error that says why there is none."""
+    try:
+        return _connect(place, external_access)
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        refused = _no_answer(error, without(secrets_of(place), first_line(error)), is_ours=True)
+    raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
 
 
 def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:

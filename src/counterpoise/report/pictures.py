@@ -62,7 +62,11 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
         raise OptionError("this result has no segments: evaluate the log with segment=COLUMN.")
     places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
     lines = [
-        Line(segment_text(place), result.estimates[name, reading.primary, place], result.verdicts[name, place].verdict)
+        Line(
+            segment_text(place),
+            result.estimates[name, reading.primary, place],
+            result.verdict_on(name, reading.primary, place),
+        )
         for place in places
     ]
     by = shortened(", ".join(result.moments.segment_columns), 40)
@@ -100,7 +104,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
-    verdict = "model only" if estimator == "dm" else reading.result.verdict(target).verdict
+    verdict = reading.result.verdict_on(target, estimator)
     return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
 
 

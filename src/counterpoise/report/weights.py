@@ -32,6 +32,12 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
     parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
+    if result.earlier_rows:
+        said = (
+            f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
+            "rows would show the last log alone, so there are none here."
+        )
+        parts.append(el("p", said, class_="note"))
     return join(parts)
 
 
@@ -55,7 +61,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
             f"{found.n:,}",
             f"{found.effective_sample_size if found.has_overlap else 0:,.0f}",
             number(found.mean_weight if found.has_overlap else 0.0, found.mean_weight_stderr),
-            f"{found.mean_weight_p:.2g}",
+            f"{found.mean_weight_p:.2g}" if found.mean_is_one else "–",
             number(found.max_weight),
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
