@@ -98,7 +98,7 @@ def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
     assert repr(alone).replace("gain", "lift") == repr(named).replace("gain", "lift")
     assert "more than the logging policy" in repr(alone)
     assert read(alone).mark == 0.0
-    assert "Lift over what ran" not in render(alone)
+    assert "Lift over the logging policy" not in render(alone)
     both = cp.evaluate(log, **QUESTION, estimator=["gain", "snips"])
     assert read(both).primary == "snips"
     assert read(both).estimators == ("snips",)

@@ -86,7 +86,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]
     end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
     shown = [
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        Part("lift", "Lift over what ran", sections.lift(reading)),
+        Part("lift", "Lift over the logging policy", sections.lift(reading)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
