@@ -109,7 +109,7 @@ def test_unusual_names_are_asked_for(tmp_path):
     [
         (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
         (["--level", "95"], "found 95.0. For a 95 % interval pass --level 0.95."),
-        (["--interval", "bernstein"], "needs --reward-bounds low high and --max-weight, both known"),
+        (["--interval", "bernstein"], "needs --reward-bounds and --max-weight, both known"),
         (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
         (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
         (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
@@ -133,8 +133,8 @@ def test_every_option_that_an_error_names_is_there(log):
     options = ["--interval", "bernstein", "--reward-bounds", 0, 1, "--max-weight", 2]
     (found,) = json.loads(invoke("evaluate", log, "--target", "pi_new", *options, "--json").stdout)["estimates"]
     same = cp.evaluate(
-        pl.read_parquet(log), reward="click", propensity="p", target="pi_new", interval="bernstein",
-        reward_bounds=(0, 1), max_weight=2,
+        pl.read_parquet(log), reward="click", propensity="p", target="pi_new",
+        interval=cp.intervals.Bernstein((0, 1), max_weight=2),
     )["pi_new", "ips"]  # fmt: skip
     assert found["upper"] == pytest.approx(same.interval.upper)
     columns = ["--estimator", "dr", "--model-reward", "pi_old", "--model-value", "pi_old", "--target", "pi_new"]

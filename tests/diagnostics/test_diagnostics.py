@@ -241,7 +241,7 @@ def test_a_ranking_of_one_has_the_interval_of_the_comparison_itself():
     g = np.random.default_rng(9)
     p = g.uniform(0.2, 0.8, 2000)
     log = {"r": g.random(2000), "p": p, "t": p * g.uniform(0.5, 1.2, 2000)}
-    options = {"interval": "anytime", "tuned_for": 1e6}
+    options = {"interval": cp.intervals.Anytime(tuned_for=1e6)}
     compared = cp.compare(log, reward="r", propensity="p", target="t", **options)
     assert rank(compared)[0].interval == compared.interval
 

@@ -102,6 +102,8 @@ def test_what_is_no_method_is_refused_with_one_that_is(interval, words):
         (lambda: Anytime(tuned_for=0), "tuned_for must be a positive number"),
         (lambda: Anytime(tuned_for=True), "tuned_for"),
         (lambda: Bernstein((1, 0), 10), "low < high"),
+        (lambda: Bernstein((0, 1, 2), 3), "reward_bounds"),
+        (lambda: Bernstein(("a", "b"), 3), "reward_bounds"),
         (lambda: Bernstein((0, 1), 0), "max_weight must be a positive"),
         (lambda: Bernstein((0, 1), "many"), "max_weight must be a number"),
     ],

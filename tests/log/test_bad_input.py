@@ -148,17 +148,15 @@ def test_a_missing_cluster_is_a_bad_row():
         ({"level": 95}, "level must lie strictly between 0 and 1"),
         ({"level": float("nan")}, "level must lie"),
         ({"interval": "bootstrap"}, "interval must be one of normal"),
-        ({"interval": "bernstein"}, "needs reward_bounds"),
-        ({"interval": "bernstein", "reward_bounds": (0, 1), "max_weight": 9, "estimator": "snips"}, "ips alone"),
+        ({"interval": "bernstein"}, r"interval=cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
+        ({"interval": "bernstein", "reward_bounds": (0, 5)}, r"Bernstein\(reward_bounds=\(0, 5\), max_weight=10\)"),
+        ({"interval": cp.intervals.Bernstein((0, 1), 9), "estimator": "snips"}, "ips alone"),
         ({"estimator": "dr"}, "dr needs model_reward and model_value"),
         ({"estimator": "magic"}, "no estimator 'magic'"),
         ({"groups": 1}, "groups must be"),
         ({"groups": True}, "groups must be"),
         ({"estimator": 5}, "estimator must be"),
         ({"estimator": [["ips"]]}, "no estimator"),
-        ({"interval": "bernstein", "reward_bounds": (0, 1, 2), "max_weight": 3}, "reward_bounds"),
-        ({"interval": "bernstein", "reward_bounds": ("a", "b"), "max_weight": 3}, "reward_bounds"),
-        ({"interval": "anytime", "tuned_for": True}, "tuned_for"),
         ({"target": []}, "no target"),
         ({"target": ["t", "t"]}, "two targets are called 't'"),
         ({"target": 3}, "a target is the name of a column"),
@@ -299,7 +297,9 @@ def test_damaged_state_is_refused(change):
 
 
 def test_numpy_numbers_are_numbers():
-    result = cp.evaluate(GOOD, **QUESTION, level=np.float32(0.9), groups=np.int64(2), interval="anytime", tuned_for=1e4)
+    result = cp.evaluate(
+        GOOD, **QUESTION, level=np.float32(0.9), groups=np.int64(2), interval=cp.intervals.Anytime(1e4)
+    )
     assert result.level == pytest.approx(0.9)
 
 
@@ -366,7 +366,7 @@ def test_arbitrary_models_controls_segments_and_comparisons_are_answered_or_refu
     drop = data.draw(st.booleans())
     question = {"reward": "r", "propensity": "p", "target": "t", "segment": "s", "drop_bad_rows": drop}
     clustered = data.draw(st.sampled_from([{}, {"cluster": "user"}, {"groups": 3}]))
-    bounded = {"interval": "bernstein", "reward_bounds": (-1e6, 1e6), "max_weight": 100.0}
+    bounded = {"interval": cp.intervals.Bernstein((-1e6, 1e6), max_weight=100.0)}
     for ask in (
         lambda: cp.evaluate(log, **question, **clustered, model_reward="q", model_value="v", control={"x": 0.5}),
         lambda: cp.compare(log, **question, **clustered, against=data.draw(st.sampled_from(["o", "logging"]))),

@@ -6,16 +6,13 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
-
-if TYPE_CHECKING:
-    pass
 
 
 @ends_at_once
@@ -35,12 +32,7 @@ def evaluate(
     groups: options.Groups = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."
-        ),
-    ] = None,
+    max_weight: options.MaxWeight = None,
     model_reward: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
@@ -101,12 +93,10 @@ def evaluate(
         segment=segment or None,
         cluster=cluster,
         estimator=estimator or None,
-        interval=interval,
+        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),
         level=level,
         groups=groups,
-        tuned_for=tuned_for,
         reward_bounds=reward_bounds,
-        max_weight=max_weight,
         model_reward=model_reward,
         model_value=model_value or None,
         drop_bad_rows=drop_bad_rows,

@@ -12,6 +12,7 @@ from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
+    from counterpoise.intervals import Method as IntervalMethod
     from counterpoise.log.guess import Parts
 
 Log = Annotated[
@@ -77,6 +78,10 @@ TunedFor = Annotated[
         metavar="ROWS", help="Size of log at which anytime intervals are narrowest; choose it before looking."
     ),
 ]
+MaxWeight = Annotated[
+    float | None,
+    typer.Option(metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."),
+]
 DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Leave out rows with impossible values.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Strict = Annotated[
@@ -112,6 +117,13 @@ def guess_parts(
     if parts.guessed:
         say(console(stderr=quiet), f"Guessed from the names: {parts}.")
     return parts
+
+
+def method(interval: str | None, **own: Any) -> IntervalMethod | None:
+    """The interval that a name and its own options ask for; without a name, whichever suits the log."""
+    from counterpoise.intervals import strategy
+
+    return None if interval is None else strategy(interval, is_clustered=False, options=own)
 
 
 def is_unidentified(result: Result) -> bool:

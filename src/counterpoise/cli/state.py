@@ -36,9 +36,7 @@ def show(
     interval: options.Method = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None, typer.Option(metavar="W", help="1 / (the smallest possible propensity); for bernstein.")
-    ] = None,
+    max_weight: options.MaxWeight = None,
     json: options.Json = False,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
@@ -58,7 +56,8 @@ def show(
     from counterpoise.moments.state import existing
 
     known = existing(file)
-    how: dict[str, Any] = {"level": level, "interval": interval, "tuned_for": tuned_for}
+    method = options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight)
+    how: dict[str, Any] = {"level": level, "interval": method, "reward_bounds": reward_bounds}
     out = None if json else console()
     if out is not None:
         _contents(out, file, known)
@@ -70,8 +69,7 @@ def show(
         if out is not None:
             show_comparison(out, compared, ranked, driving)
     else:
-        bounds: dict[str, Any] = {"reward_bounds": reward_bounds, "max_weight": max_weight}
-        result = cp.evaluate(known.moments, estimator=estimator or None, **how, **bounds)
+        result = cp.evaluate(known.moments, estimator=estimator or None, **how)
         document = evaluation(result)
         if out is not None:
             answer(out, result)

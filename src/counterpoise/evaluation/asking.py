@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.intervals import Method, strategy
+from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.moments import LogMoments
 from counterpoise.weights import as_weight
@@ -30,12 +31,21 @@ class Stored:
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question and the moments that answer it, one for each reward; moments that were handed over have no question."""
+class Settled(NamedTuple):
+    """What `evaluate` and `compare` settle alike before they part: moments that are known already, the interval, what rewards can be."""
 
-    moments: tuple[LogMoments, ...]
-    question: Question | None = None
+    known: LogMoments | None
+    method: Method
+    reward_bounds: tuple[float, float] | None
+
+
+def settle(log: Any, parts: LogFields, stored: Stored, interval: str | Method | None, *chosen: Any) -> Settled:
+    """The start of a verb; `chosen` is what it was told to look at in the log, its targets first."""
+    known = known_moments(log, parts, stored, *chosen)
+    cluster = known.cluster if known is not None else _part(log, parts, "cluster")
+    bounds = _part(log, parts, "reward_bounds")
+    method = strategy(interval, is_clustered=cluster is not None, options={"reward_bounds": bounds})
+    return Settled(known, method, bounds)
 
 
 def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> LogMoments | None:
@@ -84,6 +94,11 @@ def read(question: Question, stored: Stored, progress: bool | None) -> tuple[Log
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     (found,) = moments_of(question, progress=progress)
     return (batches.finish(job, found),)
+
+
+def _part(log: Any, parts: LogFields, name: str) -> Any:
+    """A part of the log, before there is one."""
+    return getattr(log, name) if isinstance(log, Log) else parts.get(name)
 
 
 def _groups(groups: Any) -> int:

@@ -8,11 +8,11 @@ from typing import Any, Unpack
 
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
-from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
+from counterpoise.evaluation.asking import Stored, question_of, read, settle
 from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.intervals import Method, check_level, strategy
-from counterpoise.log.log import Log, LogFields
+from counterpoise.intervals import Method, check_level
+from counterpoise.log.log import LogFields
 from counterpoise.log.question import LOGGING
 
 
@@ -25,8 +25,6 @@ def evaluate(
     estimator: str | Sequence[str] | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -52,8 +50,9 @@ def evaluate(
     estimator
         Names from `ESTIMATORS`; by default all that the columns allow.
     interval
-        A member of `counterpoise.intervals`, or its name: ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, to look
-        as often as one likes while the log grows; ``"bernstein"``, for `ips` at any size, where rewards and weights are bounded.
+        A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"normal"``; ``"jackknife"``, the default
+        with a cluster; ``"anytime"``, to look as often as you like while the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)``
+        holds for `ips` at any size, where rewards and weights are bounded.
     level
         Confidence level of the intervals.
     state, batch
@@ -78,13 +77,9 @@ def evaluate(
     """
     check_level(level)
     asked, stored = names_of(estimator), Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, method, bounds = settle(log, parts, stored, interval, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
         return evaluated((known,), None, asked, method, level, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
     wants_groups = method.needs_groups or _need_groups(asked)
     question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
@@ -100,8 +95,6 @@ def compare(
     weight: Any = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -123,24 +116,15 @@ def compare(
     """
     check_level(level)
     stored = Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, method, bounds = settle(log, parts, stored, interval, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
         return compared((known,), None, method, level, against, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
     check_differences(method)
     other = LOGGING if against is None else against
     question = question_of(
         log, parts, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
     return compared(read(question, stored, progress), question, method, level, None)
-
-
-def _part(log: Any, parts: LogFields, name: str) -> Any:
-    """A part of the log, before there is one."""
-    return getattr(log, name) if isinstance(log, Log) else parts.get(name)
 
 
 def _need_groups(asked: tuple[str, ...]) -> bool:

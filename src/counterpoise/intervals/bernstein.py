@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals.bounds import check_reward_bounds, check_within
 from counterpoise.intervals.interval import Interval, check_level
 from counterpoise.intervals.method import Evidence, Method
@@ -37,15 +37,18 @@ class Bernstein(Method):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
-        """Both bounds must be among the options: there are no usual ones."""
+        """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
         given = options or {}
         reward_bounds, max_weight = given.get("reward_bounds"), given.get("max_weight")
         if reward_bounds is None or max_weight is None:
+            bounds, has_options = reward_bounds or (0, 1), "max_weight" in given
+            written = f"Pass interval=cp.intervals.Bernstein(reward_bounds={bounds}, max_weight=10)."
             raise OptionError(
-                "the bernstein interval needs reward_bounds=(low, high) and max_weight, both known before seeing the log; "
-                "max_weight is 1/(the smallest propensity the logging policy can give).",
-                do="" if given else "Pass interval=cp.intervals.Bernstein(reward_bounds=(0, 1), max_weight=10).",
-            )
+                ["the bernstein interval needs ", Argument("reward_bounds"), " and ", Argument("max_weight"),
+                 ", both known before you see the log."],
+                do="" if has_options else written,
+                suggestion="The largest weight is 1/(the smallest propensity that the logging policy can give).",
+            )  # fmt: skip
         return cls(reward_bounds, max_weight)
 
     @property
