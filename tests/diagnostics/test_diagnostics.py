@@ -110,7 +110,11 @@ def sound(**change):
         ({"effective_rewards": 29.0}, "caution", "about 29 rows carry the outcomes that matter"),
         ({"effective_rewards": 31.0}, "ok", ""),
         ({"reward_max": 0.0, "effective_rewards": math.nan}, "caution", "Every reward is 0"),
-        ({"reward_min": 3.7, "reward_max": 3.7, "effective_rewards": math.nan}, "caution", "the interval is unbounded"),
+        (
+            {"reward_min": 3.7, "reward_max": 3.7, "effective_rewards": math.nan},
+            "caution",
+            "The interval is unbounded unless you pass reward_bounds=",
+        ),
         ({"dropped": 300}, "caution", "300 of 5,300 rows were dropped"),
         ({"dropped": 200}, "ok", ""),
         ({"pareto_k": math.nan}, "ok", ""),

@@ -91,7 +91,7 @@ def test_answers_to_another_question_or_around_a_far_center_are_refused():
             return connection.sql(cp.sql(dialect="duckdb", table="rows", **question | changes)).pl()
 
     with pytest.raises(
-        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* write it again with center=1000000\d+"
+        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* Write it again with center=1000000\d+"
     ):
         cp.from_sums(answer(), **question)
     good = answer(center=1e9 + 100)
@@ -114,14 +114,14 @@ def test_answers_to_another_question_or_around_a_far_center_are_refused():
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [
-        ({"reward": "click +"}, cp.ColumnError, "reward='click \\+' is no expression that duckdb would understand"),
-        ({"target": "(new"}, cp.ColumnError, r"target='\(new' is no expression"),
-        ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is no condition'),
-        ({"where": "a >"}, cp.ColumnError, "where='a >' is no condition"),
-        ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, and no statement"),
-        ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, and no statement"),
-        ({"center": float("nan")}, cp.OptionError, "center must be a number near the mean reward, found nan"),
-        ({"center": float("inf")}, cp.OptionError, "center must be a number"),
+        ({"reward": "click +"}, cp.ColumnError, "reward='click \\+' is not an SQL expression that duckdb understands"),
+        ({"target": "(new"}, cp.ColumnError, r"target='\(new' is not an SQL expression"),
+        ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is not an SQL condition'),
+        ({"where": "a >"}, cp.ColumnError, "where='a >' is not an SQL condition"),
+        ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, not a statement"),
+        ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, not a statement"),
+        ({"center": float("nan")}, cp.OptionError, "center=nan is not a number near the mean reward"),
+        ({"center": float("inf")}, cp.OptionError, "center=inf is not a number"),
     ],
 )
 def test_what_is_no_sql_is_refused_by_the_name_of_its_part(wrong, kind, words):

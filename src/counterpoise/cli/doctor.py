@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from counterpoise.cli import options
-from counterpoise.cli.running import as_options, ends_at_once
+from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.wording import written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,5 +105,5 @@ def _show(out: Console, found: Examination) -> None:
     for k, finding in enumerate(found.findings, start=1):
         line = Text(f"{k}. ")
         line.append(finding.severity, style=COLOURS[finding.severity])
-        line.append(f": {visible(as_options(finding.message))}")
+        line.append(f": {visible(written(finding.message))}")
         say(out, line)

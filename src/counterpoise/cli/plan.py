@@ -9,7 +9,6 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
-from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +48,7 @@ def plan(
     from counterpoise.cli.printing import console
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text
+    from counterpoise.evaluation.plan import one_target
     from counterpoise.evaluation.plan import plan as make
     from counterpoise.log.log import Log
 
@@ -56,7 +56,7 @@ def plan(
     names = columns_of(Log(log, table=place, query=query, external_access=external_access))
     parts = options.guess_parts(names, reward, propensity, target, quiet=json)
     if len(parts.target) > 1:
-        raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")
+        raise one_target(parts.target)
     found = make(
         log,
         reward=parts.reward,

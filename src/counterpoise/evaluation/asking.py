@@ -8,7 +8,7 @@ from numbers import Integral
 from os import PathLike
 from typing import Any, NamedTuple
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals import Method, strategy
 from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
@@ -87,7 +87,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> tuple[Log
 
     if stored.state is None:
         if stored.given:
-            raise OptionError(f"{stored.given[0]}= is about what a state keeps of this log: pass state= too.")
+            raise OptionError(
+                [Argument(stored.given[0]), " says what a state keeps of this log."],
+                do=["Pass ", Argument("state"), ", too."],
+            )
         return moments_of(question, progress=progress)
     if len(question.log.reward) > 1:
         raise OptionError("a state keeps the sums of one reward: use one state for each.")
@@ -105,5 +108,5 @@ def _groups(groups: Any) -> int:
     if groups is None:
         return GROUPS
     if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
-        raise OptionError(f"groups must be a whole number of at least 2, found {groups!r}.")
+        raise OptionError([Argument("groups", groups), " is not a whole number of at least 2."])
     return int(groups)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import LogFields
 from counterpoise.log.names import GROUP, ROWS
@@ -44,7 +44,7 @@ def sql(
 
     ibis, sqlglot = _libraries()
     if not math.isfinite(center):
-        raise OptionError(f"center must be a number near the mean reward, found {center!r}.")
+        raise OptionError([Argument("center", center), " is not a number near the mean reward."])
     question = _question(log, parts, target, weight, segment)
     if question.log.table is None:
         raise OptionError("table is missing: name the table that the statement reads.")
@@ -92,14 +92,20 @@ def from_sums(
     if n < total and (not drops or n == 0):
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity outside (0, 1], target outside [0, 1], no finite "
-            "reward). Fix the logger, or leave them out with drop_bad_rows=True."
+            "reward).",
+            do=["Fix the logger, or leave them out with ", Argument("drop_bad_rows", True), "."],
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
     if not is_well_centered(numbers, labels, names):
         mean = center + float(numbers[names.shifted[0]].sum()) / n
         raise LogError(
-            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their digits: write "
-            f"it again with center={mean:.12g}, or one for each segment where these are worlds apart."
+            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their "
+            "digits.",
+            do=[
+                "Write it again with ",
+                Argument("center", Blank(f"{mean:.12g}")),
+                ", or one for each segment if they are worlds apart.",
+            ],
         )
 
     def largest(lane: Any) -> dict[Any, Any]:
@@ -148,14 +154,17 @@ def _checked(answer: Any, question: Question) -> Any:
         ) from error
     if question.groups > 1 and answer.height and answer.get_column(GROUP).max() >= question.groups:
         raise LogError(
-            f"the rows of the statement are of more than {question.groups} groups: give groups= as to `sql`."
+            f"the rows of the statement are of more than {question.groups} groups.",
+            do=["Pass the same ", Argument("groups"), " as to `sql`."],
         )
     return answer
 
 
 def _question(log: Any, parts: LogFields, target: Any, weight: Any, segment: Any) -> Question:
     if parts.get("groups") is not None and parts.get("cluster") is None:
-        raise OptionError("groups need a cluster, by which a database tells them: pass cluster= too.")
+        raise OptionError(
+            "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
+        )
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     question = question_of(log, parts, target, weight=weight, segment=segment)

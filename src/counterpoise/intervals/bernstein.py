@@ -62,12 +62,13 @@ class Bernstein(Method):
         most = _check_weight(self.max_weight)
         if max_weight > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
             raise LogError(
-                f"max_weight is {most:g}, but the log has a weight of {max_weight:g}. A bound taken from the log itself is no bound: "
-                "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
+                [Argument("max_weight", self.max_weight), f" is too small: the log has a weight of {max_weight:g}."],
+                do="Give the largest weight that the logging policy allows, 1/(its smallest propensity); a bound taken from the log itself "
+                "is no bound.",
             )
         if is_clustered:
             raise OptionError(
-                "the bernstein interval takes rows to be independent, and clusters say they are not: use jackknife."
+                "the bernstein interval assumes independent rows, and clusters say that they are not: use jackknife."
             )
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
@@ -124,7 +125,7 @@ def _check_weight(max_weight: float) -> float:
     try:
         found = float(max_weight)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"max_weight must be a number: {error}.") from error
+        raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
     if not (math.isfinite(found) and found > 0):
-        raise OptionError(f"max_weight must be a positive number, found {found!r}.")
+        raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
     return found

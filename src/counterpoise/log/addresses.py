@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 _ENGINES = (
     "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
@@ -32,8 +32,14 @@ def looks_like_address(text: str) -> bool:
 def mistyped(text: str) -> OptionError:
     """The error that an address of a database is not written as one."""
     return OptionError(
-        f"{without_password(text)!r} looks like the address of a database and there is no such file. Write an address as "
-        "postgresql://user:…@host/database, and name the log with table=… or query=…."
+        f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
+        do=[
+            "Write an address as postgresql://user:…@host/database, and name the log with ",
+            Argument("table"),
+            " or ",
+            Argument("query"),
+            ".",
+        ],
     )
 
 
