@@ -31,12 +31,13 @@ OPTIONS = (
         (Argument("target", Blank("COLUMN")), "--target COLUMN"),
         (Argument("version", {"new": "1"}), "version={'new': '1'}"),  # no option of this command
         (Argument("replace", False), "no --replace"),
+        (Argument("batch_size", None), "--batch-size 0"),
         (Argument("where", "a > 'x' and b = \"y\""), "--where 'a > '\"'\"'x'\"'\"' and b = \"y\"'"),
     ],
     ids=str,
 )
 def test_an_argument_is_written_as_the_command_takes_it(argument, typed):
-    with options_are(["actions", "rows", "target", "segment", "replace", "where"]):
+    with options_are(["actions", "rows", "target", "segment", "replace", "where", "batch_size"]):
         assert as_option(argument) == typed
 
 

@@ -45,6 +45,25 @@ def test_duckdb_runs_the_statement(name):
         cp.from_sums(answer, **columns(question))
 
 
+def test_the_statement_knows_chosen_actions():
+    duckdb = pytest.importorskip("duckdb")
+    log = pl.DataFrame(
+        {"r": [1.0, 0.0, 1.0, 1.0], "p": [0.5, 0.5, 0.25, 0.5], "a": ["x", "y", "x", "y"], "b": ["x", "x", "x", None]}
+    )
+    question = {
+        "reward": "r",
+        "propensity": "p",
+        "action": "a",
+        "target": {"b": cp.Chosen("b"), "upper": cp.Chosen("lower(b)")},
+    }
+    with duckdb.connect() as connection:
+        connection.register("logs", log)
+        answer = connection.sql(cp.sql(dialect="duckdb", table="logs", **question)).pl()
+    expected = cp.evaluate(log, **question, drop_bad_rows=True)
+    assert expected.dropped_rows == 1
+    assert_same(cp.evaluate(cp.from_sums(answer, **question, drop_bad_rows=True)), expected)
+
+
 def test_postgresql_runs_the_statement(postgres):
     ibis = pytest.importorskip("ibis")
     connection = ibis.connect(postgres)

@@ -12,6 +12,7 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import typed_targets
 from counterpoise.errors import OptionError
 
 
@@ -21,7 +22,10 @@ def evaluate(
     reward: options.Reward = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     segment: options.Segments = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
     estimator: Annotated[
@@ -71,6 +75,8 @@ def evaluate(
     Examples:
       counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
+      counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
+      counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
     import counterpoise as cp
@@ -83,14 +89,18 @@ def evaluate(
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
     result = cp.evaluate(
-        log,
+        data,
         reward=parts.reward,
         propensity=parts.propensity,
-        target=list(parts.target),
+        target=targets,
         segment=segment or None,
+        action=action,
+        context=context or None,
         cluster=cluster,
         estimator=estimator or None,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),

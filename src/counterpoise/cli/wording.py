@@ -13,6 +13,7 @@ from counterpoise.log.targets import Chosen
 
 # what Python calls otherwise than the command line does
 _RENAMED = {"n_actions": "actions", "n": "rows"}
+_NONE = {"batch_size": "0"}  # where None has a number of its own
 _known: ContextVar[frozenset[str] | None] = ContextVar("_known", default=None)
 
 
@@ -50,6 +51,8 @@ def as_option(argument: Argument) -> str:
         return str(argument)
     if not argument.has_value or argument.value is True:
         return name
+    if argument.value is None and argument.name in _NONE:
+        return f"{name} {_NONE[argument.name]}"
     if argument.value is None or argument.value is False or argument.value in ([], (), {}):
         return f"no {name}"
     return " ".join(f"{name} {value}" for value in _values(argument))

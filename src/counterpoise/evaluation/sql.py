@@ -48,8 +48,8 @@ def sql(
     question = _question(log, parts, target, weight, segment)
     if question.log.table is None:
         raise OptionError("table is missing: name the table that the statement reads.")
-    columns = dict.fromkeys(column for _, column in question.columns)
-    names = {column: f"c{k}" for k, column in enumerate(columns)}
+    columns = [*(column for _, column in question.columns), *(one.column for one in question.choices)]
+    names = {column: f"c{k}" for k, column in enumerate(dict.fromkeys(columns))}
     types = {names[column]: "float64" for _, column in question.numbers.values()}
     types |= {names[column]: "string" for column in question.segment}
     types |= {names[question.log.cluster]: "int64"} if question.log.cluster is not None else {}
@@ -189,13 +189,25 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
     path = [table] if isinstance(table, str) else list(table or ())
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
-    chosen = []
-    for text, name in names.items():
-        is_name = _is_name(text)
-        value = sqlglot.exp.column(text, quoted=True) if is_name else judge.parsed(parts[text], text, dialect)
-        chosen.append(value.as_(name, quoted=True))
-    query = sqlglot.select(*chosen).from_(place)
+    taken = {one.column: one.source.column for one in question.choices}
+
+    def value(text: str) -> Any:
+        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.parsed(parts[text], text, dialect)
+
+    def made(text: str) -> Any:
+        return (
+            _is_same(sqlglot.exp, value(taken[text]), value(str(question.log.action))) if text in taken else value(text)
+        )
+
+    query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     return query.where(judge.parsed("where", where, dialect)) if where else query
+
+
+def _is_same(exp: Any, one: Any, other: Any) -> Any:
+    """1 where two expressions are equal, 0 where they are not, null where one is."""
+    same = exp.EQ(this=exp.paren(one), expression=exp.paren(other))
+    yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
+    return exp.Case().when(same, yes).when(exp.not_(same), no)
 
 
 def _is_name(text: str) -> bool:

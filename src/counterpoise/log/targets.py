@@ -114,7 +114,7 @@ def _named(given: Any) -> Iterator[tuple[str, Any]]:
             yield str(name), _source(one)
         return
     for one in given if isinstance(given, list | tuple) else [given]:
-        yield _name_of(one), _source(one)
+        yield name_of(one), _source(one)
 
 
 def _source(one: Any) -> Any:
@@ -129,11 +129,12 @@ def _source(one: Any) -> Any:
     )
 
 
-def _name_of(one: Any) -> str:
+def name_of(one: Any) -> str:
+    """What a target is called that nobody named."""
     if isinstance(one, str):
         return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
     if isinstance(one, Chosen):
         return one.column
     if isinstance(one, PathLike):
-        return _name_of(str(one))
+        return name_of(str(one))
     return str(getattr(one, "__name__", type(one).__name__))
