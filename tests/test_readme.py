@@ -37,7 +37,7 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
     commands = [shlex.split(line, comments=True) for line in listed.splitlines()]
     assert len(commands) >= 7
     for command in commands:
-        if command[1] == "learn" and find_spec("torch") is None:
+        if any(word.endswith(".safetensors") for word in command) and find_spec("torch") is None:
             continue
         found = invoke(*command[1:])
         assert found.exit_code == 0, (command, found.output)

@@ -64,7 +64,7 @@ def test_a_day_given_twice_is_refused_and_nothing_changes(tmp_path):
     copy.write_bytes(first.read_bytes())
     with pytest.raises(cp.MomentsError, match="already"):
         cp.evaluate(copy, **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match="'two' is in the state"):
+    with pytest.raises(cp.MomentsError, match="'two' is already in the state"):
         cp.evaluate(second, **QUESTION, state=state, batch="two")
     assert state.read_bytes() == before
 
@@ -73,7 +73,7 @@ def test_a_folder_that_grows_is_not_counted_twice(tmp_path):
     first, second, third = days(tmp_path, 3)
     state = tmp_path / "state.json"
     cp.evaluate([first, second], **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is in the state .* as are 1 others"):
+    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is already in the state .* as are 1 others"):
         cp.evaluate(f"{tmp_path}/*.parquet", **QUESTION, state=state)
     cp.evaluate(third, **QUESTION, state=state)
     with pytest.raises(cp.MomentsError, match="are the same"):
@@ -235,7 +235,7 @@ def test_a_file_that_is_written_anew_every_day_has_a_key_every_day(tmp_path):
     assert result.n == 300
     planted.a_log(70, seed=9, bad=False).write_parquet(latest)
     refused("with other content, as are 2 others", latest, state)
-    refused("as the batch '0': say which", latest, state, replace=True)
+    refused("as the batch '0'. Say which", latest, state, replace=True)
     assert cp.evaluate(latest, **SHORT, state=state, batch="1", replace=True).n == 270
 
 
@@ -281,7 +281,7 @@ def test_a_compacted_folder_is_refused_until_its_owner_says_what_it_is(tmp_path)
     for file in files:
         file.unlink()
     for log in (logs, logs / "*.parquet", [logs]):
-        refused("no more: if the folder was compacted", log, states_[0])
+        refused("no longer in its folder: if the folder was compacted", log, states_[0])
     same(cp.evaluate(logs, **SHORT, state=states_[0], replace=True), expected)
     assert cp.evaluate(logs, **SHORT, state=states_[1], batch="other rows").n == 600
 
@@ -387,7 +387,7 @@ def test_versions_and_replacements_that_make_no_sense_are_refused(tmp_path, wron
     log = planted.a_log(50, bad=False)
     with pytest.raises(cp.OptionError, match=next(iter(wrong))):
         cp.evaluate(log, **SHORT, state=tmp_path / "state.json", batch="a", **wrong)
-    with pytest.raises(cp.OptionError, match="pass state= too"):
+    with pytest.raises(cp.OptionError, match="Pass state=, too"):
         cp.evaluate(log, **SHORT, **wrong)
 
 

@@ -314,9 +314,9 @@ def test_a_view_over_files_needs_external_access_and_the_error_says_so(tmp_path)
 def test_external_access_is_for_duckdb_files(own, tmp_path):
     shop().write_parquet(tmp_path / "log.parquet")
     for log in (shop(), tmp_path / "log.parquet", "postgresql://me@127.0.0.1:1/db"):
-        with pytest.raises(cp.OptionError, match="external_access= is for DuckDB files"):
+        with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
             cp.evaluate(log, **QUESTION, external_access=True)
-    with pytest.raises(cp.OptionError, match="external_access= is for DuckDB files"):
+    with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
         own(external_access=True)
 
 

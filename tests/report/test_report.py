@@ -193,8 +193,8 @@ def test_a_difference_that_is_there_is_still_shown_among_many_targets():
 @pytest.mark.parametrize("rewards", [[0.0] * 8, [1.0] * 8, [0, 1, 0, 1, 1, 0, 0, 1], [-1e6, 1e6] * 4, [1e-9] * 8])
 def test_degenerate_logs_have_reports(method, rewards):
     log = {"r": rewards, "p": [0.5, 0.25] * 4, "t": [0.5, 0.25, 0.9, 0.1] * 2, "s": ["a", None] * 4}
-    bounds = {"reward_bounds": (-1e6, 1e6), "max_weight": 4.0} if method == "bernstein" else {}
-    result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=method, **bounds)
+    interval = cp.intervals.Bernstein((-1e6, 1e6), max_weight=4.0) if method == "bernstein" else method
+    result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=interval)
     page = render(result)
     Page(page)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(page).words[:-3]))

@@ -9,6 +9,7 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import named, typed_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +29,17 @@ def compare(
     reward: options.Rewards = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     against: Annotated[
         str,
-        typer.Option(metavar="COLUMN", help="The other policy: a target's column, or logging, which wrote the log."),
+        typer.Option(
+            metavar="[NAME=]EXPRESSION",
+            help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
+        ),
     ] = "logging",
     segment: options.Segments = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
@@ -73,24 +80,28 @@ def compare(
     from counterpoise.log.rules import missing
 
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    if against != LOGGING and against not in names and against.isidentifier():
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    if against not in (LOGGING, *typed, *names) and against.isidentifier():
         raise missing("against", against, names)
-    rest = [name for name in names if name != against]
-    parts = options.guess_parts(rest, reward[0] if reward else None, propensity, target, quiet=json)
+    name, source = named(against, (LOGGING, *typed, *names))
+    rest = [column for column in names if column != source]
+    parts, targets = options.guess_parts(rest, reward[0] if reward else None, propensity, typed, quiet=json)
     result = cp.compare(
-        log,
+        data,
         reward=options.one_or_several(reward, parts.reward),
         propensity=parts.propensity,
-        target=list(parts.target),
-        against=against,
+        target=targets,
+        against={name: source} if name else source,
         segment=segment or None,
+        action=action,
+        context=context or None,
         cluster=cluster,
-        interval=interval,
+        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
         level=level,
         groups=groups,
         reward_bounds=reward_bounds,
-        tuned_for=tuned_for,
         drop_bad_rows=drop_bad_rows,
         where=where,
         table=place,

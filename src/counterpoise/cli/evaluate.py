@@ -6,16 +6,14 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import typed_targets
 from counterpoise.errors import OptionError
-
-if TYPE_CHECKING:
-    pass
 
 
 @ends_at_once
@@ -24,7 +22,10 @@ def evaluate(
     reward: options.Rewards = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     segment: options.Segments = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
     estimator: Annotated[
@@ -35,12 +36,7 @@ def evaluate(
     groups: options.Groups = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."
-        ),
-    ] = None,
+    max_weight: options.MaxWeight = None,
     model_reward: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
@@ -80,6 +76,8 @@ def evaluate(
       counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
       counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
+      counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
+      counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
     import counterpoise as cp
@@ -92,22 +90,24 @@ def evaluate(
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    parts = options.guess_parts(names, reward[0] if reward else None, propensity, target, quiet=json)
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    parts, targets = options.guess_parts(names, reward[0] if reward else None, propensity, typed, quiet=json)
     result = cp.evaluate(
-        log,
+        data,
         reward=options.one_or_several(reward, parts.reward),
         propensity=parts.propensity,
-        target=list(parts.target),
+        target=targets,
         segment=segment or None,
+        action=action,
+        context=context or None,
         cluster=cluster,
         estimator=estimator or None,
-        interval=interval,
+        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),
         level=level,
         groups=groups,
-        tuned_for=tuned_for,
         reward_bounds=reward_bounds,
-        max_weight=max_weight,
         model_reward=model_reward,
         model_value=model_value or None,
         drop_bad_rows=drop_bad_rows,

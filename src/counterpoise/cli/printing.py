@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.running import as_options
+from counterpoise.cli.wording import written
 from counterpoise.evaluation.wording import visible
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     """A verdict in its colour, and its reasons."""
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
     for reason in verdict.reasons:
-        say(out, as_options(reason), indent=2)
+        say(out, written(reason), indent=2)
 
 
 def each_reward(out: Console, result: R) -> Iterator[R]:

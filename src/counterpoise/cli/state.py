@@ -36,9 +36,7 @@ def show(
     interval: options.Method = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None, typer.Option(metavar="W", help="1 / (the smallest possible propensity); for bernstein.")
-    ] = None,
+    max_weight: options.MaxWeight = None,
     json: options.Json = False,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
@@ -57,7 +55,8 @@ def show(
     from counterpoise.moments.state import existing
 
     known = existing(file)
-    how: dict[str, Any] = {"level": level, "interval": interval, "tuned_for": tuned_for}
+    method = options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight)
+    how: dict[str, Any] = {"level": level, "interval": method, "reward_bounds": reward_bounds}
     out = None if json else console()
     if out is not None:
         _contents(out, file, known)
@@ -68,8 +67,7 @@ def show(
             for one in each_reward(out, compared):
                 show_comparison(out, one)
     else:
-        bounds: dict[str, Any] = {"reward_bounds": reward_bounds, "max_weight": max_weight}
-        result = cp.evaluate(state=file, estimator=estimator or None, **how, **bounds)
+        result = cp.evaluate(state=file, estimator=estimator or None, **how)
         document = of_rewards(result, evaluation)
         if out is not None:
             for each in each_reward(out, result):

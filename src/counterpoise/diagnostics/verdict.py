@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.errors import Argument, Pieces, Sentence
 from counterpoise.moments import Moments
 from counterpoise.moments.effective import at_an_end, effective_sample_size, mean_distance
 from counterpoise.moments.tails import Tail, pareto_k
@@ -225,12 +226,13 @@ def _doubts(found: Diagnostics) -> list[str]:
             f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total, so a few rows decide the answer."
         )
     if found.has_equal_rewards:
-        unless = (
-            "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
+        unless: Pieces = (
+            ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
             if found.reward_min in (0.0, 1.0)
-            else "Without reward_bounds, the interval is unbounded."
+            else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
         )
-        doubts.append(f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}")
+        what = f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. "
+        doubts.append(Sentence([what, *unless]))
     if found.effective_rewards < FEW_REWARDS:
         doubts.append(
             f"Only about {found.effective_rewards:.2g} rows carry the outcomes that matter, and it takes {FEW_REWARDS} for a reliable "

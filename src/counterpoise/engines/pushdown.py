@@ -13,7 +13,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
@@ -248,8 +248,8 @@ def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets:
     if question.groups > 1:
         if log.cluster is None:
             raise OptionError(
-                "rows in a database have no order to group them by: pass cluster=, the column of a whole number such as the "
-                "user's id, for the jackknife and cross_fit."
+                "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
+                do=["Pass ", Argument("cluster"), ", the column of a whole number such as the user's id."],
             )
         ids = names.get(CLUSTER, names.get(log.cluster, log.cluster))
         if not schema[ids].is_integer():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import MODEL, ROW, Floats, Moments
@@ -156,6 +156,7 @@ def check_model(moments: Moments) -> None:
     """The columns of a reward model are there."""
     if not set(MODEL) <= set(moments.columns):
         raise OptionError(
-            "this estimator needs a reward model: pass model_reward (the model's reward of the logged action) "
-            "and model_value (its value of the target policy)."
-        )
+            "this estimator needs a reward model.",
+            do=["Pass ", Argument("model_reward"), " (its reward of the logged action) and ", Argument("model_value"),
+                " (its value of the target policy)."],
+        )  # fmt: skip

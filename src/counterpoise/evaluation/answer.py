@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import DIFFERENCES, Estimate
 from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose
@@ -111,7 +111,10 @@ def _together(found: Sequence[Answer]) -> Answer:
 def _check_groups(moments: LogMoments, options: Options) -> None:
     name = options.method.name
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:
-        raise OptionError(f"these moments have no groups, so no {name}: evaluate the log with groups=100 or a cluster.")
+        raise OptionError(
+            f"these moments have no groups, and the {name} interval needs them.",
+            do=["Evaluate the log with ", Argument("groups", 100), " or ", Argument("cluster"), "."],
+        )
 
 
 def _unknown(estimate: Estimate) -> Estimate:
@@ -124,5 +127,7 @@ def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
     """The worse of two verdicts, with the reasons of both."""
     order = ("ok", "caution", "not identified")
     worst = max(verdict.verdict, rival.verdict, key=order.index)
-    reasons = [f"{who}: {reason}" for who, one in ((name, verdict), (other, rival)) for reason in one.reasons]
+    reasons = [
+        Sentence([f"{who}: ", reason]) for who, one in ((name, verdict), (other, rival)) for reason in one.reasons
+    ]
     return Verdict(worst, tuple(reasons))

@@ -8,7 +8,7 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.moments import LogMoments
@@ -85,7 +85,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
 
     if stored.state is None:
         if stored.given:
-            raise OptionError(f"{stored.given[0]}= is about what a state keeps of this log: pass state= too.")
+            raise OptionError(
+                [Argument(stored.given[0]), " says what a state keeps of this log."],
+                do=["Pass ", Argument("state"), ", too."],
+            )
         return Asked(moments_of(question, progress=progress), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     today = moments_of(question, progress=progress)
@@ -97,5 +100,5 @@ def _groups(groups: Any) -> int:
     if groups is None:
         return GROUPS
     if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
-        raise OptionError(f"groups must be a whole number of at least 2, found {groups!r}.")
+        raise OptionError([Argument("groups", groups), " is not a whole number of at least 2."])
     return int(groups)

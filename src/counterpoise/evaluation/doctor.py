@@ -23,7 +23,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.list_logs import find_lists
 from counterpoise.engines.rows import collect, rows_of
-from counterpoise.errors import ColumnError, LogError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.guess import targets_among, usual
@@ -97,7 +97,7 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
     roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
     described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
     findings = [
-        Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
+        Finding("fix", part, _nameless(part))
         for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
         if not known
     ]
@@ -217,6 +217,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     return rows - distinct, max(finest) > 0.9 * distinct
 
 
+def _nameless(part: str) -> Sentence:
+    return Sentence([f"no column looks like the {part}. Name it with ", Argument(part, Blank("COLUMN")), "."])
+
+
 def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
     """The overlap of every target that has a good row."""
     found = []
@@ -231,4 +235,4 @@ def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, ta
 
 def _doubts(one: Overlap) -> list[Finding]:
     severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    return [Finding(severity, one.target, f"{one.target}: {reason}") for reason in one.verdict.reasons]
+    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in one.verdict.reasons]

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
-from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
+from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
 from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.result import Comparison, Result
@@ -26,8 +26,6 @@ def evaluate(
     estimator: str | Sequence[str] | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -53,8 +51,9 @@ def evaluate(
     estimator
         Names from `ESTIMATORS`; by default, all that the columns allow.
     interval
-        A member of `counterpoise.intervals`, or its name: ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, if you
-        look again and again while the log grows; ``"bernstein"``, for `ips` at any size, if rewards and weights are bounded.
+        A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"normal"``; ``"jackknife"``, the default
+        with a cluster; ``"anytime"``, to look as often as you like while the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)``
+        holds for `ips` at any size, where rewards and weights are bounded.
     level
         The confidence level of the intervals.
     state, batch
@@ -79,15 +78,9 @@ def evaluate(
     """
     check_level(level)
     asked, stored = names_of(estimator), Stored(state, batch, replace, version)
-    own: dict[str, Any] = {"tuned_for": tuned_for, "max_weight": max_weight}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        own["reward_bounds"] = parts.get("reward_bounds")
-        return evaluated(
-            known, options_of(interval, level, known.rewards, is_clustered=known.is_clustered, **own), asked
-        )
-    whole = as_log(log, parts)
-    options = _options(whole, interval, level, own)
+        return evaluated(known, options, asked)
     method = options[0].method
     wants_groups = method.needs_groups or _need_groups(asked)
     question = question_of(whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups)
@@ -104,8 +97,6 @@ def compare(
     weight: Any = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -127,15 +118,9 @@ def compare(
     """
     check_level(level)
     stored = Stored(state, batch, replace, version)
-    own: dict[str, Any] = {"tuned_for": tuned_for, "max_weight": max_weight}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        own["reward_bounds"] = parts.get("reward_bounds")
-        return compared(
-            known, options_of(interval, level, known.rewards, is_clustered=known.is_clustered, **own), against
-        )
-    whole = as_log(log, parts)
-    options = _options(whole, interval, level, own)
+        return compared(known, options, against)
     method = options[0].method
     check_differences(method)
     other = LOGGING if against is None else against
@@ -145,11 +130,23 @@ def compare(
     return compared(read(question, stored, progress), options)
 
 
-def _options(log: Log, interval: str | Method | None, level: float, own: Mapping[str, Any]) -> tuple[Options, ...]:
-    """How the intervals of a log's rewards are made."""
-    log.need("reward")
-    how = {**own, "reward_bounds": log.reward_bounds}
-    return options_of(interval, level, log.reward, is_clustered=log.cluster is not None, **how)
+def _start(
+    log: Any, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
+) -> tuple[Asked | None, Log, tuple[Options, ...]]:
+    """What both verbs settle first: moments that are known already, or else the log; and how intervals are made, reward by reward.
+
+    `chosen` is what a verb was told to look at in the log, its targets first.
+    """
+    known = known_moments(log, parts, stored, *chosen)
+    if known is not None:
+        bounds = parts.get("reward_bounds")
+        made = options_of(interval, level, known.rewards, is_clustered=known.is_clustered, reward_bounds=bounds)
+        return known, Log(), made
+    whole = as_log(log, parts)
+    whole.need("reward")
+    is_clustered = whole.cluster is not None
+    made = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
+    return None, whole, made
 
 
 def _need_groups(asked: tuple[str, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -14,7 +14,7 @@ import polars as pl
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.log.log import LogFields
@@ -95,7 +95,7 @@ def plan(
     asked = ["beta_ips", "lift"]
     result = evaluate(log, target=target, level=level, estimator=asked, **parts)
     if len(result.targets) > 1:
-        raise OptionError(f"plan is for one target; found {', '.join(result.targets)}.")
+        raise one_target(result.targets)
     target = result.targets[0]
     value, lift = result[target, "beta_ips"], result[target, "lift"]
     wish = Wish(difference, level, power)
@@ -180,15 +180,25 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
     """The mean of 1/propensity is the number of actions that the logging policy may take."""
     if actions < mean - 4 * error - 1e-9 * mean:
         raise OptionError(
-            f"actions is {actions:,}, but the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity): give the "
-            "number of actions that the logging policy chooses from."
+            [
+                Argument("actions", actions),
+                f" is too few: the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity).",
+            ],
+            do="Give the number of actions that the logging policy chooses from.",
         )
+
+
+def one_target(found: Sequence[str]) -> OptionError:
+    """The error that a plan was asked for several targets at once."""
+    return OptionError(
+        f"plan takes one target, found {', '.join(found)}.", do=["Choose one with ", Argument("target", found[0]), "."]
+    )
 
 
 def _check(difference: float, power: float, actions: int | None) -> None:
     if isinstance(difference, bool) or not isinstance(difference, Real) or not 0 < difference < math.inf:
-        raise OptionError(f"difference must be a positive number, in units of the reward; found {difference!r}.")
+        raise OptionError([Argument("difference", difference), " is not a positive number, in units of the reward."])
     if not (isinstance(power, Real) and 0.0 < power < 1.0):
-        raise OptionError(f"power must lie strictly between 0 and 1, found {power!r}.")
+        raise OptionError([Argument("power", power), " does not lie strictly between 0 and 1."])
     if actions is not None and (isinstance(actions, bool) or not isinstance(actions, int) or actions < 2):
-        raise OptionError(f"actions must be a whole number of at least 2, found {actions!r}.")
+        raise OptionError([Argument("actions", actions), " is not a whole number of at least 2."])

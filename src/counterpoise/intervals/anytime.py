@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.method import Evidence, Method
 
@@ -123,4 +123,4 @@ def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, f
 
 def _check_rows(tuned_for: float) -> None:
     if isinstance(tuned_for, bool) or not isinstance(tuned_for, Real) or not 0 < tuned_for < math.inf:
-        raise OptionError(f"tuned_for must be a positive number of rows, found {tuned_for!r}.")
+        raise OptionError([Argument("tuned_for", tuned_for), " is not a positive number of rows."])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals.bounds import check_reward_bounds, check_within
 from counterpoise.intervals.interval import Interval, check_level
 from counterpoise.intervals.method import Evidence, Method
@@ -37,15 +37,18 @@ class Bernstein(Method):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
-        """Both bounds must be among the options, because there are no defaults for them."""
+        """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
         given = options or {}
         reward_bounds, max_weight = given.get("reward_bounds"), given.get("max_weight")
         if reward_bounds is None or max_weight is None:
+            bounds, has_options = reward_bounds or (0, 1), "max_weight" in given
+            written = f"Pass interval=cp.intervals.Bernstein(reward_bounds={bounds}, max_weight=10)."
             raise OptionError(
-                "the bernstein interval needs reward_bounds=(low, high) and max_weight, both known before seeing the log; "
-                "max_weight is 1/(the smallest propensity the logging policy can give).",
-                do="" if given else "Pass interval=cp.intervals.Bernstein(reward_bounds=(0, 1), max_weight=10).",
-            )
+                ["the bernstein interval needs ", Argument("reward_bounds"), " and ", Argument("max_weight"),
+                 ", both known before you see the log."],
+                do="" if has_options else written,
+                suggestion="The largest weight is 1/(the smallest propensity that the logging policy can give).",
+            )  # fmt: skip
         return cls(reward_bounds, max_weight)
 
     @property
@@ -59,12 +62,13 @@ class Bernstein(Method):
         most = _check_weight(self.max_weight)
         if max_weight > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
             raise LogError(
-                f"max_weight is {most:g}, but the log has a weight of {max_weight:g}. A bound taken from the log itself is no bound: "
-                "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
+                [Argument("max_weight", self.max_weight), f" is too small: the log has a weight of {max_weight:g}."],
+                do="Give the largest weight that the logging policy allows, 1/(its smallest propensity); a bound taken from the log itself "
+                "is no bound.",
             )
         if is_clustered:
             raise OptionError(
-                "the bernstein interval takes rows to be independent, and clusters say they are not: use jackknife."
+                "the bernstein interval assumes independent rows, and clusters say that they are not: use jackknife."
             )
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
@@ -121,7 +125,7 @@ def _check_weight(max_weight: float) -> float:
     try:
         found = float(max_weight)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"max_weight must be a number: {error}.") from error
+        raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
     if not (math.isfinite(found) and found > 0):
-        raise OptionError(f"max_weight must be a positive number, found {found!r}.")
+        raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
     return found

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 
 
 def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, float]:
@@ -15,11 +15,9 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
     try:
         low, high = (float(x) for x in reward_bounds)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"reward_bounds must be (low, high), two numbers: {error}.") from error
+        raise _not_two(reward_bounds) from error
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise OptionError(
-            f"reward_bounds must be (low, high), two finite numbers with low < high; found {reward_bounds!r}."
-        )
+        raise _not_two(reward_bounds)
     return low, high
 
 
@@ -53,6 +51,13 @@ def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float
     lowest, highest = rewards
     if lowest < low or highest > high:
         raise LogError(
-            f"reward_bounds are ({low:g}, {high:g}), but the log has rewards from {lowest:g} to {highest:g}. "
-            "Give bounds that hold for every possible reward."
+            [
+                Argument("reward_bounds", reward_bounds),
+                f" do not hold: the log has rewards from {lowest:g} to {highest:g}.",
+            ],
+            do="Give bounds that hold for every possible reward.",
         )
+
+
+def _not_two(found: object) -> OptionError:
+    return OptionError([Argument("reward_bounds", found), " must be two finite numbers, the lower one first."])

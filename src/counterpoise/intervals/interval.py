@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ def check_level(level: float) -> None:
     """Check that a confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is infinite."""
     if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
         raise OptionError(
-            f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
+            [Argument("level", level), " does not lie strictly between 0 and 1."],
+            do=["For a 95 % interval, pass ", Argument("level", 0.95), "."],
         )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 _ENGINES = (
     "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
@@ -34,8 +34,14 @@ def looks_like_address(text: str) -> bool:
 def mistyped(text: str) -> OptionError:
     """The error for the address of a database that is mistyped."""
     return OptionError(
-        f"{without_password(text)!r} looks like the address of a database and there is no such file. Write an address as "
-        "postgresql://user:…@host/database, and name the log with table=… or query=…."
+        f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
+        do=[
+            "Write an address as postgresql://user:…@host/database, and name the log with ",
+            Argument("table"),
+            " or ",
+            Argument("query"),
+            ".",
+        ],
     )
 
 

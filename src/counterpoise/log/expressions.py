@@ -10,9 +10,10 @@ from typing import TypeVar
 import polars as pl
 import polars.selectors as cs
 
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, OptionError, first_line
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_columns, missing
+from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
@@ -66,11 +67,13 @@ def only(frame: Frame, where: str | None) -> Frame:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
         return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)")
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
-        raise ColumnError(f"where={where!r} is no SQL condition on this log: {first_line(error)}.") from error
+        raise ColumnError(
+            [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
+        ) from error
     except pl.exceptions.PolarsError as error:
         raise ColumnError(
-            f"where={where!r} does not fit the types of this log: cannot compute it, {first_line(error)}. Compare numbers "
-            "without quotes."
+            [Argument("where", where), f" does not fit the types of this log: {first_line(error)}."],
+            do="Write numbers without quotes.",
         ) from error
 
 
@@ -149,7 +152,7 @@ def _roots(part: str, text: str, question: Question, available: Sequence[str]) -
         roots = [back.get(name, name) for name in spelt]
     except pl.exceptions.PolarsError as error:
         if part == "where":
-            raise ColumnError(f"where={text!r} is no SQL condition: {error}.") from error
+            raise ColumnError([Argument("where", text), f" is not an SQL condition: {first_line(error)}."]) from error
         raise missing(part, text, available) from error
     unknown = [name for name in roots if name not in available]
     if unknown and (len(roots) == 1 and roots[0] == text):
@@ -159,7 +162,7 @@ def _roots(part: str, text: str, question: Question, available: Sequence[str]) -
     lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
     if roots and _is_aggregate(lengths, expression):
         raise ColumnError(
-            f"{part}={text!r} must give one value per row, but adds up rows. Write it without aggregates."
+            [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
         )
     return roots
 
@@ -169,7 +172,9 @@ def _expression(part: str, text: str, spelt: str) -> pl.Expr:
     expression = pl.sql_expr(spelt)
     hidden = (name for name in expression.meta.root_names() if name.startswith("_POLARS_TMP"))
     if ".subplan(" in str(expression) or next(hidden, None) is not None:
-        raise ColumnError(f"{part}={text!r} must read no files: write it without SELECT, of the log's columns alone.")
+        raise ColumnError(
+            [argument_of(part, text), " must read no files: write it without SELECT, of the log's columns alone."]
+        )
     return expression
 
 

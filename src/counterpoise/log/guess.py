@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoise.errors import ColumnError
+from counterpoise.errors import Argument, Blank, ColumnError
 
 USUAL = {
     "reward": ("reward", "click", "clicked", "r"),
@@ -75,6 +75,6 @@ def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> t
 def _unknown(part: str, columns: Sequence[str]) -> str:
     shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
     raise ColumnError(
-        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}. "
-        f"Pass {part}=COLUMN."
+        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}.",
+        do=["Pass ", Argument(part, Blank("COLUMN")), "."],
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 
@@ -114,7 +114,7 @@ class Log:
         """Raise an error for the first of these parts that has no name."""
         for part in parts:
             if getattr(self, part) in (None, ()):
-                raise OptionError(f"{part} is missing: name its column, or pass its array.")
+                raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
 
     def __getstate__(self) -> dict[str, Any]:
         # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
@@ -146,8 +146,8 @@ def as_log(log: Any, given: LogFields) -> Log:
         return Log(log, **given)
     if given:
         raise OptionError(
-            f"the log already says which columns play which part: leave out {', '.join(given)}, or ask about "
-            f"log.but({next(iter(given))}=…)."
+            "the log already says which columns play which part.",
+            do=f"Leave out {', '.join(given)}, or ask about log.but({next(iter(given))}=…).",
         )
     return log
 
@@ -175,14 +175,14 @@ def _check(data: Any, found: Mapping[str, Any]) -> None:
     for part in ("reward", "key", "context"):
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
-            raise OptionError(f"{part} names a column twice: {', '.join(map(repr, columns))}.")
+            raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
     control, where = found.get("control"), found.get("where")
     if control and isinstance(data, Arrays):
-        raise OptionError("control names columns: pass them in a log, a mapping of arrays will do.")
+        raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
     if control is not None and not isinstance(control, Mapping):
-        raise OptionError(f"control maps columns to their known means, found {type(control).__name__}.")
+        raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
     if where is not None and not isinstance(where, str):
-        raise OptionError(f"where must be an SQL condition as text, found {type(where).__name__}.")
+        raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
 
 
 def one(part: str, value: Any, arrays: Arrays | None) -> str:
@@ -190,12 +190,15 @@ def one(part: str, value: Any, arrays: Arrays | None) -> str:
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
             raise OptionError(
-                f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
+                [
+                    Argument(part),
+                    f" must name a column of the log, found {type(value).__name__}. Without a log, pass arrays.",
+                ]
             )
         return value
     if isinstance(value, str):
         raise OptionError(
-            f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself."
+            [Argument(part, value), " names a column, but there is no log: pass the log first, or the array itself."]
         )
     return arrays.put(part, value)
 
@@ -211,7 +214,9 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     if arrays is None:
         if isinstance(value, str):
             return (value,)
-        raise OptionError(f"{part} must be the name of a column or a list of names, found {type(value).__name__}.")
+        raise OptionError(
+            [Argument(part), f" must be the name of a column or a list of names, found {type(value).__name__}."]
+        )
     if isinstance(value, Mapping):
         return tuple(arrays.put(str(name), column) for name, column in value.items())
     if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):

@@ -8,10 +8,10 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import Log, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
-from counterpoise.log.targets import Target, targets_of
+from counterpoise.log.targets import CHOSEN, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
 
@@ -37,21 +37,28 @@ class Question:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
-            raise OptionError(f"groups must be a whole number from 2 to 10,000, found {self.groups!r}.")
+            raise OptionError([Argument("groups", self.groups), " is not a whole number from 2 to 10,000."])
         if (self.log.model_reward is None) != (not self.model_value):
             raise OptionError(
-                "model_reward and model_value go together: the model's reward of the logged action, and of the target."
+                [
+                    Argument("model_reward"),
+                    " and ",
+                    Argument("model_value"),
+                    " go together: the model's reward of the logged action, and its value of the target.",
+                ]
             )
         for name, mean in self.control.items():
             if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
-                raise OptionError(f"control maps a column to its known mean; that of {name!r} is {mean!r}.")
+                raise OptionError(
+                    [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
+                )
         reserved = set(self.control) & set(ROW + MODEL)
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if len(set(self.segment)) < len(self.segment):
-            raise OptionError(f"segment names a column twice: {', '.join(map(repr, self.segment))}.")
+            raise OptionError([Argument("segment"), f" names a column twice: {', '.join(map(repr, self.segment))}."])
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ class Question:
         if log.action is not None and (self.choices or self.policies):
             yield "action", log.action
         for target in self.choices:
-            yield "target", target.source.column
+            yield CHOSEN, target.source.column
         if self.policies:
             for column in log.context:
                 yield "context", column
@@ -139,7 +146,14 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
         rival = _rival(against, targets, log, arrays)
         rivals = [one.name for one in targets if one.name != rival.name]
         if not rivals:
-            raise OptionError(f"target and against are both {rival.name!r}: name two different policies.")
+            raise OptionError(
+                [
+                    Argument("target"),
+                    " and ",
+                    Argument("against"),
+                    f" are both {rival.name!r}: name two different policies.",
+                ]
+            )
         if rival.name != LOGGING and rival.name not in {one.name for one in targets}:
             targets += (rival,)
             contrasts += ((rival.name, ""),)
@@ -162,12 +176,12 @@ def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> 
     if isinstance(against, str) and (against == LOGGING or against in {one.name for one in targets}):
         return next((one for one in targets if one.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
-        raise OptionError("against must name a policy.")
+        raise OptionError([Argument("against"), " must name a policy."])
     if arrays is not None:
         return Target("against", many("against", {"against": against}, arrays)[0])
     found = targets_of(against, log)
     if len(found) != 1:
-        raise OptionError(f"against must be one policy, found {len(found)}.")
+        raise OptionError([Argument("against"), f" must be one policy, found {len(found)}."])
     return found[0]
 
 
@@ -177,12 +191,17 @@ def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[st
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(
-                f"model_value needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}."
+                [
+                    Argument("model_value"),
+                    f" needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}.",
+                ]
             )
         ordered = [value[name] for name in names]
         own = [f"model_value of {name}" for name in names]
         value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
     values = many("model_value", value, arrays)
     if values and len(values) != len(names):
-        raise OptionError(f"model_value needs one column per target ({len(names)}), found {len(values)}.")
+        raise OptionError(
+            [Argument("model_value"), f" needs one column per target ({len(names)}), found {len(values)}."]
+        )
     return dict(zip(names, values, strict=True)) if values else {}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import narwhals as nw
 
-from counterpoise.errors import ColumnError, LogError
+from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import GROUP, PROPENSITY
 from counterpoise.log.question import Question
+from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
@@ -26,7 +27,7 @@ class Rule:
     expected: str
     holds: nw.Expr
     shows: str
-    advice: str
+    advice: Pieces
     target: str | None = None  # the internal name of the one target that it speaks of
 
 
@@ -39,14 +40,17 @@ class Problem:
     row: int | None  # None where rows have no order
     found: Any
 
-    def __str__(self) -> str:
+    @property
+    def said(self) -> Sentence:
+        """The problem in words, and what to do."""
         rule = self.rule
         found = "null" if self.found is None else f"{self.found}"
         if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
             found = f"a propensity of {found}"
-        verb = "row does" if self.count == 1 else "rows do"
+        rows, do = (f"{self.count:,} rows", "do") if self.count > 1 else ("1 row", "does")
+        broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
-        return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
+        return Sentence([f"{rule.part} {rule.column!r} must {rule.expected}: {broken}; {where}. ", *rule.advice])
 
 
 def check_columns(question: Question, names: Sequence[object]) -> None:
@@ -54,7 +58,7 @@ def check_columns(question: Question, names: Sequence[object]) -> None:
     available = [name for name in names if isinstance(name, str)]
     for part, column in question.columns:
         if not isinstance(column, str):
-            raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
+            raise ColumnError([Argument(part), f" must be the name of a column, found {type(column).__name__}."])
         if column not in available:
             raise missing(part, column, available)
 
@@ -76,11 +80,13 @@ def missing(part: str, column: str, available: Sequence[str], inside: str = "") 
     """The error for a column that does not exist, which suggests the nearest names."""
     near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
-        return ColumnError(f"no column {column!r} in {part}={inside!r}; the log has {shown or 'no columns'}.{hint}")
-    hint += f" Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these, or an SQL expression of them."
-    return ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
+        return ColumnError([f"no column {column!r} in ", argument_of(part, inside), has], suggestion=hint)
+    advice: Pieces = (
+        [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
+    )
+    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
 
 
 def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
@@ -190,21 +196,27 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
+    raise LogError([f"of {rows:,} rows: ", *_listed(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
-    """The error for a log with no good rows left."""
-    return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
+    """The error that nothing is left."""
+    return LogError([f"all {rows:,} rows are bad. ", *_listed(merge_problems(problems))])
+
+
+def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+    for k, problem in enumerate(problems):
+        yield from [" Also: ", problem.said] if k else [problem.said]
 
 
 FINITE = "be a finite number"
-_DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."
+_OR_DROP = (", or drop such rows with ", Argument("drop_bad_rows", True), ".")
+_DROP = ("Fix the logger", *_OR_DROP)
 _PROPENSITY = (
-    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
-    "fix the logger, or drop such rows with drop_bad_rows=True."
+    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: fix the logger",
+    *_OR_DROP,
 )
 _TARGET = (
-    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "
-    "fix the policy, or drop such rows with drop_bad_rows=True."
+    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): fix the policy",
+    *_OR_DROP,
 )

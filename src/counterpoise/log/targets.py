@@ -8,10 +8,11 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.log import Log, many
 
+CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 
 
@@ -28,6 +29,11 @@ class Chosen:
     def __post_init__(self) -> None:
         if not isinstance(self.column, str):
             raise OptionError(f"Chosen names the column of an action, found {type(self.column).__name__}.")
+
+
+def argument_of(part: str, column: str) -> Argument:
+    """What to write for a column to play a part."""
+    return Argument("target", Chosen(column)) if part == CHOSEN else Argument(part, column)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     ['new', 'greedy']
     """
     if given is None:
-        raise OptionError("target is missing: name its column, or pass its array.")
+        raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
         if is_policy(given) or isinstance(given, Chosen):
             raise OptionError("a policy or a chosen action needs a log with named columns: pass the log first.")
@@ -82,15 +88,18 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     found: dict[str, Target] = {}
     for name, one in _named(given):
         if name in found:
-            raise OptionError(f"two targets are called {name!r}: name them yourself, target={{'a': …, 'b': …}}.")
+            raise OptionError(
+                f"two targets are called {name!r}.",
+                do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
+            )
         found[name] = Target(name, one)
     targets = tuple(found.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
-        raise OptionError("action is missing: name the column with the logged action.")
+        raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
     if any(target.is_policy for target in targets) and not log.context:
-        raise OptionError("a policy needs context=[…], the columns it looks at.")
+        raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
     return targets
 
 
@@ -105,7 +114,7 @@ def _named(given: Any) -> Iterator[tuple[str, Any]]:
             yield str(name), _source(one)
         return
     for one in given if isinstance(given, list | tuple) else [given]:
-        yield _name_of(one), _source(one)
+        yield name_of(one), _source(one)
 
 
 def _source(one: Any) -> Any:
@@ -120,11 +129,12 @@ def _source(one: Any) -> Any:
     )
 
 
-def _name_of(one: Any) -> str:
+def name_of(one: Any) -> str:
+    """What a target is called that nobody named."""
     if isinstance(one, str):
         return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
     if isinstance(one, Chosen):
         return one.column
     if isinstance(one, PathLike):
-        return _name_of(str(one))
+        return name_of(str(one))
     return str(getattr(one, "__name__", type(one).__name__))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
@@ -50,11 +50,11 @@ def start(
 ) -> Addition:
     """Refuse, before the log is read, a batch that has already been added or a state that answers another question."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
     if batch is not None and (not isinstance(batch, str) or not batch):
-        raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
+        raise OptionError([Argument("batch", batch), " must be a text such as '2026-11-14'."])
     if not isinstance(replaces, bool):
-        raise OptionError(f"replace must be True or False, found {replaces!r}.")
+        raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
     log, asked = question.log.data, _question(question, version)
@@ -90,7 +90,7 @@ def finish(job: Addition, today: Rewards) -> Rewards:
 def stored_state(path: str | PathLike[str] | None) -> State:
     """A state that has to exist."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
     return states.existing(path)
 
 
@@ -105,24 +105,35 @@ def _outdated(job: Addition, known: State) -> set[int]:
             files = [file for found in overlaps.values() for why, file in found if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
-                raise MomentsError(said.format(name=files[0], state=str(job.place), others=others))
+                what, advice = said
+                raise MomentsError(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
         _check_replaceable(job, known, k)
     return set(overlaps)
 
 
-_TWICE = {
-    "key": "the batch {name!r} is in the state {state!r} already: adding it again would count its rows twice. Give only what is new, or "
-    "pass replace=True to put this log in its place.",
-    "content": "the file {name!r} is in the state {state!r} already{others}: adding it again would count its rows twice. Give only what "
-    "is new; if these are other rows, give them their own key with batch=.",
-    "path": "the file {name!r} is in the state {state!r} with other content{others}: the rows that it had then and still has would count "
-    "twice. If all its rows are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True to put "
-    "it in the place of what it had added.",
-    "folder": "the file {name!r} is in the state {state!r}{others}, and in its folder no more: if the folder was compacted, its rows would "
-    "count twice. If all rows in it are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True "
-    "to put the folder in the place of what it had added.",
-}
+_REPLACE, _DAY = Argument("replace", True), Argument("batch", "2026-11-14")
+_TWICE: dict[str, tuple[str, Text]] = {
+    "key": (
+        "the batch {name!r} is already in the state {state!r}: adding it again would count its rows twice.",
+        ["Give only what is new, or pass ", _REPLACE, " to put this log in its place."],
+    ),
+    "content": (
+        "the file {name!r} is already in the state {state!r}{others}: adding it again would count its rows twice.",
+        ["Give only what is new; if these are other rows, give them a key of their own with ", Argument("batch"), "."],
+    ),
+    "path": (
+        "the file {name!r} is in the state {state!r} with other content{others}: rows that it had then and still has would count twice.",
+        ["If all its rows are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put it in the place of what it had added."],
+    ),
+    "folder": (
+        "the file {name!r} is in the state {state!r}{others}, but no longer in its folder: if the folder was compacted, its rows would "
+        "count twice.",
+        ["If all rows in it are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put the folder in the place of what it had added."],
+    ),
+}  # fmt: skip
 
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
@@ -163,7 +174,8 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
     new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
-            f"the state {state!r} has files of this log as {batch}: say which batch to replace, with batch={batch.key!r} and replace=True."
+            f"the state {state!r} has files of this log as {batch}.",
+            do=["Say which batch to replace, with ", Argument("batch", batch.key), " and ", _REPLACE, "."],
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
@@ -185,8 +197,8 @@ def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewar
         if k not in outdated and all(map(_is_copy, moments, today)):
             raise MomentsError(
                 f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
-                "(compressed, converted, or with other line ends), whose rows would count twice. If these are other rows after all, give "
-                "them a key with batch=."
+                "(compressed, converted, or with other line ends), whose rows would count twice.",
+                do=["If these are other rows after all, give them a key with ", Argument("batch"), "."],
             )
 
 
@@ -218,7 +230,12 @@ def _look(log: Any, batch: str | None) -> Seen:
 
     if batch is None and (not files.is_paths(log) or sql.is_database(log)):
         raise OptionError(
-            "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
+            [
+                Argument("state"),
+                " needs ",
+                Argument("batch"),
+                ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
+            ]
         )
     seen: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
@@ -226,8 +243,8 @@ def _look(log: Any, batch: str | None) -> Seen:
         found = _fingerprint(path)
         if batch is None and found[0] in known:
             raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice. Leave one out, "
-                "or give all of them a key with batch=."
+                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
         seen[path], known[found[0]] = found, path
     return seen
@@ -269,13 +286,23 @@ def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str,
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
-                f"{mine.get(name)!r}. Values of two policies do not add: name another state. If the policy is the same, and only a library "
-                f"or Python changed, say so from the start with version={{{name!r}: '…'}}."
+                f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
+                do=[
+                    "If the policy is the same, and only a library or Python changed, say so from the start with ",
+                    Argument("version", {name: Blank("'…'")}),
+                    ".",
+                ],
             )
         if found != mine:
             raise MomentsError(
-                f"the state {str(path)!r} was made with {part}={found!r}, this call has {mine!r}: their moments "
-                "do not add. Ask the same question, or name another state."
+                [
+                    f"the state {str(path)!r} was made with ",
+                    Argument(part, found),
+                    ", and this call has ",
+                    Argument(part, mine),
+                    ": their moments do not add up.",
+                ],
+                do="Ask the same question, or name another state.",
             )
 
 
@@ -311,7 +338,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
 
     given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
     if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
-        raise OptionError(f"version must be a text such as '2', or map targets to texts, found {version!r}.")
+        raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
     for name in given:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
@@ -323,7 +350,8 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
             if told is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
-                    f"could not tell it from another policy of that name: pass version={{{name!r}: '1'}}, and change it with the policy."
+                    f"could not tell it from another policy of that name.",
+                    do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
             found[name] = told
     return dict(sorted(found.items()))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, CounterpoiseError, LogError, OptionError, Pieces, first_line
 from counterpoise.log.addresses import secrets_of, without
 from counterpoise.log.groups import CLUSTER, PRIME
 from counterpoise.log.log import Log
@@ -22,7 +22,11 @@ from counterpoise.log.rules import check_distinct, indicator, missing
 from counterpoise.readers import judge, postgres
 
 BATCH = 1_000_000
-ONLY_DUCKDB = "external_access= is for DuckDB files that counterpoise opens; leave it out for any other log."
+ONLY_DUCKDB: Pieces = [
+    Argument("external_access"),
+    " only works with DuckDB files that counterpoise opens; leave it out for this log.",
+]
+TABLE_AND_QUERY: Pieces = [Argument("table"), " and ", Argument("query")]
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 
 # text as a number, as `groups.integer_ids` does it
@@ -46,7 +50,7 @@ def is_database(log: object) -> bool:
 def check_no_database(log: Log) -> None:
     """Refuse options that only a database understands."""
     if log.table is not None or log.query is not None:
-        raise OptionError("`table=` and `query=` only work with a database, and this log is not one.")
+        raise OptionError([*TABLE_AND_QUERY, " only work with a database, and this log is not one."])
     if log.external_access:
         raise OptionError(ONLY_DUCKDB)
 
@@ -76,10 +80,12 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
 def relation(log: Any, table: Table, query: str | None) -> Any:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
-        raise OptionError("pass table= or query=, not both.")
+        raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
-            raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
+            raise OptionError(
+                ["this log is a table already; ", *TABLE_AND_QUERY, " are for connections, files and URLs."]
+            )
         return _native(log)
     if _is(log, "ibis") and log.name == "duckdb":
         log = log.con
@@ -87,7 +93,9 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
         judge.check_query(query, _dialect(log))
         return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
-        raise OptionError("name the log's table with table=…, or select it with query=….")
+        raise OptionError(
+            ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]
+        )
     path = [table] if isinstance(table, str) else list(table)
     try:
         if _is(log, "duckdb"):
@@ -98,7 +106,8 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
             raise
         name = ".".join(path)
         raise LogError(
-            f"no table {name} in this database. Check its name; logs in the schema shop is table=['shop', 'logs']."
+            f"no table {name} in this database.",
+            do=["Check its name; logs in the schema shop is ", Argument("table", ["shop", "logs"]), "."],
         ) from None
 
 
@@ -155,8 +164,8 @@ def _opened(place: str, external_access: bool) -> Any:
 def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
     if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
         return LogError(
-            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
-            "trust it: pass external_access=True."
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not.",
+            do=["If you trust it, pass ", Argument("external_access", True), "."],
         )
     if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
         return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, OptionError, first_line
+from counterpoise.log.targets import argument_of
 
 Parse = Callable[[str], list[Any]]
 
@@ -52,8 +53,8 @@ def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
 
 
 def not_one(part: str, text: str) -> ColumnError:
-    """The error for a text that is more than one expression."""
-    return ColumnError(f"{part}={text!r} must be one {_what(part)}, and no statement.")
+    """The error that a text is more than one expression."""
+    return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
 
 
 def parsed(part: str, text: str, dialect: Any) -> Any:
@@ -70,7 +71,10 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                f"{part}={text!r} is no {_what(part)} that {_name(dialect)} would understand: {first_line(error)}."
+                [
+                    argument_of(part, text),
+                    f" is not an SQL {_what(part)} that {_name(dialect)} understands: {first_line(error)}.",
+                ]
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
@@ -138,7 +142,7 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
         raise ColumnError(
-            f"{part}={text!r} must be one {_what(part)} that DuckDB understands, and no statement: {first_line(error)}."
+            [argument_of(part, text), f" must be one {_what(part)} that DuckDB understands: {first_line(error)}."]
         ) from error
     if len(bare) != 1 or bare != bracketed or len(bare[0]["node"]["select_list"]) != 1:
         raise not_one(part, text)
@@ -147,14 +151,19 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         raise not_one(part, text)
     if any(map(_reads_elsewhere, _nodes(tree))):
         raise ColumnError(
-            f"{part}={text!r} must read no files: it may look at tables of the database, not at anything outside "
-            "them. Select what it needs with query=."
+            [
+                argument_of(part, text),
+                " must read no files: it may look at tables of the database, and at nothing outside it.",
+            ],
+            do=["Select what it needs with ", Argument("query"), "."],
         )
     outside = list(_nodes(tree, inside_queries=False))
     if any(node.get("function_name") == "unnest" for node in outside) or (
         part != "where" and any(node.get("class") == "STAR" for node in outside)
     ):
-        raise ColumnError(f"{part}={text!r} must give one value per row. Write it without unnest and COLUMNS.")
+        raise ColumnError(
+            [argument_of(part, text), " must give one value per row. Write it without unnest and COLUMNS."]
+        )
 
 
 def _is_query(node: Mapping[str, Any]) -> bool:

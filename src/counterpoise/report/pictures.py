@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
@@ -59,7 +59,9 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     whole = result[name, reading.primary]  # raises for a target that is not there
     places = [place for one, place in result.verdicts if one == name and place is not None]
     if not places:
-        raise OptionError("this result has no segments: evaluate the log with segment=COLUMN.")
+        raise OptionError(
+            "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
+        )
     places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
     lines = [
         Line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 @runtime_checkable
@@ -43,5 +43,8 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
             f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
         )
     if target is not None:
-        raise OptionError("a weight of your own stands for the target, too: pass weight= or target=, not both.")
+        raise OptionError(
+            "a weight of your own stands for the target, too.",
+            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
+        )
     return Own(), weight
