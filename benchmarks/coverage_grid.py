@@ -360,7 +360,9 @@ def share(part: float, whole: float) -> str:
 def summary(cells: list[Cell]) -> bool:
     """The table of promises, and whether all are kept."""
     kept = True
-    print("\n| | ok | covered, given ok | covered, given caution | ok where normal is right | width there | worst cell, given ok |")
+    print(
+        "\n| | ok | covered, given ok | covered, given caution | ok where normal is right | width there | worst cell, given ok |"
+    )
     print("|---|---|---|---|---|---|---|")
     for part in ("value", "lift", "difference", "cluster"):
         own = [cell for cell in cells if cell.part == part]
@@ -418,7 +420,9 @@ def main() -> int:
             writer.writeheader()
             writer.writerows(asdict(cell) for cell in cells)
     kept = summary(cells)
-    print(f"\n{given.runs:,} runs a cell, {time.time() - start:.0f} s. Every promise {'is' if kept else 'is NOT'} kept.")
+    print(
+        f"\n{given.runs:,} runs a cell, {time.time() - start:.0f} s. Every promise {'is' if kept else 'is NOT'} kept."
+    )
     return 0 if kept else 1
 
 

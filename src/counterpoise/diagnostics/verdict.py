@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from counterpoise.moments import Moments, Powers
 from counterpoise.diagnostics.mean_weight import MeanWeight
+from counterpoise.errors import Argument, Pieces, Sentence
+from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.tails import Tail, pareto_k
 
@@ -32,6 +33,7 @@ class Diagnostics:
     `weight_rows` is how many carry that of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
     `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
     groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
+    Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan.
     """
 
     n: int
@@ -53,6 +55,7 @@ class Diagnostics:
     duplicates: int | None = None
     dropped: int = 0  # of the whole log
     effective_clusters: float | None = None
+    mean_is_one: bool = True
 
     @property
     def has_equal_rewards(self) -> bool:
@@ -93,6 +96,7 @@ def diagnose(
     effective_clusters: float | None = None,
     duplicates: int | None = None,
     dropped: int = 0,
+    mean_is_one: bool = True,
 ) -> Diagnostics:
     """The diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight if rows are clustered.
 
@@ -104,7 +108,7 @@ def diagnose(
     (2.67, 0.25, 1.0)
     """
     n = moments.n
-    known = {"duplicates": duplicates, "dropped": dropped}
+    known = {"duplicates": duplicates, "dropped": dropped, "mean_is_one": mean_is_one}
     clusters = {"cluster_groups": cluster_groups, "effective_clusters": effective_clusters}
     if n == 0:
         return Diagnostics(0, **known, **clusters)  # type: ignore[arg-type]
@@ -120,7 +124,7 @@ def diagnose(
         effective_share=effective / n,
         mean_weight=mean,
         mean_weight_stderr=error,
-        mean_weight_p=test.p_value,
+        mean_weight_p=test.p_value if mean_is_one else math.nan,
         max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
         top_rows=top,
         top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
@@ -135,31 +139,29 @@ def diagnose(
     )
 
 
-def judge(found: Diagnostics, *, mean_is_one: bool = True) -> Verdict:
+def judge(found: Diagnostics) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
 
     >>> print(judge(Diagnostics(2, mean_weight=0.0)))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
-    fatal = _fatal(found, mean_is_one)
+    fatal = _fatal(found)
     if fatal:
         return Verdict("not identified", (fatal,))
-    reasons = (*_of_weights(found, mean_is_one), *_of_evidence(found), *_of_log(found))
+    reasons = (*_of_weights(found), *_of_evidence(found), *_of_log(found))
     return Verdict("caution" if reasons else "ok", reasons)
 
 
-def judge_difference(
-    policies: Mapping[str, Diagnostics], carrying: float, differing: float, *, mean_is_one: bool = True
-) -> Verdict:
+def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
     """The verdict on a difference: what is wrong with either policy's weights, and the rows that carry the difference itself.
 
     `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 where no row tells the policies
     apart. What the two share cancels, so that a difference may be sure where neither value is.
     """
-    fatal = [(name, _fatal(one, mean_is_one)) for name, one in policies.items()]
+    fatal = [(name, _fatal(one)) for name, one in policies.items()]
     if any(reason for _, reason in fatal):
         return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
-    reasons = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one, mean_is_one)]
+    reasons: list[str] = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one)]
     shared = next(iter(policies.values()))
     if differing <= 1e-24:
         reasons.append(
@@ -176,14 +178,14 @@ def judge_difference(
     return Verdict("caution" if reasons else "ok", tuple(reasons))
 
 
-def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
+def _fatal(found: Diagnostics) -> str:
     if found.n == 0:
         return "There are no rows."
     if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "A single row says nothing about its own error."
-    if mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
+    if found.mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
         return (
             f"The mean weight is {found.mean_weight:.3g} and should be 1: either the log shows less than half of what the target would "
             "do, or the propensities are wrong."
@@ -191,7 +193,7 @@ def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
     return ""
 
 
-def _of_weights(found: Diagnostics, mean_is_one: bool) -> list[str]:
+def _of_weights(found: Diagnostics) -> list[str]:
     """What is wrong with the weights."""
     doubts = []
     if found.effective_sample_size < FEW_ROWS:
@@ -199,9 +201,9 @@ def _of_weights(found: Diagnostics, mean_is_one: bool) -> list[str]:
             f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, too few for a reliable "
             "standard error."
         )
-    if not mean_is_one:
+    if not found.mean_is_one:
         doubts.append(
-            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and what it lacks to 1 is bias that the "
+            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and its distance from 1 is bias that the "
             "interval does not cover."
         )
     elif found.mean_weight_p < WRONG_PROPENSITIES:
@@ -250,12 +252,12 @@ def _of_log(found: Diagnostics) -> list[str]:
 
 
 def _equal_rewards(found: Diagnostics) -> str:
-    unless = (
-        "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
+    unless: Pieces = (
+        ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
         if found.reward_min in (0.0, 1.0)
-        else "Without reward_bounds, the interval is unbounded."
+        else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
     )
-    return f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}"
+    return Sentence([f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. ", *unless])
 
 
 def p_value(p: float) -> str:

@@ -1,4 +1,4 @@
-"""The way from a question to its moments: which reader and which engine a log wants."""
+"""From a question to its moments: chooses the reader and the engine that suit the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = 5_000_000_000  # bytes times targets from which files are worth the half 
 
 
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:
-    """The moments of a question, one for each reward, computed where the log lives if that can be."""
+    """The moments of a question, one for each reward, computed where the log lives if possible."""
     data = question.log.data
     if databases.is_database(data):
         if not question.policies:
@@ -58,7 +58,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
 
 
 def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
-    """What `work` makes of a scan of the files; it is called again where a text file's rows are not what the first ones promise."""
+    """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
     numbers = [column for _, column in question.numbers.values()]
     found = files.files_of(question.log.data)
     files.check_keys(found)

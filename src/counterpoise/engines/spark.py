@@ -1,4 +1,4 @@
-"""Spark: pushed-down aggregates for columns, partial moments from the executors for policies."""
+"""Logs in Spark: aggregates are pushed down for columns, and executors return partial moments for policies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_spark(data: object) -> bool:
 
 
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
-    """Moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
+    """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
     with _errors():
         if question.policies:
             return _with_policies(question)
@@ -40,7 +40,7 @@ def moments_of(question: Question) -> tuple[LogMoments, ...]:
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The needed columns, fetched: for questions about rows, which sums do not answer."""
+    """The columns we need, fetched for questions about rows, which sums cannot answer."""
     with _errors():
         frame, names = _complete(question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
@@ -65,13 +65,13 @@ def _errors() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong: of an executor's stack trace the line that says it, which is the last of its kind."""
+    """What went wrong: the line of an executor's stack trace that says so, which is the last of its kind."""
     said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
     return f"{first_line(error)} {said[-1]}" if said else first_line(error)
 
 
 def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
-    """The needed columns under names that need no quoting, and which is which."""
+    """The columns we need, under names that need no quoting, and which is which."""
     functions = _functions(log)
     available = list(log.columns)
     check_distinct(available)
@@ -119,9 +119,9 @@ def collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
 
 
 def _with_policies(question: Question) -> tuple[LogMoments, ...]:
-    """Every partition's partial moments, computed by its executor, together.
+    """The partial moments of all partitions, each computed by its executor, added together.
 
-    Spark keeps the output of one successful attempt of each task, so that a task tried again counts its rows once.
+    Spark keeps the output of one successful attempt at each task, so a task that is retried counts its rows once.
     """
     frame, names = _complete(question)
     answers = frame.to_native().mapInArrow(partial_moments(question, names), "partial string").collect()
@@ -137,7 +137,7 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
 
 
 def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, str], n: int) -> int | None:
-    """Good rows whose key another good row has: Spark counts them, as no executor sees all keys."""
+    """How many good rows have the key of another good row; Spark counts them, because no executor sees all keys."""
     if not question.log.key:
         return None
     # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them

@@ -1,4 +1,4 @@
-"""The doctor: what a log looks like before anything is estimated from it, and what to mend first."""
+"""The doctor: what a log looks like before anything is estimated from it, and what to fix first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.list_logs import find_lists
 from counterpoise.engines.rows import collect, rows_of
-from counterpoise.errors import ColumnError, LogError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.guess import targets_among, usual
@@ -53,7 +53,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Examination:
-    """All that the doctor saw; the first finding is what to mend first."""
+    """Everything the doctor saw; the first finding is what to fix first."""
 
     rows: int
     columns: tuple[Column, ...]
@@ -66,9 +66,9 @@ class Examination:
 
 
 def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
-    """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
+    """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
-    Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
+    Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
     roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
     described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
     findings = [
-        Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
+        Finding("fix", part, _nameless(part))
         for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
         if not known
     ]
@@ -197,15 +197,15 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
 
 
 def _outside(frame: pl.LazyFrame, name: str) -> int:
-    """How many values are no probability."""
+    """How many values are not probabilities."""
     good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
 def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:
-    """Rows that repeat another's key, or another's every column; and whether that is odd.
+    """How many rows repeat another row's key, or all of its columns, and whether that is odd.
 
-    Rows of a few coarse columns repeat by chance. It is odd where some column tells almost all rows apart but for the repeated ones.
+    Rows with a few coarse columns repeat by chance. It is odd if some column tells almost all rows apart, except for the repeated ones.
     """
     chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
     if not chosen:
@@ -215,6 +215,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
         return rows - distinct, distinct < rows
     finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
     return rows - distinct, max(finest) > 0.9 * distinct
+
+
+def _nameless(part: str) -> Sentence:
+    return Sentence([f"no column looks like the {part}. Name it with ", Argument(part, Blank("COLUMN")), "."])
 
 
 def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
@@ -231,4 +235,4 @@ def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, ta
 
 def _doubts(one: Overlap) -> list[Finding]:
     severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    return [Finding(severity, one.target, f"{one.target}: {reason}") for reason in one.verdict.reasons]
+    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in one.verdict.reasons]

@@ -1,4 +1,4 @@
-"""The columns that training reads from a log in memory: named ones, SQL expressions of them, and the rows that a condition lets through."""
+"""The columns that training reads from a log in memory: named ones and SQL expressions, for the rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
 
 
 def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:
-    """The columns to read: those named, and those that expressions and the condition are made of."""
+    """The columns to read: those that are named, and those that expressions and the condition use."""
     read: dict[str, None] = {}
     for part, text in [*names.parts, *([("where", where)] if where is not None else [])]:
         if text in available:

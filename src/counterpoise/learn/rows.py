@@ -1,4 +1,4 @@
-"""Rows of a log as tensors, and which of them training can use."""
+"""The rows of a log as tensors, and which of them training can use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rows:
         return Rows(self.context[index], self.action[index], self.reward[index], self.propensity[index], more)
 
     def followed_by(self, other: Rows) -> Rows:
-        """These rows, then others."""
+        """These rows, followed by others."""
         pairs = zip(self.parts, other.parts, strict=True)
         return Rows(*(torch.cat(pair) for pair in pairs))
 
@@ -74,7 +74,7 @@ class Names:
 
     @classmethod
     def of(cls, log: Log) -> Names:
-        """Those of a log, which must name them all and one reward."""
+        """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
         if len(log.reward) > 1:
             raise OptionError(
@@ -85,7 +85,7 @@ class Names:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """(part, column) of every one of them."""
+        """(part, column) for every one of them."""
         rest = [("action", self.action), ("reward", self.reward), ("propensity", self.propensity)]
         return [("context", name) for name in self.context] + rest
 
@@ -97,7 +97,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule that some rows break: how many rows, which one is the first, and what it has."""
+    """A rule that some rows break: how many rows, which one is the first, and what it contains."""
 
     rule: str
     count: int
@@ -133,7 +133,7 @@ def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = Non
 
 
 def merge(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems of several chunks, those of one rule together; the first chunk's come first."""
+    """The problems of several chunks, with those of the same rule added together; the first chunk's come first."""
     merged: dict[str, Problem] = {}
     for one in problems:
         known = merged.get(one.rule)
@@ -156,7 +156,7 @@ def refusal(problems: Sequence[Problem], rows: int) -> LogError:
 def _rules(
     columns: Mapping[str, Numbers], action: Numbers, names: Names, model_rewards: Numbers | None
 ) -> Iterator[tuple[str, Good, Numbers]]:
-    """Every rule, the rows that obey it, and the numbers that it is about; a NaN breaks every rule."""
+    """Every rule, the rows that obey it, and the numbers it is about; a NaN breaks every rule."""
     p, r = columns[names.propensity], columns[names.reward]
     yield f"propensity {names.propensity!r} must lie in (0, 1]", is_propensity(p), p
     # a policy may come to take the logged action always, and then this is its weight
@@ -172,7 +172,7 @@ def _rules(
 
 
 def _check_precision(rows: Rows, good: Good, columns: Mapping[str, Numbers], names: Names) -> None:
-    """Training is in single precision, which cannot hold every number that is good otherwise."""
+    """Check the numbers for single precision, in which we train and which cannot hold every number that is otherwise good."""
     usable = torch.as_tensor(good)
     fits = {names.propensity: rows.propensity > 0, names.reward: torch.isfinite(rows.reward)}
     fits |= {name: torch.isfinite(rows.context[:, k]) for k, name in enumerate(names.context)}
@@ -205,7 +205,7 @@ def _table(model_rewards: Any, rows: int) -> NDArray[np.float32]:
 
 
 def _numeric(part: str, name: str, column: Any) -> Numbers:
-    """One number per row, of whichever type: ids must not become floats, which stand for several of them."""
+    """One number per row, of any type; ids must not become floats, because one float can stand for several ids."""
     if isinstance(column, Tensor):
         column = column.detach().cpu().numpy()
     masked = np.ma.is_masked(column)
@@ -218,7 +218,7 @@ def _numeric(part: str, name: str, column: Any) -> Numbers:
 
 
 def _check_type(part: str, name: str, array: Numbers) -> None:
-    """What is a number for `evaluate` is one here; contexts and actions may also be what NumPy can read as numbers."""
+    """Check types: what counts as a number for `evaluate` counts here, and contexts and actions may be anything NumPy reads as numbers."""
     amount = part in ("reward", "propensity")
     texts = array.dtype.kind in "USmM" or any(isinstance(one, str) for one in array.flat[:1000])
     try:

@@ -1,4 +1,4 @@
-"""What a daily job may add to its state: each batch once, of unchanged files, and of the same question and policies as before."""
+"""What a daily job may add to its state: each batch once, from unchanged files, and for the same question and policies as before."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Batch, State
+from counterpoise.moments.state import Batch, Rewards, State
+from counterpoise.moments.weighed import Weighed
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
 
@@ -29,7 +30,7 @@ Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still t
 
 @dataclass(frozen=True)
 class Addition:
-    """A batch on its way into a state: what is known of it before its log is read."""
+    """A batch on its way into a state: what we know about it before its log is read."""
 
     place: Path
     question: dict[str, Any]
@@ -47,13 +48,13 @@ def start(
     replaces: bool = False,
     version: str | Mapping[str, str] | None = None,
 ) -> Addition:
-    """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
+    """Refuse, before the log is read, a batch that has already been added or a state that answers another question."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
     if batch is not None and (not isinstance(batch, str) or not batch):
-        raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
+        raise OptionError([Argument("batch", batch), " must be a text such as '2026-11-14'."])
     if not isinstance(replaces, bool):
-        raise OptionError(f"replace must be True or False, found {replaces!r}.")
+        raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
     log, asked = question.log.data, _question(question, version)
@@ -68,14 +69,14 @@ def start(
     return job
 
 
-def finish(job: Addition, today: LogMoments) -> LogMoments:
-    """The stored moments with today's; stored before they are returned, all or nothing."""
+def finish(job: Addition, today: Rewards) -> Rewards:
+    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
     _check_unchanged(job)
-    new = replace(job.batch, rows=today.n, dropped=today.dropped)
+    new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
-            state = State(job.question, (new,), None, (today,))
+            state = State(job.question, (new,), (), (today,))
         else:
             _check_question(job.place, known, job.question)
             outdated = _outdated(job, known)
@@ -86,46 +87,57 @@ def finish(job: Addition, today: LogMoments) -> LogMoments:
     return state.moments
 
 
-def stored_moments(path: str | PathLike[str]) -> LogMoments:
-    """The moments of everything that was added to a state."""
+def stored_state(path: str | PathLike[str] | None) -> State:
+    """A state that has to exist."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
-    return states.existing(path).moments
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
+    return states.existing(path)
 
 
 # -- which rows would count twice --------------------------------------------------------------------------------------
 
 
 def _outdated(job: Addition, known: State) -> set[int]:
-    """The places of the batches that the new one replaces; without replace=True there must be none."""
+    """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)
     if not job.replaces:
         for kind, said in _TWICE.items():
             files = [file for found in overlaps.values() for why, file in found if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
-                raise MomentsError(said.format(name=files[0], state=str(job.place), others=others))
+                what, advice = said
+                raise MomentsError(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
         _check_replaceable(job, known, k)
     return set(overlaps)
 
 
-_TWICE = {
-    "key": "the batch {name!r} is in the state {state!r} already: adding it again would count its rows twice. Give only what is new, or "
-    "pass replace=True to put this log in its place.",
-    "content": "the file {name!r} is in the state {state!r} already{others}: adding it again would count its rows twice. Give only what "
-    "is new; if these are other rows, give them their own key with batch=.",
-    "path": "the file {name!r} is in the state {state!r} with other content{others}: the rows that it had then and still has would count "
-    "twice. If all its rows are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True to put "
-    "it in the place of what it had added.",
-    "folder": "the file {name!r} is in the state {state!r}{others}, and in its folder no more: if the folder was compacted, its rows would "
-    "count twice. If all rows in it are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True "
-    "to put the folder in the place of what it had added.",
-}
+_REPLACE, _DAY = Argument("replace", True), Argument("batch", "2026-11-14")
+_TWICE: dict[str, tuple[str, Text]] = {
+    "key": (
+        "the batch {name!r} is already in the state {state!r}: adding it again would count its rows twice.",
+        ["Give only what is new, or pass ", _REPLACE, " to put this log in its place."],
+    ),
+    "content": (
+        "the file {name!r} is already in the state {state!r}{others}: adding it again would count its rows twice.",
+        ["Give only what is new; if these are other rows, give them a key of their own with ", Argument("batch"), "."],
+    ),
+    "path": (
+        "the file {name!r} is in the state {state!r} with other content{others}: rows that it had then and still has would count twice.",
+        ["If all its rows are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put it in the place of what it had added."],
+    ),
+    "folder": (
+        "the file {name!r} is in the state {state!r}{others}, but no longer in its folder: if the folder was compacted, its rows would "
+        "count twice.",
+        ["If all rows in it are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put the folder in the place of what it had added."],
+    ),
+}  # fmt: skip
 
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
-    """The places of the batches some of whose rows the new one seems to have, and what says so: kinds of `_TWICE`, with names."""
+    """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
     new, found = job.batch, {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
@@ -146,7 +158,7 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
 
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
-    """What the path of every file looks like, gone or not, that is in the log's folders or meets its globs."""
+    """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
     given = [job.log] if isinstance(job.log, str | PathLike) else job.log
     for place in (Path(one).resolve() for one in given) if job.seen else ():
@@ -158,11 +170,12 @@ def _inside(job: Addition) -> re.Pattern[str] | None:
 
 
 def _check_replaceable(job: Addition, known: State, k: int) -> None:
-    """A batch is replaced as a whole, by whoever says which one, and while it is kept apart."""
+    """Check that a batch can be replaced: as a whole, by a call that says which one, and while it is still kept apart."""
     new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
-            f"the state {state!r} has files of this log as {batch}: say which batch to replace, with batch={batch.key!r} and replace=True."
+            f"the state {state!r} has files of this log as {batch}.",
+            do=["Say which batch to replace, with ", Argument("batch", batch.key), " and ", _REPLACE, "."],
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
@@ -178,19 +191,19 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
         )
 
 
-def _check_no_copy(job: Addition, known: State, outdated: set[int], today: LogMoments) -> None:
+def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
     """Files that were compressed, converted or written with other line ends have other bytes and the same moments."""
     for k, moments in enumerate(known.recent, known.first_apart):
-        if k not in outdated and _is_copy(moments, today):
+        if k not in outdated and all(map(_is_copy, moments, today)):
             raise MomentsError(
                 f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
-                "(compressed, converted, or with other line ends), whose rows would count twice. If these are other rows after all, give "
-                "them a key with batch=."
+                "(compressed, converted, or with other line ends), whose rows would count twice.",
+                do=["If these are other rows after all, give them a key with ", Argument("batch"), "."],
             )
 
 
 def _is_copy(first: LogMoments, second: LogMoments) -> bool:
-    """Whether two logs have the same rows as far as their moments tell, whatever their files look like."""
+    """Whether two logs have the same rows as far as their moments can tell, whatever their files look like."""
     if first.segments != second.segments or first.moments.keys() != second.moments.keys():
         return False
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))
@@ -211,13 +224,18 @@ def _is_equal(first: Moments, second: Moments) -> bool:
 
 
 def _look(log: Any, batch: str | None) -> Seen:
-    """The log's files, each with what tells whether it is still the same; none for logs that are not in files."""
+    """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
     from counterpoise.readers import databases as sql
     from counterpoise.readers import files
 
     if batch is None and (not files.is_paths(log) or sql.is_database(log)):
         raise OptionError(
-            "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
+            [
+                Argument("state"),
+                " needs ",
+                Argument("batch"),
+                ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
+            ]
         )
     seen: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
@@ -225,15 +243,15 @@ def _look(log: Any, batch: str | None) -> Seen:
         found = _fingerprint(path)
         if batch is None and found[0] in known:
             raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice. Leave one out, "
-                "or give all of them a key with batch=."
+                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
         seen[path], known[found[0]] = found, path
     return seen
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
-    """A hash by which a copy or a new name of a file is still the same, of long files from parts of it; then when it was written."""
+    """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         digest = hashlib.sha256(f"{found.st_size} ".encode())
@@ -245,7 +263,7 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
 
 
 def _check_unchanged(job: Addition) -> None:
-    """What was read is what the state will say was read."""
+    """Check that what was read is what the state will say was read."""
     try:
         now = _look(job.log, job.batch.key)
     except OSError as error:
@@ -268,24 +286,35 @@ def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str,
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
                 f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
-                f"{mine.get(name)!r}. Values of two policies do not add: name another state. If the policy is the same, and only a library "
-                f"or Python changed, say so from the start with version={{{name!r}: '…'}}."
+                f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
+                do=[
+                    "If the policy is the same, and only a library or Python changed, say so from the start with ",
+                    Argument("version", {name: Blank("'…'")}),
+                    ".",
+                ],
             )
         if found != mine:
             raise MomentsError(
-                f"the state {str(path)!r} was made with {part}={found!r}, this call has {mine!r}: their moments "
-                "do not add. Ask the same question, or name another state."
+                [
+                    f"the state {str(path)!r} was made with ",
+                    Argument(part, found),
+                    ", and this call has ",
+                    Argument(part, mine),
+                    ": their moments do not add up.",
+                ],
+                do="Ask the same question, or name another state.",
             )
 
 
 def _question(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
     """What must be the same every day, as JSON keeps it."""
+    rewards = list(question.log.reward)
     asked = {
-        "reward": question.log.reward[0],
+        "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.log.propensity,
         "target": list(question.target_names),
         "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
-        "weight": repr(question.weight),
+        "weight": Weighed.of(question.weight).how,
         "contrasts": [list(contrast) for contrast in question.contrasts],
         "segment": list(question.segment),
         "cluster": question.log.cluster,
@@ -304,12 +333,12 @@ def _question(question: Question, version: str | Mapping[str, str] | None) -> di
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Version of every target that has one: what was given, or what a policy's code and parameters tell."""
+    """The version of every target that has one: as given, or from a policy's code and parameters."""
     from counterpoise.log.identity import identity
 
     given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
     if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
-        raise OptionError(f"version must be a text such as '2', or map targets to texts, found {version!r}.")
+        raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
     for name in given:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
@@ -321,7 +350,8 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
             if told is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
-                    f"could not tell it from another policy of that name: pass version={{{name!r}: '1'}}, and change it with the policy."
+                    f"could not tell it from another policy of that name.",
+                    do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
             found[name] = told
     return dict(sorted(found.items()))

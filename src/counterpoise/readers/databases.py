@@ -1,4 +1,4 @@
-"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis knows."""
+"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis can open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import ColumnError, CounterpoiseError, LogError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, CounterpoiseError, LogError, OptionError, Pieces, first_line
 from counterpoise.log.addresses import secrets_of, without
 from counterpoise.log.groups import CLUSTER, PRIME
 from counterpoise.log.log import Log
@@ -22,7 +22,11 @@ from counterpoise.log.rules import check_distinct, indicator, missing
 from counterpoise.readers import judge, postgres
 
 BATCH = 1_000_000
-ONLY_DUCKDB = "external_access= is for DuckDB files that counterpoise opens; leave it out for any other log."
+ONLY_DUCKDB: Pieces = [
+    Argument("external_access"),
+    " only works with DuckDB files that counterpoise opens; leave it out for this log.",
+]
+TABLE_AND_QUERY: Pieces = [Argument("table"), " and ", Argument("query")]
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 
 # text as a number, as `groups.integer_ids` does it
@@ -44,9 +48,9 @@ def is_database(log: object) -> bool:
 
 
 def check_no_database(log: Log) -> None:
-    """Refuse what only a database understands."""
+    """Refuse options that only a database understands."""
     if log.table is not None or log.query is not None:
-        raise OptionError("`table=` and `query=` only work with a database, and this log is not one.")
+        raise OptionError([*TABLE_AND_QUERY, " only work with a database, and this log is not one."])
     if log.external_access:
         raise OptionError(ONLY_DUCKDB)
 
@@ -59,7 +63,7 @@ def opened(log: Log) -> Iterator[Any]:
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The needed columns in batches, for policies that only run here."""
+    """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
@@ -76,10 +80,12 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
 def relation(log: Any, table: Table, query: str | None) -> Any:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
-        raise OptionError("pass table= or query=, not both.")
+        raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
-            raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
+            raise OptionError(
+                ["this log is a table already; ", *TABLE_AND_QUERY, " are for connections, files and URLs."]
+            )
         return _native(log)
     if _is(log, "ibis") and log.name == "duckdb":
         log = log.con
@@ -87,7 +93,9 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
         judge.check_query(query, _dialect(log))
         return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
-        raise OptionError("name the log's table with table=…, or select it with query=….")
+        raise OptionError(
+            ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]
+        )
     path = [table] if isinstance(table, str) else list(table)
     try:
         if _is(log, "duckdb"):
@@ -98,12 +106,13 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
             raise
         name = ".".join(path)
         raise LogError(
-            f"no table {name} in this database. Check its name; logs in the schema shop is table=['shop', 'logs']."
+            f"no table {name} in this database.",
+            do=["Check its name; logs in the schema shop is ", Argument("table", ["shop", "logs"]), "."],
         ) from None
 
 
 def _native(table: Any) -> Any:
-    """A table as it is, but one of DuckDB through ibis as DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
     if not _is(table, "ibis"):
         return table
     backend = table.get_backend()
@@ -115,16 +124,16 @@ def _native(table: Any) -> Any:
 
 @contextmanager
 def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
-    """What a log's table is asked from: a connection of ours, which is read-only and closed at the end, or the user's own as it is.
+    """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
-    Whatever a driver raises becomes an error that says what to do and never holds the password.
+    Whatever a driver raises becomes an error that says what to do and never contains the password.
     """
     is_ours = isinstance(log, str | PathLike)
     if external_access and not (is_ours and _duckdb_file(str(log))):
         raise OptionError(ONLY_DUCKDB)
     opened = None
     try:
-        opened = _connect(str(log), external_access) if is_ours else None
+        opened = _opened(str(log), external_access) if is_ours else None
         yield opened if is_ours else log
     except CounterpoiseError:
         raise
@@ -141,11 +150,22 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
                 opened.close() if _is(opened, "duckdb") else opened.disconnect()
 
 
+def _opened(place: str, external_access: bool) -> Any:
+    """A connection of ours, or an error that says why there is none."""
+    try:
+        return _connect(place, external_access)
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        refused = _no_answer(error, without(secrets_of(place), first_line(error)), is_ours=True)
+    raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
+
+
 def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
     if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
         return LogError(
-            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
-            "trust it: pass external_access=True."
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not.",
+            do=["If you trust it, pass ", Argument("external_access", True), "."],
         )
     if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
         return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
@@ -181,14 +201,14 @@ def _connect(place: str, external_access: bool) -> Any:
 
 
 def _duckdb_file(place: str) -> str | None:
-    """The file that an address of DuckDB names; MotherDuck's is no file."""
+    """The file that a DuckDB address names; an address of MotherDuck is not a file."""
     if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
         return place[len("duckdb://") :]
     return None if "://" in place else place
 
 
 def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
+    """The rows that meet the condition, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=_is(native, "duckdb"))
     native, names = _with_columns(_with_fewer_digits(native, question), question, available)
@@ -225,7 +245,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
 
 
 def _with_fewer_digits(native: Any, question: Question) -> Any:
-    """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
+    """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
     if not _is(native, "ibis"):
         return native
     labels = {column for _, column in question.others} - {column for _, column in question.numbers.values()}
@@ -235,7 +255,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
 
 
 def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
-    """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
+    """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if _engine(native) == "postgres":
         return postgres.computed(native, expressions, where)
     computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
@@ -252,7 +272,7 @@ def _engine(native: Any) -> str:
 
 
 def _dialect(log: Any) -> Any:
-    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    """The SQL dialect of a connection or table, by sqlglot's name for it; for DuckDB we ask its own parser."""
     if _is(log, "duckdb"):
         return "duckdb"
     backend = log.get_backend() if _is_table(log) else log
@@ -260,10 +280,10 @@ def _dialect(log: Any) -> Any:
 
 
 def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
-    """A limit that limits nothing, where PostgreSQL would otherwise plan, and SQLite compute, for minutes.
+    """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
 
-    They write the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that PostgreSQL then works with one process, so that short questions go without.
+    Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
     """
     is_long = len(question.numbers) > 4 or question.groups > 1
     return rows.head(2**62) if is_long and _engine(rows.to_native()) in ("postgres", "sqlite") else rows
@@ -272,7 +292,7 @@ def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
 def with_actions(
     frame: nw.LazyFrame[Any], question: Question, names: dict[str, str]
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
+    """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
     made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
@@ -284,7 +304,7 @@ def with_actions(
 
 
 def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
-    """The error that an expression or condition is not valid here."""
+    """The error for an expression or condition that is not valid here."""
     texts = " or ".join(repr(text) for text in asked if text is not None)
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
@@ -292,7 +312,7 @@ def cannot_compute(asked: Sequence[str | None], error: Exception, available: Seq
 
 
 def has_column(part: str, column: str, available: Sequence[str]) -> bool:
-    """Whether a text names a column; a text that looks like a name and is not there is a mistake, any other an expression."""
+    """Whether a text names a column; a text that looks like a name but does not exist is a mistake, and any other is an expression."""
     if column in available:
         return True
     if re.fullmatch(r"\w+", column):
@@ -309,9 +329,9 @@ def _is_table(log: object) -> bool:
 
 
 def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
-    """A table or view that is there: DuckDB would take a file, or a variable of the Python that asks, of that name as well.
+    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
 
-    Asked in SQL, as the `table` of DuckDB before 2 finds no view, and no name with a quote in it.
+    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
     """
     there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
     if path[-1].lower() not in {name.lower() for (name,) in there}:

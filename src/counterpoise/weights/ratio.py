@@ -26,7 +26,7 @@ class Ratio:
         return target / propensity
 
     def excess(self, target: Any, propensity: Any) -> Any:
-        """(t − p)/p and not t/p − 1: for weights near 1 this one keeps its digits."""
+        """(t − p)/p rather than t/p − 1, because it keeps its digits for weights near 1."""
         return (target - propensity) / propensity
 
     def difference(self, target: Any, other: Any, propensity: Any) -> Any:

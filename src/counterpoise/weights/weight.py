@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 @runtime_checkable
 class Weight(Protocol):
     """A weight as arithmetic on columns; the same code runs on narwhals expressions and NumPy arrays.
 
-    Rows are summed as u = w − 1, which keeps its digits where weights are near 1, so that is what a weight computes.
+    Rows are summed as u = w − 1, which keeps its digits when weights are near 1, so that is what a weight computes.
     """
 
     mean_is_one: bool  # under right propensities; the mean-weight test and the baseline's unbiasedness rest on it
@@ -26,11 +26,11 @@ class Weight(Protocol):
         """w − 1."""
 
     def difference(self, target: Any, other: Any, propensity: Any) -> Any:
-        """The weight of one target less that of another."""
+        """The weight of one target minus that of another."""
 
 
 def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
-    """The weight and the targets of a verb: text is a column of one's own weights, and then is the target, too."""
+    """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
     from counterpoise.weights.own import Own
     from counterpoise.weights.ratio import Ratio
 
@@ -43,5 +43,8 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
             f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
         )
     if target is not None:
-        raise OptionError("a weight of your own stands for the target, too: pass weight= or target=, not both.")
+        raise OptionError(
+            "a weight of your own stands for the target, too.",
+            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
+        )
     return Own(), weight
