@@ -28,6 +28,7 @@ from counterpoise.intervals import (
     Jackknife,
     Method,
     Normal,
+    Student,
     strategy,
 )
 from counterpoise.intervals.scores import Wilson
@@ -77,9 +78,9 @@ def test_a_name_and_its_object_make_the_same_intervals(name):
     assert {one.interval.method for one in by_object.estimates.values()} == {name}
 
 
-def test_clusters_ask_for_the_jackknife_and_rows_for_the_normal_interval():
-    assert strategy(None, is_clustered=True) == Jackknife()
-    assert strategy(None, is_clustered=False) == Normal()
+def test_the_default_is_students_interval_whose_errors_allow_for_clusters():
+    assert strategy(None, is_clustered=True) == strategy(None, is_clustered=False) == Student()
+    assert [Student().uses_groups(is_clustered=one) for one in (True, False)] == [True, False]
     assert strategy("normal", is_clustered=True) == Normal()
     assert [INTERVALS[name].name for name in INTERVALS] == list(INTERVALS)
 
@@ -87,9 +88,9 @@ def test_clusters_ask_for_the_jackknife_and_rows_for_the_normal_interval():
 @pytest.mark.parametrize(
     ("interval", "words"),
     [
-        ("jacknife", "choose from normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
+        ("jacknife", "choose from student, normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
         (Jackknife, r"Pass an object, interval=Jackknife\("),
-        (5, "interval=5 is not an interval; choose from normal"),
+        (5, "interval=5 is not an interval; choose from student"),
         ("bernstein", r"cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
     ],
     ids=str,
@@ -232,7 +233,7 @@ def test_several_rewards_are_several_results_in_one():
     log, questions = several()
     asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
     single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
-    rewards, how = ("click", "revenue"), [Options(0.95, Normal(), (0, 10))] * 2
+    rewards, how = ("click", "revenue"), [Options(0.95, Student(), (0, 10))] * 2
     result = evaluated(Asked(tuple(one.moments for one in single), rewards, questions[None]), how, ())
     assert result.reward == "click"
     assert result.of("click") is result

@@ -158,7 +158,8 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
 
 
 def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:
-    made = options.method.interval(evidence, options.level)
+    method = options.method
+    made = (method.unvaried if unseen.is_open else method.interval)(evidence, options.level)
     return made if math.isnan(evidence.value) else unseen.widen(made, options.method.score)
 
 

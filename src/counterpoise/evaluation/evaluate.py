@@ -52,8 +52,8 @@ def evaluate(
         Names from `ESTIMATORS`; by default, all that the columns allow.
     interval
         A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"student"``, the default, which allows for
-        few carrying rows and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)``
-        holds for `ips` at any size, where rewards and weights are bounded.
+        how few rows carry the answer, and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while
+        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, where rewards and weights are bounded.
     level
         The confidence level of the intervals.
     state, batch

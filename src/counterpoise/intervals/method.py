@@ -77,6 +77,10 @@ class Method(Protocol):
         """Raise an error if the log's extreme rewards or its largest weight break what the method takes for granted."""
         return
 
+    def unvaried(self, evidence: Evidence, level: float) -> Interval:
+        """What the rows themselves show where rewards never vary, before the `score` is added."""
+        return self.interval(evidence, level)
+
     @abstractmethod
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """The interval of one estimate."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from counterpoise.intervals.interval import Interval, check_level
+from counterpoise.intervals.jackknife import jackknife
 from counterpoise.intervals.method import Evidence, Method
+from counterpoise.intervals.normal import normal
 
 FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
 PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/interval_coverage.py
@@ -25,6 +27,14 @@ class Student(Method):
     def uses_groups(self, *, is_clustered: bool) -> bool:
         """Where rows are clustered."""
         return is_clustered
+
+    def unvaried(self, evidence: Evidence, level: float) -> Interval:
+        """The score has all there is to say of rewards that were not seen, so that no row is added for them."""
+        if evidence.groups:
+            plain = jackknife(evidence.value, evidence.stderr, evidence.groups, level, clusters=evidence.clusters)
+        else:
+            plain = normal(evidence.value, evidence.stderr, level)
+        return replace(plain, method=self.name)
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """See `student`."""

@@ -56,9 +56,14 @@ class Unseen:
     spread: float = math.inf  # √(E[u²]/n) of a difference
     rows: int = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything that the rows cannot show."""
+        return self.first is not None or self.second is not None
+
     def widen(self, interval: Interval, score: Score | None) -> Interval:
         """The interval with what is unseen added at both ends; without a score, the interval already includes it."""
-        if score is None or (self.first is None and self.second is None):
+        if score is None or not self.is_open:
             return interval
         level = interval.level
         down, up = self.first.reach(level, score) if self.first else (0.0, 0.0)
