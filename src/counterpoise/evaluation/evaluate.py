@@ -53,7 +53,7 @@ def evaluate(
     interval
         A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"student"``, the default, which allows for
         how few rows carry the answer, and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while
-        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, where rewards and weights are bounded.
+        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded.
     level
         The confidence level of the intervals.
     state, batch
