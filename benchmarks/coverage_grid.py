@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 import numpy as np
+from scipy.special import bdtr, ndtri
 
 import counterpoise as cp
 from counterpoise.intervals.normal import normal
@@ -394,8 +395,8 @@ def summary(cells: list[Cell]) -> bool:
 
 
 def below(cell: Cell) -> float:
-    """How many standard errors the coverage given ok is from 93 %."""
-    return (cell.ok_covered / cell.ok - 0.93) / math.sqrt(0.93 * 0.07 / cell.ok)
+    """How many standard errors the coverage given ok is from 93 %, by the exact chance of so few hits: a cell may have few runs."""
+    return float(ndtri(np.clip(bdtr(cell.ok_covered, cell.ok, 0.93), 1e-16, 1 - 1e-16)))
 
 
 def main() -> int:

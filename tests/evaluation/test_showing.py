@@ -35,6 +35,7 @@ def enlarged(targets, segments, rows=4000):
         one.moments,
         moments={(name, ""): one.moments.moments["pi_0", ""] for name in names},
         tails={(name, ""): one.moments.tails["pi_0", ""] for name in names},
+        excess={(name, ""): one.moments.excess["pi_0", ""] for name in names},
     )
     estimates = {
         (name, *key[1:]): replace(estimate, value=estimate.value + k / 1000) if key[2] is None else estimate

@@ -16,7 +16,8 @@ from counterpoise.moments.tails import Tail, pareto_k
 VerdictWord = Literal["ok", "caution", "not identified"]
 
 FEW_ROWS = 30  # effective
-FEW_CARRYING = 6
+FEW_CARRYING = 6  # by simulation, benchmarks/coverage_grid.py
+FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 WRONG_PROPENSITIES = 0.001
@@ -163,13 +164,13 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
         return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
     reasons: list[str] = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one)]
     shared = next(iter(policies.values()))
-    if differing <= 1e-24:
+    if differing <= 1e-24 and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
         reasons.append(
             "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
         )
-    elif carrying < FEW_CARRYING and not shared.has_equal_rewards:
+    elif differing > 1e-24 and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
         reasons.append(
-            f"About {carrying:.2g} rows carry the difference, and it takes {FEW_CARRYING} for an interval to be relied on: the policies "
+            f"About {carrying:.2g} rows carry the difference, and it takes {FEW_DIFFERING} for an interval to be relied on: the policies "
             "differ on too few rows, or on too few with the outcome that matters."
         )
     if shared.has_equal_rewards:
