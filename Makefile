@@ -16,7 +16,7 @@ help:
 	@echo "make test-oldest  the core tests on the oldest versions that pyproject.toml allows, in .venv-oldest"
 	@echo "make test-newest  the core tests on the newest Python found (3.14 or 3.13), in .venv-newest"
 	@echo "make docs        the documentation's pages, in site/"
-	@echo "make statistics  slow simulations: coverage of the intervals, the paper's hard cells"
+	@echo "make statistics  slow simulations (under an hour): what intervals cover and verdicts promise, the paper's hard cells"
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
 	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
@@ -82,6 +82,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 statistics: $(READY)
+	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/coverage_grid.py
 	$(BIN)/python benchmarks/interval_coverage.py
 
 benchmark: $(READY)

@@ -399,6 +399,33 @@ def below(cell: Cell) -> float:
     return float(ndtri(np.clip(bdtr(cell.ok_covered, cell.ok, 0.93), 1e-16, 1 - 1e-16)))
 
 
+def picture(cells: list[Cell], path: str) -> None:
+    """Coverage of the normal interval against ours, cell by cell."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharex=True, sharey=True, layout="constrained")
+    for ax, part in zip(axes, ("value", "lift", "difference"), strict=True):
+        own = [cell for cell in cells if cell.part == part and cell.ok + cell.caution]
+        ours = [(cell.ok_covered + cell.caution_covered) / (cell.ok + cell.caution) for cell in own]
+        sure = [cell.ok > cell.runs / 2 for cell in own]
+        for is_ok, color, words in ((False, "#c77700", "mostly caution"), (True, "#1a7f37", "mostly ok")):
+            chosen = [k for k, one in enumerate(sure) if one is is_ok]
+            ax.scatter([own[k].normal for k in chosen], [ours[k] for k in chosen], s=9, color=color, label=words)
+        ax.axhline(0.95, color="grey", linewidth=0.8)
+        ax.plot([0, 1], [0, 1], color="grey", linewidth=0.8, linestyle=":")
+        ax.set(title=part, xlabel="covered by the normal interval", xlim=(0, 1.01), ylim=(0, 1.01))
+    axes[0].set_ylabel("covered by Student's, the default")
+    axes[0].legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def load(path: str) -> list[Cell]:
+    """Cells that `--cells` wrote."""
+    kinds = {"part": str, "world": str, "reward": str, "normal": float, "width": float}
+    with open(path, newline="") as file:
+        return [Cell(**{k: kinds.get(k, int)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
@@ -406,7 +433,11 @@ def main() -> int:
     parser.add_argument("--part", choices=list(PARTS), action="append")
     parser.add_argument("--cells", help="a CSV file for every cell")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--picture", nargs=2, metavar=("CELLS", "PNG"), help="draw such a file, and run nothing")
     given = parser.parse_args()
+    if given.picture:
+        picture(load(given.picture[0]), given.picture[1])
+        return 0 if summary(load(given.picture[0])) else 1
     start, cells = time.time(), list[Cell]()
     todo = list(jobs(given.part or list(PARTS), given.runs, given.seed))
     with ProcessPoolExecutor(given.processes) as pool:
