@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -26,8 +26,9 @@ from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import ColumnError, LogError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
+from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Log, LogFields, as_log
 
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -113,7 +114,9 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
     sample = frame.head(COUNTED)
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
-    overlap = _overlap(frame, reward, propensity, usable)
+    # rows are chosen already, and repeated ones are told of below
+    judged = asked_log.of(frame).but(where=None, table=None, query=None, key=(), drop_bad_rows=True)
+    overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     findings += [
         *(finding for one in overlap for finding in _doubts(one)),
         *about_propensities(propensity, seen, rows, actions),
@@ -144,7 +147,7 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
 
 def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     p = column(str(name)).cast(pl.Float64)
-    good = frame.select(p=p).filter(pl.col("p").is_between(0, 1, closed="right"))
+    good = frame.select(p=p).filter(is_propensity(pl.col("p")))
     p = pl.col("p")
     places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
     whole = good.select(
@@ -187,7 +190,7 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
 
 def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
-    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(r.is_finite())
+    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(is_number(r))
     seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
     n, low, mean, high, zero = seen.row(0)
@@ -198,7 +201,7 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
 
 def _outside(frame: pl.LazyFrame, name: str) -> int:
     """How many values are no probability."""
-    good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
+    good = is_probability(column(name).cast(pl.Float64)).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
@@ -217,16 +220,25 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     return rows - distinct, max(finest) > 0.9 * distinct
 
 
-def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
-    """The overlap of every target that has a good row."""
+def _overlap(log: Log, targets: Sequence[str], usable: Sequence[str]) -> list[Overlap]:
+    """The overlap of every usable target that has a good row."""
     found = []
-    for target in targets:
+    for target in usable:
+        value = _model_value(log.model_value, targets, target)
+        one = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
         with suppress(LogError):  # every row is bad, which the other findings explain
-            result = evaluate(
-                frame, reward=reward, propensity=propensity, target=target, estimator="beta_ips", drop_bad_rows=True
-            )
+            result = evaluate(one, target=target, estimator="beta_ips")
             found.append(Overlap(target, result.diagnostics(), result.verdict()))
     return found
+
+
+def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
+    """The column with a reward model's value of one target: of a mapping, of a list in the targets' order, or the only one."""
+    if isinstance(value, Mapping):
+        return value.get(target)
+    if isinstance(value, list | tuple):
+        return value[targets.index(target)] if len(value) == len(targets) else None
+    return value
 
 
 def _doubts(one: Overlap) -> list[Finding]:

@@ -13,8 +13,9 @@ import torch
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import columns_of, needed, unreadable
+from counterpoise.learn.numbers import Good
 from counterpoise.learn.parquet import ParquetFiles
-from counterpoise.learn.rows import Good, Names, Problem, Rows, read_rows
+from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 CHUNK = 2**18  # rows of a file in memory at a time

@@ -49,16 +49,6 @@ class Problem:
         return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
 
 
-def check_columns(question: Question, names: Sequence[object]) -> None:
-    """Every named column exists; if not, the nearest names are suggested."""
-    available = [name for name in names if isinstance(name, str)]
-    for part, column in question.columns:
-        if not isinstance(column, str):
-            raise ColumnError(f"{part} must be the name of a column, found {type(column).__name__}.")
-        if column not in available:
-            raise missing(part, column, available)
-
-
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
     """No two columns share a name, or engines would silently take the first; some do not tell A from a."""
     seen: dict[str, str] = {}
