@@ -41,7 +41,7 @@ def test_the_contracts_hold(house):
     [
         ("moments/moments.py", "import counterpoise.evaluation.evaluate", "Rooms"),
         ("log/good.py", "from counterpoise.readers import files", "Rooms"),
-        ("weights/ratio.py", "def late():\n    from counterpoise.engines import read", "Rooms"),
+        ("weights/ratio.py", "def late():\n    from counterpoise.engines import registry", "Rooms"),
         ("evaluation/plan.py", "from counterpoise.report import page", "Rooms"),
         ("errors.py", "from counterpoise import whole_files", "Rooms"),
         ("attic.py", "x = 1", "Rooms"),  # a module in no room

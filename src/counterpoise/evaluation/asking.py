@@ -72,7 +72,7 @@ def question_of(
 def read(question: Question, stored: Stored, progress: bool | None) -> tuple[LogMoments, ...]:
     """The moments of a question, added to those that a state holds where there is one."""
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.read import moments_of
+    from counterpoise.engines.registry import moments_of
     from counterpoise.readers import batches
 
     if stored.state is None:

@@ -115,7 +115,9 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
     # rows are chosen already, and repeated ones are told of below
-    judged = asked_log.of(frame).but(where=None, table=None, query=None, key=(), drop_bad_rows=True)
+    judged = asked_log.of(frame).but(
+        where=None, table=None, query=None, external_access=False, key=(), drop_bad_rows=True
+    )
     overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     findings += [
         *(finding for one in overlap for finding in _doubts(one)),

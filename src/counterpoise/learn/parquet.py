@@ -24,7 +24,7 @@ class ParquetFiles:
     def __init__(self, path: Paths) -> None:
         import polars as pl
 
-        from counterpoise.readers.databases import is_database
+        from counterpoise.readers.connections import is_database
         from counterpoise.readers.files import files_of
 
         is_one = isinstance(path, str | PathLike)
