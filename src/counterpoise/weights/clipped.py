@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import OptionError
+from counterpoise.weights.weight import Weight
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Weight):
     r"""The importance weight, at most `most`.
 
     .. math:: w = \min\{\pi(a \mid x) / \pi_0(a \mid x),\; c\}
@@ -26,10 +27,6 @@ class Clip:
     """
 
     most: float
-    mean_is_one = False
-    may_be_negative = False
-    needs_propensity = True
-    part = "target"
 
     def __post_init__(self) -> None:
         if (

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from counterpoise.weights.weight import Weight
+
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Weight):
     r"""The importance weight, whose mean is 1.
 
     .. math:: w = \pi(a \mid x) / \pi_0(a \mid x)
@@ -17,9 +19,6 @@ class Ratio:
     """
 
     mean_is_one = True
-    may_be_negative = False
-    needs_propensity = True
-    part = "target"
 
     def weight(self, target: Any, propensity: Any) -> Any:
         """The ratio itself."""

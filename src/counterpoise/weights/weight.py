@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from counterpoise.errors import OptionError
 
@@ -11,22 +12,39 @@ from counterpoise.errors import OptionError
 class Weight(Protocol):
     """A weight as arithmetic on columns; the same code runs on narwhals expressions and NumPy arrays.
 
-    Rows are summed as u = w − 1, which keeps its digits where weights are near 1, so that is what a weight computes.
+    For one of your own, inherit from it, give it a `weight`, and change what else is different. Rows are summed as u = w − 1: a weight
+    that is often near 1 keeps its digits there with an `excess` of its own.
+
+    Examples
+    --------
+    >>> class Halfway(Weight):
+    ...     mean_is_one = True
+    ...
+    ...     def weight(self, target, propensity):
+    ...         return (target / propensity + 1) / 2
+    >>> Halfway().excess(0.75, 0.25), Halfway()
+    (1.0, Halfway())
     """
 
-    mean_is_one: bool  # under right propensities; the mean-weight test and the baseline's unbiasedness rest on it
-    may_be_negative: bool
-    needs_propensity: bool
-    part: str  # what a target's column holds: "target", a probability, or "weight"
+    mean_is_one: ClassVar[bool] = False  # under right propensities; the mean-weight test rests on it
+    may_be_negative: ClassVar[bool] = False
+    needs_propensity: ClassVar[bool] = True
+    part: ClassVar[str] = "target"  # what a target's column holds: "target", a probability, or "weight"
 
+    @abstractmethod
     def weight(self, target: Any, propensity: Any) -> Any:
         """w."""
 
     def excess(self, target: Any, propensity: Any) -> Any:
         """w − 1."""
+        return self.weight(target, propensity) - 1.0
 
     def difference(self, target: Any, other: Any, propensity: Any) -> Any:
         """The weight of one target less that of another."""
+        return self.weight(target, propensity) - self.weight(other, propensity)
+
+    def __repr__(self) -> str:  # a state knows a weight again by it
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
