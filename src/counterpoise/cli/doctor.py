@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from counterpoise.evaluation.doctor import Examination
 
-COLOURS = {"fix": "red", "look": "yellow", "note": ""}
+COLORS = {"fix": "red", "look": "yellow", "note": ""}
 
 
 @ends_at_once
@@ -103,6 +103,6 @@ def _show(out: Console, found: Examination) -> None:
     say(out, "What to do, the most urgent first:")
     for k, finding in enumerate(found.findings, start=1):
         line = Text(f"{k}. ")
-        line.append(finding.severity, style=COLOURS[finding.severity])
+        line.append(finding.severity, style=COLORS[finding.severity])
         line.append(f": {visible(as_options(finding.message))}")
         say(out, line)

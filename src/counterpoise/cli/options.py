@@ -41,7 +41,7 @@ Segments = Annotated[
     ),
 ]
 Cluster = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomisation, such as the user.")
+    str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomization, such as the user.")
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
 TableName = Annotated[

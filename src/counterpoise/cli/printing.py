@@ -1,4 +1,4 @@
-"""What commands print: tables that fit, numbers that line up, bars and colours on a terminal only."""
+"""What commands print: tables that fit, numbers that line up, bars and colors on a terminal only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result, Segment
     from counterpoise.intervals import Interval
 
-COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
+COLORS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
 WIDE = 110  # columns from which there is room for bars
 ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
@@ -100,8 +100,8 @@ def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
 
 
 def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
-    """A verdict in its colour, and its reasons."""
-    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
+    """A verdict in its color, and its reasons."""
+    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLORS[verdict.verdict])))
     for reason in verdict.reasons:
         say(out, as_options(reason), indent=2)
 

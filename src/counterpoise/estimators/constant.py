@@ -46,7 +46,7 @@ def ips(moments: Moments) -> Estimate:
 
 
 def snips(moments: Moments) -> Estimate:
-    r"""Self-normalised IPS: the weighted mean of the rewards.
+    r"""Self-normalized IPS: the weighted mean of the rewards.
 
     .. math:: \hat V = \frac{\sum_i w_i r_i}{\sum_i w_i}
 
@@ -76,7 +76,7 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
 
     .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
 
-    Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimises the variance; taken from
+    Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimizes the variance; taken from
     the same log it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula
     mean((w² − w)r)/mean(w² − w), with the same limit and trouble where target and logging policy are close.
 

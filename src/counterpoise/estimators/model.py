@@ -55,7 +55,7 @@ def dr(moments: Moments) -> Estimate:
 
 
 def sndr(moments: Moments) -> Estimate:
-    r"""Self-normalised doubly robust: the model's errors are averaged with weights that sum to 1.
+    r"""Self-normalized doubly robust: the model's errors are averaged with weights that sum to 1.
 
     .. math:: \hat V = \frac1n \sum_i v_i + \frac{\sum_i w_i (r_i - q_i)}{\sum_i w_i}
 

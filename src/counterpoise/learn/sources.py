@@ -106,7 +106,7 @@ class Source:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
 
 
-def _files(log: Log, modelled: bool) -> ParquetFiles | None:
+def _files(log: Log, modeled: bool) -> ParquetFiles | None:
     """The files of a log that is in files."""
     for part in ("table", "query"):
         if getattr(log, part) is not None:
@@ -119,7 +119,7 @@ def _files(log: Log, modelled: bool) -> ParquetFiles | None:
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    if modelled:
+    if modeled:
         raise OptionError(
             [Argument("model_rewards"), " only works with a log in memory."],
             do="Read the files into a frame, and pass that.",

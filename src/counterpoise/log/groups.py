@@ -20,7 +20,7 @@ Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 def with_groups(frame: Frame, groups: int) -> Frame:
     """The integer ids in column g as groups, by arithmetic every engine has: two squarings and a product modulo a prime.
 
-    The prime is below 2²⁶, so nothing exceeds 2⁵³ and engines that compute in float64 agree too. Neighbouring ids land far apart,
+    The prime is below 2²⁶, so nothing exceeds 2⁵³ and engines that compute in float64 agree too. Neighboring ids land far apart,
     as ids are often given out in order. Step by step, because x·x written out doubles the text of an SQL statement each time.
     """
     g = nw.col("g")
