@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise import __version__
 from counterpoise.cli.compare import compare
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
@@ -30,8 +31,6 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from counterpoise import __version__
-
         print(f"counterpoise {__version__}")
         raise typer.Exit
 

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.diagnostics import p_value
+from counterpoise.evaluation.result import segment_text
+from counterpoise.log.log import Log
+from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,14 +68,11 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    import counterpoise as cp
     from counterpoise.cli.printing import console
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, comparison
     from counterpoise.evaluation.heaviest import heaviest
     from counterpoise.evaluation.ranking import drivers, rank
-    from counterpoise.log.log import Log
-    from counterpoise.log.question import LOGGING
     from counterpoise.log.rules import missing
 
     place = options.table_path(table)
@@ -140,7 +142,6 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
     from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
-    from counterpoise.diagnostics import p_value
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
@@ -163,7 +164,6 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
     from counterpoise.cli.printing import add, number, say, show, table
-    from counterpoise.evaluation.result import segment_text
 
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")

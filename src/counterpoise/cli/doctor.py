@@ -8,6 +8,7 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import as_options, ends_at_once
+from counterpoise.diagnostics import p_value
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +67,6 @@ def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
     from counterpoise.cli.printing import add, number, say, show, table
-    from counterpoise.diagnostics import p_value
     from counterpoise.evaluation.wording import visible
 
     say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")

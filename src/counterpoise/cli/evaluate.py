@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
+from counterpoise.log.addresses import without_password
+from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     pass
@@ -81,12 +84,9 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    import counterpoise as cp
     from counterpoise.cli.printing import answer, console, estimates
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, evaluation
-    from counterpoise.log.addresses import without_password
-    from counterpoise.log.log import Log
 
     if html is not None:
         _check_report(html)

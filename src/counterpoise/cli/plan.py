@@ -10,6 +10,7 @@ import typer
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.errors import OptionError
+from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +51,6 @@ def plan(
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.evaluation.plan import plan as make
-    from counterpoise.log.log import Log
 
     place = options.table_path(table)
     names = columns_of(Log(log, table=place, query=query, external_access=external_access))

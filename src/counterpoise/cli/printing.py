@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.running import as_options
+from counterpoise.diagnostics import WRONG_PROPENSITIES
+from counterpoise.evaluation.result import WHOLE, segment_text
 from counterpoise.evaluation.wording import visible
 
 if TYPE_CHECKING:
@@ -120,8 +122,6 @@ def answer(out: Console, result: Result) -> None:
 
 def estimates(out: Console, result: Result) -> None:
     """All estimates of a result, a bar each where there is room, and the verdicts."""
-    from counterpoise.evaluation.result import WHOLE, segment_text
-
     has_segments = bool(result.moments.segment_columns)
     with_bars = out.is_terminal and out.width >= WIDE
     made = table(
@@ -143,8 +143,6 @@ def estimates(out: Console, result: Result) -> None:
 
 def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
-    from counterpoise.diagnostics import WRONG_PROPENSITIES
-
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
@@ -161,8 +159,6 @@ def verdicts(out: Console, result: Result) -> None:
 
 def place_of(target: str, segment: Segment) -> str:
     """A target, or a target in a segment."""
-    from counterpoise.evaluation.result import segment_text
-
     return target if segment is None else f"{target} in {segment_text(segment)}"
 
 

@@ -9,10 +9,11 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
+from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
-from counterpoise.weights import as_weight
+from counterpoise.weights import Weight, as_weight
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Asked:
     question: Question | None = None
 
 
-def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> LogMoments | None:
+def known_moments(
+    log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any
+) -> LogMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
@@ -58,9 +61,15 @@ def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *othe
 
 
 def question_of(
-    log: Any, parts: LogFields, target: Any, *, weight: Any = None, against: Any = None, segment: Any = None,
+    log: Log | Data,
+    parts: LogFields,
+    target: Targets,
+    *,
+    weight: Weight | Columns = None,
+    against: Targets = None,
+    segment: Columns = None,
     wants_groups: bool = False,
-) -> Question:  # fmt: skip
+) -> Question:
     """The question that a verb's arguments put."""
     whole = as_log(log, parts)
     how, target = as_weight(weight, target)

@@ -28,7 +28,7 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Data, Log, LogFields, as_log
 
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -66,7 +66,7 @@ class Examination:
     findings: tuple[Finding, ...]
 
 
-def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
+def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
     """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
 
     Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.

@@ -12,16 +12,18 @@ from counterpoise.evaluation.asking import Stored, known_moments, question_of, r
 from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Method, check_level, strategy
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Columns, Data, Log, LogFields
 from counterpoise.log.question import LOGGING
+from counterpoise.log.targets import Targets
+from counterpoise.weights import Weight
 
 
 def evaluate(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
-    segment: Any = None,
-    weight: Any = None,
+    target: Targets = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     estimator: str | Sequence[str] | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
@@ -92,12 +94,12 @@ def evaluate(
 
 
 def compare(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
-    against: Any = None,
-    segment: Any = None,
-    weight: Any = None,
+    target: Targets = None,
+    against: Targets = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     max_weight: float | None = None,
@@ -138,7 +140,7 @@ def compare(
     return compared(read(question, stored, progress), question, method, level, None)
 
 
-def _part(log: Any, parts: LogFields, name: str) -> Any:
+def _part(log: Log | Data, parts: LogFields, name: str) -> Any:
     """A part of the log, before there is one."""
     return getattr(log, name) if isinstance(log, Log) else parts.get(name)
 

@@ -6,24 +6,33 @@ import math
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.engines.pushdown import guard, prepare
+from counterpoise.engines.query import Query, aggregate, is_well_centered
+from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.log import LogFields
-from counterpoise.log.names import GROUP, ROWS
+from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.log.names import GROUP, PROPENSITY, ROWS
 from counterpoise.log.question import Question
+from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.readers import judge
+from counterpoise.weights import Weight
 
 CENTER = "center"
 
 
 def sql(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any,
+    target: Targets,
     dialect: str,
-    segment: Any = None,
-    weight: Any = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     center: float = 0.0,
     **parts: Unpack[LogFields],
 ) -> str:
@@ -37,11 +46,6 @@ def sql(
     >>> "SUM(" in text and "`click`" in text
     True
     """
-    import narwhals as nw
-
-    from counterpoise.engines.pushdown import guard, prepare
-    from counterpoise.engines.query import Query, aggregate
-
     ibis, sqlglot = _libraries()
     if not math.isfinite(center):
         raise OptionError(f"center must be a number near the mean reward, found {center!r}.")
@@ -67,19 +71,19 @@ def sql(
 
 
 def from_sums(
-    rows: Any, log: Any = None, *, target: Any, segment: Any = None, weight: Any = None, **parts: Unpack[LogFields]
+    rows: Any,
+    log: Log | Data = None,
+    *,
+    target: Targets,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
+    **parts: Unpack[LogFields],
 ) -> LogMoments:
     """The moments of a log from the answer of the statement that `sql` wrote for the same log, targets and segments.
 
     `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Of the weights, sums tell the largest and no more: the
     tail's shape stays unknown.
     """
-    import numpy as np
-    import polars as pl
-
-    from counterpoise.engines.query import Query, is_well_centered
-    from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
     answer = _checked(_frame(rows), question)
@@ -114,21 +118,12 @@ def from_sums(
 
 def _tops(question: Question) -> dict[str, Any]:
     """The weights of every target, of which the largest is wanted."""
-    import narwhals as nw
-
-    from counterpoise.log.names import PROPENSITY
-
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
 def _checked(answer: Any, question: Question) -> Any:
     """The answer with its sums as numbers, if it is one to the statement of this question."""
-    import narwhals as nw
-    import polars as pl
-
-    from counterpoise.engines.query import Query, aggregate
-
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]
     empty = nw.from_native(pl.LazyFrame(schema=dict.fromkeys(columns, pl.Float64)))
@@ -153,7 +148,9 @@ def _checked(answer: Any, question: Question) -> Any:
     return answer
 
 
-def _question(log: Any, parts: LogFields, target: Any, weight: Any, segment: Any) -> Question:
+def _question(
+    log: Log | Data, parts: LogFields, target: Targets, weight: Weight | Columns, segment: Columns
+) -> Question:
     if parts.get("groups") is not None and parts.get("cluster") is None:
         raise OptionError("groups need a cluster, by which a database tells them: pass cluster= too.")
     if log is None and not parts.get("table"):
@@ -199,8 +196,6 @@ def _is_log(sqlglot: Any, node: Any) -> bool:
 
 
 def _frame(rows: Any) -> Any:
-    import narwhals as nw
-    import polars as pl
 
     if isinstance(rows, list | tuple):
         return pl.DataFrame(rows, infer_schema_length=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import columns_of, needed, unreadable
 from counterpoise.learn.numbers import Good
-from counterpoise.learn.parquet import ParquetFiles
 from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
+
+if TYPE_CHECKING:
+    from counterpoise.learn.parquet import ParquetFiles
 
 CHUNK = 2**18  # rows of a file in memory at a time
 
@@ -124,4 +126,6 @@ def _files(log: Log, modeled: bool) -> ParquetFiles | None:
             [Argument("model_rewards"), " only works with a log in memory."],
             do="Read the files into a frame, and pass that.",
         )
+    from counterpoise.learn.parquet import ParquetFiles  # not before there are files: a machine may have NumPy only
+
     return ParquetFiles(log.data)

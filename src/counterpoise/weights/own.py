@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from counterpoise.log.good import Values
 from counterpoise.weights.weight import Weight
 
 
@@ -20,6 +20,6 @@ class Own(Weight):
     needs_propensity = False
     part = "weight"
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """The column itself."""
         return target

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from counterpoise.log.good import Values
 from counterpoise.weights.weight import Weight
 
 
@@ -20,14 +20,14 @@ class Ratio(Weight):
 
     mean_is_one = True
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """The ratio itself."""
         return target / propensity
 
-    def excess(self, target: Any, propensity: Any) -> Any:
+    def excess(self, target: Values, propensity: Values) -> Values:
         """(t − p)/p and not t/p − 1: for weights near 1 this one keeps its digits."""
         return (target - propensity) / propensity
 
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The difference of two weights, in one division."""
         return (target - other) / propensity

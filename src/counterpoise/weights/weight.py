@@ -1,11 +1,11 @@
-"""What a weight is to the rest of the library, and how a verb's `weight=` becomes one."""
+"""What a weight is to the rest of the library."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
-from counterpoise.errors import OptionError
+from counterpoise.log.good import Values
 
 
 @runtime_checkable
@@ -32,34 +32,16 @@ class Weight(Protocol):
     part: ClassVar[str] = "target"  # what a target's column holds: "target", a probability, or "weight"
 
     @abstractmethod
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """w."""
 
-    def excess(self, target: Any, propensity: Any) -> Any:
+    def excess(self, target: Values, propensity: Values) -> Values:
         """w − 1."""
         return self.weight(target, propensity) - 1.0
 
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The weight of one target less that of another."""
         return self.weight(target, propensity) - self.weight(other, propensity)
 
     def __repr__(self) -> str:  # a state knows a weight again by it
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-
-def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
-    """The weight and the targets of a verb: text is a column of one's own weights, and then is the target, too."""
-    from counterpoise.weights.own import Own
-    from counterpoise.weights.ratio import Ratio
-
-    if weight is None:
-        return Ratio(), target
-    if isinstance(weight, Weight) and not isinstance(weight, type):
-        return weight, target
-    if isinstance(weight, type) or not isinstance(weight, str | list | tuple | dict):
-        raise OptionError(
-            f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
-        )
-    if target is not None:
-        raise OptionError("a weight of your own stands for the target, too: pass weight= or target=, not both.")
-    return Own(), weight
