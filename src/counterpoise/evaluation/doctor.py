@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -97,17 +97,8 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
         raise LogError("the log has no rows.")
     roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
     described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
-    findings = [
-        Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.")
-        for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
-        if not known
-    ]
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
-    findings += [
-        Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.")
-        for name in (reward, propensity, *targets)
-        if name is not None and name not in numbers
-    ]
+    findings = _about_columns({"reward": reward, "propensity": propensity}, targets, schema, numbers)
     seen = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
     actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
@@ -129,22 +120,37 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
     if lists is not None:
         findings.append(about_lists(lists.position, lists.list, lists.lists))
     blind = [name for name in usable if name not in {one.target for one in overlap}]
-    if blind:
-        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(blind)}. Mend the rows first."
-        findings.append(Finding("fix", "rows", what))
-    if is_odd:
-        of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
-        what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
-        findings.append(
-            Finding(
-                "fix" if key else "look",
-                "rows",
-                f"{duplicates:,} of {of} rows repeat {what}. Log each decision once.",
-            )
-        )
+    findings += [*_about_blind(blind), *(_about_repeated(duplicates, rows, key) if is_odd else ())]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
     return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
+
+
+def _about_columns(
+    parts: Mapping[str, str | None], targets: Sequence[str], schema: pl.Schema, numbers: set[str]
+) -> list[Finding]:
+    """Parts that no column plays, and columns that cannot play theirs."""
+    missing = [part for part, known in {**parts, "target": targets}.items() if not known]
+    texts = [name for name in (*parts.values(), *targets) if name is not None and name not in numbers]
+    return [
+        *(Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.") for part in missing),
+        *(Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.") for name in texts),
+    ]
+
+
+def _about_blind(targets: Sequence[str]) -> Iterator[Finding]:
+    """Targets of which every row is bad."""
+    if targets:
+        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(targets)}. Mend the rows first."
+        yield Finding("fix", "rows", what)
+
+
+def _about_repeated(duplicates: int, rows: int, key: Sequence[str]) -> Iterator[Finding]:
+    """Rows that should have been logged once."""
+    of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
+    what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
+    said = f"{duplicates:,} of {of} rows repeat {what}. Log each decision once."
+    yield Finding("fix" if key else "look", "rows", said)
 
 
 def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
