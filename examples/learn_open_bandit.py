@@ -2,8 +2,8 @@
 
     python examples/learn_open_bandit.py FOLDER [policy.safetensors]
 
-FOLDER holds `random` and `bts` in the dataset's own layout. The policy learns from the first 70 % of the log of the random
-policy in time, and is judged on the rest: rows it has never seen, neither to train nor to choose an epoch.
+FOLDER contains `random` and `bts` in the dataset's own layout. The policy learns from the earliest 70 % of the random policy's
+log and is judged on the rest, which was used neither to train it nor to choose an epoch.
 """
 
 import sys
@@ -18,7 +18,7 @@ from counterpoise.learn import PolicyLearner, load_policy
 
 
 def learn(folder: Path, saved: Path) -> cp.Result:
-    """Train, save, load, evaluate."""
+    """Train a policy, save it, load it again, and evaluate it on rows that it has not seen."""
     source = OpenBanditLog(folder, policy="random", campaign="men")
     log = source.read().sort("timestamp", maintain_order=True)
     # what is known before an item is shown: the user's affinity to each item, on a log scale, and the position

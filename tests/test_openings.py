@@ -6,12 +6,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "counterpoise"
-ROOMS = ("diagnostics", "environments", "moments", "report")
-MODULES = [
-    SOURCE / "demo.py",
-    SOURCE / "whole_files.py",
-    *(path for room in ROOMS for path in (SOURCE / room).glob("*.py")),
-]
+ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+MODULES = sorted([*SOURCE.glob("*.py"), *(path for room in ROOMS for path in (SOURCE / room).glob("*.py"))])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -19,3 +15,8 @@ def test_a_module_opens_with_what_it_is_for(path):
     opening = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
     assert opening.endswith("."), opening
     assert not opening.startswith(("This file", "This module")), opening
+
+
+def test_every_room_is_looked_at():
+    assert {"cli", "diagnostics", "engines", "learn", "log", "report"} <= set(ROOMS)
+    assert {path.parent for path in SOURCE.rglob("*.py")} == {SOURCE, *(SOURCE / room for room in ROOMS)}

@@ -19,6 +19,10 @@ def blocks():
     return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
 
 
+def outputs():
+    return re.findall(r"```text\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+
+
 @pytest.mark.parametrize("code", blocks())
 def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -33,7 +37,7 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
     commands = [shlex.split(line, comments=True) for line in listed.splitlines()]
     assert len(commands) >= 7
     for command in commands:
-        if command[1] == "learn" and find_spec("torch") is None:
+        if any(word.endswith(".safetensors") for word in command) and find_spec("torch") is None:
             continue
         found = invoke(*command[1:])
         assert found.exit_code == 0, (command, found.output)
@@ -67,7 +71,25 @@ def test_importing_is_fast_and_light():
     assert out.strip() == "[]"
 
 
-def test_the_demo_shows_the_truth_beside_the_estimates():
-    out = subprocess.run([sys.executable, "-m", "counterpoise.demo"], capture_output=True, text=True, check=True).stdout
+@pytest.fixture(scope="module")
+def demo():
+    return subprocess.run(
+        [sys.executable, "-m", "counterpoise.demo"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_demo_shows_the_truth_beside_the_estimates(demo):
     for expected in ("The truth, which we know because", "beta_ips", "covers the truth", "new: ok", "New against old"):
-        assert expected in out
+        assert expected in demo
+
+
+def test_what_the_readme_shows_of_the_demo_is_what_it_prints(demo):
+    (shown,) = (block for block in outputs() if "The truth" in block)
+    # the logged mean is 0.26785, and the last bit of a sum decides to which side it is rounded
+    assert shown in demo.replace("0.2679 that was logged", "0.2678 that was logged")
+
+
+def test_what_the_readme_shows_of_a_result_is_what_it_prints(capsys):
+    (shown,) = (block for block in outputs() if "Of 2 targets" in block)
+    exec(compile(blocks()[0], str(README), "exec"), {})
+    assert shown in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Off-policy evaluation and learning that you can act on.
+"""Off-policy evaluation and learning you can act on.
 
 >>> import counterpoise as cp
 >>> result = cp.evaluate(reward=[1, 0, 1, 1], propensity=[0.5, 0.5, 0.25, 0.5], target=[0.5, 0.25, 0.5, 0.25])

@@ -16,7 +16,7 @@ ACTIONS = 10
 def simulate(rows: int = ROWS, seed: int = 2024) -> tuple[dict[str, Floats], float, float]:
     """The log of a shop that shows one of ten banners, and the true values of its new and its old policy.
 
-    Visitors have tastes, banners have an appeal, and a click is likelier where the two meet. The old policy leans toward each
+    Visitors have tastes, banners have an appeal, and a click is more likely if the two match. The old policy leans toward each
     visitor's taste a little, the new one a lot.
     """
     random = np.random.default_rng(seed)

@@ -1,13 +1,11 @@
-"""Every exception, one class per kind of fix, and the parts that each front end puts into its own words."""
+"""Every exception, with one class per kind of fix, and the parts that each front end puts into its own words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-_UNSAID: Any = object()
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -19,19 +17,54 @@ class Argument:
     """
 
     name: str
-    value: Any = _UNSAID
+    value: Any = ...
 
     @property
     def has_value(self) -> bool:
         """Whether a value is part of what is said."""
-        return self.value is not _UNSAID
+        return self.value is not ...
 
     def __str__(self) -> str:
         return f"{self.name}={self.value!r}" if self.has_value else f"{self.name}="
 
 
-Text = str | Sequence[str | Argument]  # what is said, with the arguments it speaks of kept apart from the words
+Pieces = Sequence[str | Argument]
+Text = str | Pieces  # what is said, with the arguments it speaks of kept apart from the words
 Writer = Callable[[Argument], str]
+
+
+class Blank(str):
+    """A value that the reader fills in, written without quotes.
+
+    >>> str(Argument("target", Blank("COLUMN")))
+    'target=COLUMN'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Sentence(str):
+    """What is said to people outside of errors: the text for Python, and `render` for a front end that writes arguments its own way.
+
+    >>> said = Sentence(["Pass ", Argument("groups", 100), "."])
+    >>> said, said.render(lambda argument: f"--{argument.name} {argument.value}")
+    ('Pass groups=100.', 'Pass --groups 100.')
+    """
+
+    parts: tuple[str | Argument, ...]
+
+    def __new__(cls, text: Text) -> Self:
+        """A text, or its parts; sentences among them keep theirs."""
+        made = super().__new__(cls, _written(text, str))
+        made.parts = _pieces(text)
+        return made
+
+    def render(self, argument: Writer = str) -> str:
+        """The sentence with every argument written by `argument`."""
+        return _written(self.parts, argument)
 
 
 class CounterpoiseError(Exception):
@@ -122,8 +155,16 @@ def first_line(error: BaseException) -> str:
 
 
 def _written(text: Text, argument: Writer) -> str:
-    parts = [text] if isinstance(text, str) else text
-    return "".join(argument(part) if isinstance(part, Argument) else part for part in parts)
+    return "".join(argument(part) if isinstance(part, Argument) else part for part in _pieces(text))
+
+
+def _pieces(text: Text) -> tuple[str | Argument, ...]:
+    """The words and arguments of a text, also of the sentences in it."""
+    if isinstance(text, Sentence):
+        return text.parts
+    if isinstance(text, str):
+        return (text,)
+    return tuple(piece for part in text for piece in (part.parts if isinstance(part, Sentence) else (part,)))
 
 
 def _again(kind: type[CounterpoiseError], *parts: Text) -> CounterpoiseError:

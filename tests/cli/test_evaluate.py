@@ -108,13 +108,19 @@ def test_unusual_names_are_asked_for(tmp_path):
     ("change", "words"),
     [
         (["--reward", "clik"], "ColumnError: no column 'clik' for reward; the log has 'click'"),
-        (["--level", "95"], "found 95.0. For a 95 % interval pass --level 0.95."),
-        (["--interval", "bernstein"], "needs --reward-bounds low high and --max-weight, both known"),
+        (
+            ["--level", "95"],
+            "--level 95.0 does not lie strictly between 0 and 1. For a 95 % interval, pass --level 0.95.",
+        ),
+        (["--interval", "bernstein"], "needs --reward-bounds and --max-weight, both known"),
         (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
         (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
         (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
         (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
-        (["--interval", "wide"], "OptionError: interval must be one of"),
+        (
+            ["--interval", "wide"],
+            "OptionError: --interval wide is not an interval; choose from normal, jackknife, anytime, bernstein.\n",
+        ),
         (["--where", "country = "], "ColumnError: "),
         (["--html", "/nowhere/report.html"], "OptionError: "),
         (["--table", "logs"], "only work with a database"),
@@ -133,8 +139,8 @@ def test_every_option_that_an_error_names_is_there(log):
     options = ["--interval", "bernstein", "--reward-bounds", 0, 1, "--max-weight", 2]
     (found,) = json.loads(invoke("evaluate", log, "--target", "pi_new", *options, "--json").stdout)["estimates"]
     same = cp.evaluate(
-        pl.read_parquet(log), reward="click", propensity="p", target="pi_new", interval="bernstein",
-        reward_bounds=(0, 1), max_weight=2,
+        pl.read_parquet(log), reward="click", propensity="p", target="pi_new",
+        interval=cp.intervals.Bernstein((0, 1), max_weight=2),
     )["pi_new", "ips"]  # fmt: skip
     assert found["upper"] == pytest.approx(same.interval.upper)
     columns = ["--estimator", "dr", "--model-reward", "pi_old", "--model-value", "pi_old", "--target", "pi_new"]
@@ -231,7 +237,7 @@ def test_a_state_adds_up_over_days_and_refuses_a_day_twice(tmp_path):
     assert again.exit_code == 2
     assert "already" in again.stderr
     other = invoke("evaluate", tmp_path / "2.parquet", "--state", state, "--segment", "country")
-    assert "was made with no --segment, this call has ['country']" in other.stderr
+    assert "was made with no --segment, and this call has --segment country:" in other.stderr
 
 
 def test_the_sentence_comes_first_and_every_number_is_there(log):
@@ -331,3 +337,40 @@ def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, 
     finally:
         connection.drop_table("shop")
         connection.disconnect()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
+    log = tmp_path / "log.parquet"
+    shop().with_columns(money=shop()["click"] * 2.5).write_parquet(log)
+    asked = [command, log, "--propensity", "p", "--target", "pi_new", "--segment", "country"]
+    more = ["--rows", "3"] if command == "compare" else ["--html", tmp_path / "report.html"]
+    both = invoke(*asked, *more, "--reward", "click", "--reward", "money")
+    assert both.exit_code == 0, both.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8") if command == "evaluate" else ""
+    said = [invoke(*asked, *more, "--reward", name).stdout.partition("Report: ")[0] for name in ("click", "money")]
+    assert both.stdout.partition("Report: ")[0] == f"Reward: click\n{said[0]}\nReward: money\n{said[1]}"
+    found = json.loads(invoke(*asked, "--reward", "click", "--reward", "money", "--json").stdout)
+    alone = [json.loads(invoke(*asked, "--reward", name, "--json").stdout) for name in ("click", "money")]
+    assert found == {"reward": "click"} | alone[0] | {"others": {"money": {"reward": "money"} | alone[1]}}
+    if command == "evaluate":
+        jsonschema.validate(found, schema())
+        assert "Estimates: <bdi>money</bdi>" in page
+
+
+def test_a_state_of_several_rewards_is_shown_and_reported(tmp_path):
+    log, state = shop().with_columns(money=shop()["click"] * 2.5), tmp_path / "state.json"
+    for k in range(2):
+        log[k::2].write_parquet(tmp_path / f"{k}.parquet")
+        asked = ["--propensity", "p", "--target", "pi_new", "--reward", "click", "--reward", "money", "--state", state]
+        done = invoke("evaluate", tmp_path / f"{k}.parquet", *asked, "--html", tmp_path / "report.html")
+        assert done.exit_code == 0, done.output
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert ("As rows come in" in page, "come from earlier logs" in page) == (k == 0, k == 1)
+    shown = invoke("state", "show", state)
+    assert shown.exit_code == 0, shown.output
+    assert "  reward: click, money\n" in shown.stdout
+    assert shown.stdout.endswith(done.stdout.partition("Report: ")[0])
+    found = json.loads(invoke("state", "show", state, "--json").stdout)["answer"]
+    jsonschema.validate(found, schema())
+    assert found["others"]["money"]["n"] == 2000

@@ -118,10 +118,10 @@ def test_a_log_that_does_not_tell_needs_no_number_of_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--difference", "0"], "difference must be a positive number"),
-        (["--difference", "0.1", "--power", "1"], "power must lie strictly between 0 and 1"),
-        (["--difference", "0.1", "--actions", "1"], "actions must be a whole number of at least 2"),
-        (["--difference", "0.1", "--target", "pi_old", "--target", "pi_new"], "plan is for one target"),
+        (["--difference", "0"], "--difference 0.0 is not a positive number"),
+        (["--difference", "0.1", "--power", "1"], "--power 1.0 does not lie strictly between 0 and 1"),
+        (["--difference", "0.1", "--actions", "1"], "--actions 1 is not a whole number of at least 2"),
+        (["--difference", "0.1", "--target", "pi_old"], "plan takes one target"),
     ],
 )
 def test_impossible_plans_are_refused(tmp_path, options, words):

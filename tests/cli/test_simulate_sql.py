@@ -88,7 +88,7 @@ def test_expressions_that_are_none_are_refused_in_one_line():
     asked = ["--dialect", "duckdb", "--propensity", "p", "--target", "pi_new"]
     found = invoke("sql", "logs", *asked, "--reward", "click +")
     assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
-    assert found.stderr.startswith("ColumnError: --reward 'click +' is no expression")
+    assert found.stderr.startswith("ColumnError: --reward 'click +' is not an SQL expression")
 
 
 def test_the_statement_reads_a_table_in_its_schema():

@@ -110,7 +110,11 @@ def sound(**change):
         ({"effective_rewards": 29.0}, "caution", "about 29 rows carry the outcomes that matter"),
         ({"effective_rewards": 31.0}, "ok", ""),
         ({"reward_max": 0.0, "effective_rewards": math.nan}, "caution", "Every reward is 0"),
-        ({"reward_min": 3.7, "reward_max": 3.7, "effective_rewards": math.nan}, "caution", "the interval is unbounded"),
+        (
+            {"reward_min": 3.7, "reward_max": 3.7, "effective_rewards": math.nan},
+            "caution",
+            "The interval is unbounded unless you pass reward_bounds=",
+        ),
         ({"dropped": 300}, "caution", "300 of 5,300 rows were dropped"),
         ({"dropped": 200}, "ok", ""),
         ({"pareto_k": math.nan}, "ok", ""),
@@ -241,7 +245,7 @@ def test_a_ranking_of_one_has_the_interval_of_the_comparison_itself():
     g = np.random.default_rng(9)
     p = g.uniform(0.2, 0.8, 2000)
     log = {"r": g.random(2000), "p": p, "t": p * g.uniform(0.5, 1.2, 2000)}
-    options = {"interval": "anytime", "tuned_for": 1e6}
+    options = {"interval": cp.intervals.Anytime(tuned_for=1e6)}
     compared = cp.compare(log, reward="r", propensity="p", target="t", **options)
     assert rank(compared)[0].interval == compared.interval
 

@@ -152,7 +152,7 @@ def test_no_target_disappears_behind_another_of_its_name(log):
     with pytest.raises(cp.OptionError, match="two targets are called 'chosen'"):
         cp.evaluate(log, **QUESTION | {"target": ["chosen", cp.Chosen("chosen")], "action": "action"})
     for part in ("key", "segment"):
-        with pytest.raises(cp.OptionError, match=f"{part} names a column twice"):
+        with pytest.raises(cp.OptionError, match=f"{part}= names a column twice"):
             cp.evaluate(log, **QUESTION, **{part: ["user", "user"]})
 
 

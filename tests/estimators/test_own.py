@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from command_line import invoke, shop
 
 import counterpoise as cp
-from counterpoise.estimators import ESTIMATORS, Estimator, linear
+from counterpoise.estimators import ESTIMATORS, Estimator, dm, lift, linear
+from counterpoise.evaluation.documents import evaluation, finite, schema
+from counterpoise.evaluation.reading import read
 from counterpoise.report.page import render
 
 QUESTION = {"reward": "click", "propensity": "p", "target": "pi_new"}
@@ -128,3 +131,47 @@ def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):
     ]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "by mine" in found.stdout
+
+
+def test_a_difference_of_ones_own_reads_as_one(monkeypatch, tmp_path):
+    monkeypatch.setitem(ESTIMATORS, "gain", Estimator(lift, estimand="lift"))
+    log = tmp_path / "log.parquet"
+    shop().write_parquet(log)
+    alone, named = (cp.evaluate(log, **QUESTION, estimator=name) for name in ("gain", "lift"))
+    assert repr(alone).replace("gain", "lift") == repr(named).replace("gain", "lift")
+    assert "more than the logging policy" in repr(alone)
+    assert read(alone).mark == 0.0
+    assert "Lift over the logging policy" not in render(alone)
+    both = cp.evaluate(log, **QUESTION, estimator=["gain", "snips"])
+    assert read(both).primary == "snips"
+    assert read(both).estimators == ("snips",)
+    table = next(line for line in repr(both).splitlines() if " gain " in line)
+    assert " +0." in table
+    found = invoke("evaluate", log, "--target", "pi_new", "--estimator", "gain").stdout
+    expected = invoke("evaluate", log, "--target", "pi_new", "--estimator", "lift").stdout
+    assert found.split() == expected.replace("lift", "gain").split()
+
+
+def test_a_model_of_ones_own_is_not_judged_by_the_weights(monkeypatch):
+    monkeypatch.setitem(ESTIMATORS, "mine", Estimator(dm, needs="model", uses_rewards=False))
+    log = {name: shop()[name].to_numpy() for name in ("click", "p", "country")}
+    nowhere = {"never": np.zeros(2000), "q": np.full(2000, 0.2), "v": np.full(2000, 0.3)}
+    asked = QUESTION | {"target": "never", "model_reward": "q", "model_value": "v", "segment": "country"}
+    result = cp.evaluate(log | nowhere, **asked, estimator=["mine"])
+    assert set(result.table()["verdict"]) == {"model only"}
+    assert result.verdict().verdict == "not identified"
+    assert repr(result).startswith("never would have earned 0.3")
+    page = render(result)
+    assert 'data-verdict="model only"' in page
+    assert '<option value="model only">' in page
+    assert read(cp.evaluate(log | nowhere, **asked, estimator=["mine", "ips"])).primary == "ips"
+    jsonschema.validate(finite(evaluation(result)), schema())
+
+
+def test_a_result_outlives_the_registration_of_its_estimator(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(ESTIMATORS, "halfway", Estimator(halfway))
+        result = cp.evaluate(shop(), **QUESTION, estimator="halfway")
+    assert "halfway" in repr(result)
+    assert read(result).estimators == ("halfway",)
+    assert "would have earned" in render(result)

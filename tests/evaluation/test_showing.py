@@ -225,6 +225,9 @@ def test_several_rewards_are_named():
     assert "This is about click. For the other rewards, see .of('revenue')." in repr(result)
     assert "see .of(&#x27;revenue&#x27;)" in result._repr_html_()
     assert "other rewards" not in repr(result.of("revenue"))
+    assert list(result.by_reward) == ["click", "revenue"]
+    assert result.by_reward["revenue"] is result.of("revenue")
+    assert result.of("revenue").asked().log.reward == ("revenue",)
 
 
 def test_importing_and_printing_need_neither_matplotlib_nor_polars_frames():

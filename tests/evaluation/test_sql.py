@@ -45,6 +45,25 @@ def test_duckdb_runs_the_statement(name):
         cp.from_sums(answer, **columns(question))
 
 
+def test_the_statement_knows_chosen_actions():
+    duckdb = pytest.importorskip("duckdb")
+    log = pl.DataFrame(
+        {"r": [1.0, 0.0, 1.0, 1.0], "p": [0.5, 0.5, 0.25, 0.5], "a": ["x", "y", "x", "y"], "b": ["x", "x", "x", None]}
+    )
+    question = {
+        "reward": "r",
+        "propensity": "p",
+        "action": "a",
+        "target": {"b": cp.Chosen("b"), "upper": cp.Chosen("lower(b)")},
+    }
+    with duckdb.connect() as connection:
+        connection.register("logs", log)
+        answer = connection.sql(cp.sql(dialect="duckdb", table="logs", **question)).pl()
+    expected = cp.evaluate(log, **question, drop_bad_rows=True)
+    assert expected.dropped_rows == 1
+    assert_same(cp.evaluate(cp.from_sums(answer, **question, drop_bad_rows=True)), expected)
+
+
 def test_postgresql_runs_the_statement(postgres):
     ibis = pytest.importorskip("ibis")
     connection = ibis.connect(postgres)
@@ -91,7 +110,7 @@ def test_answers_to_another_question_or_around_a_far_center_are_refused():
             return connection.sql(cp.sql(dialect="duckdb", table="rows", **question | changes)).pl()
 
     with pytest.raises(
-        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* write it again with center=1000000\d+"
+        cp.LogError, match=r"rewards lie around 1000000\d+.*, too far .* Write it again with center=1000000\d+"
     ):
         cp.from_sums(answer(), **question)
     good = answer(center=1e9 + 100)
@@ -114,14 +133,14 @@ def test_answers_to_another_question_or_around_a_far_center_are_refused():
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [
-        ({"reward": "click +"}, cp.ColumnError, "reward='click \\+' is no expression that duckdb would understand"),
-        ({"target": "(new"}, cp.ColumnError, r"target='\(new' is no expression"),
-        ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is no condition'),
-        ({"where": "a >"}, cp.ColumnError, "where='a >' is no condition"),
-        ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, and no statement"),
-        ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, and no statement"),
-        ({"center": float("nan")}, cp.OptionError, "center must be a number near the mean reward, found nan"),
-        ({"center": float("inf")}, cp.OptionError, "center must be a number"),
+        ({"reward": "click +"}, cp.ColumnError, "reward='click \\+' is not an SQL expression that duckdb understands"),
+        ({"target": "(new"}, cp.ColumnError, r"target='\(new' is not an SQL expression"),
+        ({"where": "country = 'DE"}, cp.ColumnError, 'where="country = \'DE" is not an SQL condition'),
+        ({"where": "a >"}, cp.ColumnError, "where='a >' is not an SQL condition"),
+        ({"where": "a > 0; drop table log"}, cp.ColumnError, "must be one condition, not a statement"),
+        ({"reward": "(select 1); drop table log"}, cp.ColumnError, "must be one expression, not a statement"),
+        ({"center": float("nan")}, cp.OptionError, "center=nan is not a number near the mean reward"),
+        ({"center": float("inf")}, cp.OptionError, "center=inf is not a number"),
     ],
 )
 def test_what_is_no_sql_is_refused_by_the_name_of_its_part(wrong, kind, words):

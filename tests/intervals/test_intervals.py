@@ -13,6 +13,7 @@ import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS, ips
 from counterpoise.evaluation.plan import plan
 from counterpoise.evaluation.ranking import rank
+from counterpoise.intervals import Bernstein
 from counterpoise.intervals.anytime import anytime, anytime_score
 from counterpoise.intervals.bernstein import bernstein
 from counterpoise.intervals.jackknife import effective_clusters, jackknife, jackknife_error
@@ -171,13 +172,11 @@ def test_anytime_and_compare_allow_for_clusters():
 
 def test_bernstein_of_impossible_weights():
     arrays = {"reward": np.ones(1000), "propensity": np.full(1000, 0.1), "target": np.full(1000, 0.9)}
-    interval = cp.evaluate(**arrays, interval="bernstein", reward_bounds=(0, 1), max_weight=10)[
-        "target", "ips"
-    ].interval
+    interval = cp.evaluate(**arrays, interval=Bernstein((0, 1), max_weight=10))["target", "ips"].interval
     assert tuple(interval) == (0.0, 1.0)
     assert "weights are wrong" in interval.note
     thirds = {"reward": np.ones(1000), "propensity": np.full(1000, 1 / 3), "target": np.ones(1000)}
-    cp.evaluate(**thirds, interval="bernstein", reward_bounds=(0, 1), max_weight=3)  # 1/(1/3) may round up
+    cp.evaluate(**thirds, interval=Bernstein((0, 1), max_weight=3))  # 1/(1/3) may round up
 
 
 def test_fits_with_no_rows_to_spare_have_no_known_error():
@@ -244,13 +243,13 @@ def test_bernstein_formula_and_coverage():
 def test_bernstein_from_the_front_door():
     log = plain.random_log(1, n=2000, binary=True)
     arrays = {"reward": log["r"], "propensity": log["p"], "target": log["t"]}
-    bounds = {"interval": "bernstein", "reward_bounds": (0, 1), "max_weight": 10.0}
+    bounds = {"interval": Bernstein((0, 1), max_weight=10.0)}
     result = cp.evaluate(**arrays, **bounds)
     assert {name for _, name, _ in result.estimates} == {"ips"}
     interval = result["target", "ips"].interval
     assert interval.width > cp.evaluate(**arrays)["target", "ips"].interval.width
-    with pytest.raises(cp.LogError, match="max_weight is 2"):
-        cp.evaluate(**arrays, **(bounds | {"max_weight": 2.0}))
+    with pytest.raises(cp.LogError, match=r"max_weight=2\.0 is too small"):
+        cp.evaluate(**arrays, interval=Bernstein((0, 1), max_weight=2.0))
     with pytest.raises(cp.LogError, match="reward_bounds"):
         cp.evaluate(**(arrays | {"reward": log["r"] * 3}), **bounds)
     with pytest.raises(cp.OptionError, match="clusters"):

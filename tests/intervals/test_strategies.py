@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import polars as pl
 import pytest
 from command_line import shop
 
 import counterpoise as cp
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
+from counterpoise.evaluation.asking import Asked
+from counterpoise.evaluation.estimates import Options
 from counterpoise.evaluation.ranking import rank
 from counterpoise.intervals import (
     INTERVALS,
@@ -84,9 +87,9 @@ def test_clusters_ask_for_the_jackknife_and_rows_for_the_normal_interval():
 @pytest.mark.parametrize(
     ("interval", "words"),
     [
-        ("jacknife", "one of normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
-        (Jackknife, r"pass an object, interval=Jackknife\("),
-        (5, "interval must be one of normal"),
+        ("jacknife", "choose from normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
+        (Jackknife, r"Pass an object, interval=Jackknife\("),
+        (5, "interval=5 is not an interval; choose from normal"),
         ("bernstein", r"cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
     ],
     ids=str,
@@ -99,11 +102,13 @@ def test_what_is_no_method_is_refused_with_one_that_is(interval, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Anytime(tuned_for=0), "tuned_for must be a positive number"),
+        (lambda: Anytime(tuned_for=0), "tuned_for=0 is not a positive number"),
         (lambda: Anytime(tuned_for=True), "tuned_for"),
-        (lambda: Bernstein((1, 0), 10), "low < high"),
-        (lambda: Bernstein((0, 1), 0), "max_weight must be a positive"),
-        (lambda: Bernstein((0, 1), "many"), "max_weight must be a number"),
+        (lambda: Bernstein((1, 0), 10), "the lower one first"),
+        (lambda: Bernstein((0, 1, 2), 3), "reward_bounds"),
+        (lambda: Bernstein(("a", "b"), 3), "reward_bounds"),
+        (lambda: Bernstein((0, 1), 0), "max_weight=0 is not a positive"),
+        (lambda: Bernstein((0, 1), "many"), "max_weight='many' is not a number"),
     ],
 )
 def test_a_method_refuses_its_own_bad_options(make, words):
@@ -113,15 +118,15 @@ def test_a_method_refuses_its_own_bad_options(make, words):
 
 def test_bounds_are_those_of_the_object():
     log = shop()
-    with pytest.raises(cp.LogError, match=r"max_weight is 1\.5, but the log has a weight of 1\.8"):
+    with pytest.raises(cp.LogError, match=r"max_weight=1\.5 is too small: the log has a weight of 1\.8"):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 1.5))
     with pytest.raises(cp.LogError, match="rewards from 0 to 1"):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 0.5), 2))
     with pytest.raises(cp.OptionError, match="clusters"):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), cluster="user_id")
-    with pytest.raises(cp.OptionError, match="ips alone"):
+    with pytest.raises(cp.OptionError, match="only works for ips"):
         cp.evaluate(log, **QUESTION, interval=Bernstein((0, 1), 2), estimator="snips")
-    with pytest.raises(cp.OptionError, match="for values, not differences"):
+    with pytest.raises(cp.OptionError, match="for values, not for differences"):
         cp.compare(log, **QUESTION, interval=Bernstein((0, 1), 2))
 
 
@@ -150,9 +155,9 @@ def test_a_method_may_ask_for_groups_estimators_and_values_alone():
     assert [name for _, name, _ in result.estimates] == ["snips", "ips"]
     by_groups = cp.evaluate(result.moments, interval="jackknife")
     assert result["pi_new", "snips"].stderr == by_groups["pi_new", "snips"].stderr
-    with pytest.raises(cp.OptionError, match="for values, not differences"):
+    with pytest.raises(cp.OptionError, match="for values, not for differences"):
         cp.compare(shop(), **QUESTION, interval=Picky())
-    with pytest.raises(cp.OptionError, match="so no chebyshev"):
+    with pytest.raises(cp.OptionError, match="the chebyshev interval needs them"):
         cp.evaluate(cp.evaluate(shop(), **QUESTION).moments, interval=Picky())
 
 
@@ -227,7 +232,8 @@ def test_several_rewards_are_several_results_in_one():
     log, questions = several()
     asked = {"propensity": "p", "target": "pi_new", "reward_bounds": (0, 10)}
     single = [cp.evaluate(log, reward=name, **asked) for name in ("click", "revenue")]
-    result = evaluated(tuple(one.moments for one in single), questions[None], (), Normal(), 0.95)
+    rewards, how = ("click", "revenue"), [Options(0.95, Normal(), (0, 10))] * 2
+    result = evaluated(Asked(tuple(one.moments for one in single), rewards, questions[None]), how, ())
     assert result.reward == "click"
     assert result.of("click") is result
     assert result.of("revenue").estimates == single[1].estimates
@@ -239,8 +245,54 @@ def test_several_rewards_are_several_results_in_one():
     ):
         result.of("revenu")
     single = [cp.compare(log, reward=name, **asked) for name in ("click", "revenue")]
-    change = compared(tuple(one.moments for one in single), questions["logging"], Normal(), 0.95, None)
+    change = compared(Asked(tuple(one.moments for one in single), rewards, questions["logging"]), how)
     assert change.of("revenue").value == single[1].value == pytest.approx(3.5 * change.value)
+
+
+def test_bounds_of_rewards_are_one_pair_for_all_or_by_name():
+    # how far rewards that never vary might go, only their bounds say
+    log = shop().with_columns(click=pl.lit(1.0), revenue=pl.lit(3.5))
+    asked = {"propensity": "p", "target": "pi_new"}
+    bounds = {"click": (0, 1), "revenue": (0, 10)}
+    both = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=bounds, **asked)
+    for name, pair in bounds.items():
+        alone = cp.evaluate(log, reward=name, reward_bounds=pair, **asked)
+        assert both.of(name).estimates == alone.estimates
+        assert both.of(name).reward_bounds == pair
+    same = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=(0, 10), **asked)
+    assert same.of("revenue").estimates == both.of("revenue").estimates
+    assert same["pi_new", "ips"].interval != both["pi_new", "ips"].interval
+    assert cp.evaluate(log, reward="click", reward_bounds={"click": (0, 1)}, **asked).estimates == both.estimates
+
+
+def test_a_method_that_is_passed_as_an_object_is_that_of_every_reward():
+    log = shop().with_columns(revenue=shop()["click"] * 3.5)
+    asked = {"propensity": "p", "target": "pi_new", "interval": cp.intervals.Bernstein((0, 10), 2)}
+    both = cp.evaluate(log, reward=["click", "revenue"], **asked)
+    for name in ("click", "revenue"):
+        assert both.of(name).interval_method == Bernstein((0, 10), 2)
+        assert both.of(name).estimates == cp.evaluate(log, reward=name, **asked).estimates
+
+
+def test_bounds_may_be_known_of_some_rewards_only():
+    log = shop().with_columns(nothing=pl.lit(0.0), money=pl.lit(5.0))
+    asked = {"propensity": "p", "target": "pi_new", "reward": ["nothing", "money"]}
+    for verb in (cp.evaluate, cp.compare):
+        some = verb(log, reward_bounds={"money": (0, 20)}, **asked)
+        assert some.of("nothing").reward_bounds is None
+        assert math.isfinite(some.of("money")["pi_new", "beta_ips"].interval.width)
+        assert not math.isfinite(verb(log, **asked).of("money")["pi_new", "beta_ips"].interval.width)
+
+
+def test_bounds_that_name_no_reward_are_refused_before_the_log_is_read(tmp_path):
+    asked = {"propensity": "p", "target": "pi_new", "reward": ["click", "revenue"]}
+    with pytest.raises(cp.OptionError, match=r"names 'clik', which is not a reward; .*Did you mean 'click'\?"):
+        cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"clik": (0, 1)})
+    with pytest.raises(cp.OptionError, match="two finite numbers"):
+        cp.evaluate(tmp_path / "none.parquet", **asked, reward_bounds={"click": (1, 0)})
+    moments = cp.evaluate(shop(), reward="click", propensity="p", target="pi_new").moments
+    with pytest.raises(cp.OptionError, match="forgotten the name of theirs"):
+        cp.evaluate(moments, reward_bounds={"click": (0, 1)})
 
 
 def test_evidence_is_enough_for_every_method():

@@ -21,6 +21,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.engines import registry
 from counterpoise.moments import state as states
+from counterpoise.weights import Clip
 
 QUESTION = {
     "reward": "reward",
@@ -63,7 +64,7 @@ def test_a_day_given_twice_is_refused_and_nothing_changes(tmp_path):
     copy.write_bytes(first.read_bytes())
     with pytest.raises(cp.MomentsError, match="already"):
         cp.evaluate(copy, **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match="'two' is in the state"):
+    with pytest.raises(cp.MomentsError, match="'two' is already in the state"):
         cp.evaluate(second, **QUESTION, state=state, batch="two")
     assert state.read_bytes() == before
 
@@ -72,7 +73,7 @@ def test_a_folder_that_grows_is_not_counted_twice(tmp_path):
     first, second, third = days(tmp_path, 3)
     state = tmp_path / "state.json"
     cp.evaluate([first, second], **QUESTION, state=state)
-    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is in the state .* as are 1 others"):
+    with pytest.raises(cp.MomentsError, match=r"day 00\.parquet' is already in the state .* as are 1 others"):
         cp.evaluate(f"{tmp_path}/*.parquet", **QUESTION, state=state)
     cp.evaluate(third, **QUESTION, state=state)
     with pytest.raises(cp.MomentsError, match="are the same"):
@@ -234,7 +235,7 @@ def test_a_file_that_is_written_anew_every_day_has_a_key_every_day(tmp_path):
     assert result.n == 300
     planted.a_log(70, seed=9, bad=False).write_parquet(latest)
     refused("with other content, as are 2 others", latest, state)
-    refused("as the batch '0': say which", latest, state, replace=True)
+    refused("as the batch '0'. Say which", latest, state, replace=True)
     assert cp.evaluate(latest, **SHORT, state=state, batch="1", replace=True).n == 270
 
 
@@ -280,7 +281,7 @@ def test_a_compacted_folder_is_refused_until_its_owner_says_what_it_is(tmp_path)
     for file in files:
         file.unlink()
     for log in (logs, logs / "*.parquet", [logs]):
-        refused("no more: if the folder was compacted", log, states_[0])
+        refused("no longer in its folder: if the folder was compacted", log, states_[0])
     same(cp.evaluate(logs, **SHORT, state=states_[0], replace=True), expected)
     assert cp.evaluate(logs, **SHORT, state=states_[1], batch="other rows").n == 600
 
@@ -386,7 +387,7 @@ def test_versions_and_replacements_that_make_no_sense_are_refused(tmp_path, wron
     log = planted.a_log(50, bad=False)
     with pytest.raises(cp.OptionError, match=next(iter(wrong))):
         cp.evaluate(log, **SHORT, state=tmp_path / "state.json", batch="a", **wrong)
-    with pytest.raises(cp.OptionError, match="pass state= too"):
+    with pytest.raises(cp.OptionError, match="Pass state=, too"):
         cp.evaluate(log, **SHORT, **wrong)
 
 
@@ -414,8 +415,8 @@ def test_ten_thousand_batches_are_read_at_once_from_a_small_file(tmp_path):
     cp.evaluate(log[:1], **SHORT, state=path, batch="0")
     question = states.load(path).question
     keys = tuple(states.Batch(f"2026-11-14 {k}", {f"/logs/{k}.parquet": "0" * 32}, 1) for k in range(10_000))
-    recent = tuple(cp.evaluate(log[k : k + 1], **SHORT).moments for k in range(31))
-    states.store(path, states.State(question, keys, cp.evaluate(log[31:], **SHORT).moments, recent))
+    recent = tuple((cp.evaluate(log[k : k + 1], **SHORT).moments,) for k in range(31))
+    states.store(path, states.State(question, keys, (cp.evaluate(log[31:], **SHORT).moments,), recent))
     start = time.perf_counter()
     assert cp.evaluate(state=path).n == 10_000
     assert time.perf_counter() - start < 2
@@ -479,10 +480,13 @@ CRAFTED = {
     "many columns": put([f"x{k}" for k in range(100_000)], *FIRST, "moments", "columns"),
     "a column twice": put(["u", "s", "us", "us"], *FIRST, "moments", "columns"),
     "weights in disorder": put([1.0, 2.0], *FIRST, "tails", 0, "weights"),
+    "a negative weight": put([1.0, -2.0], *FIRST, "tails", 0, "weights"),
     "too many weights": put([1.0] * 1001, *FIRST, "tails", 0, "weights"),
     "too many zeros": put(10**6, *FIRST, "tails", 0, "zeros"),
     "rewards upside down": put([1e9], "recent", 0, "reward_min"),
     "a segment that is a list": put([[["DE"]]], "recent", 0, "segments"),
+    "a weight that is a text": put("Ratio()", "recent", 0, "weight"),
+    "a weight of some mean": put(1, "recent", 0, "weight", "mean_is_one"),
     "unknown entry": put(1, "surprise"),
     "unknown entry inside": put(1, *FIRST, "surprise"),
     "unknown part of the question": put(1, "question", "surprise"),
@@ -491,6 +495,7 @@ CRAFTED = {
     "a batch of nothing": put({"batch": None, "files": {}, "rows": 50, "dropped": 0}, "batches", 0),
     "no moments": put([], "recent"),
     "moments of another question": put([["old", ""]], "question", "contrasts"),
+    "moments of another weight": put("Clip(most=3)", "question", "weight"),
 }
 
 
@@ -529,6 +534,91 @@ def test_a_state_of_an_older_version_says_so(tmp_path):
     state.write_text('{"format": 1, "question": {}, "batches": ["one"], "moments": {}}')
     with pytest.raises(cp.MomentsError, match="format 1, and this version reads format 2"):
         cp.evaluate(planted.a_log(50, bad=False), **SHORT, state=state, batch="a")
+
+
+@pytest.mark.parametrize("weight", [None, Clip(3)])
+def test_a_state_from_before_moments_knew_their_weight_is_read(tmp_path, weight):
+    state = tmp_path / "state.json"
+    result = cp.evaluate(planted.a_log(50, bad=False), **SHORT, weight=weight, state=state, batch="a")
+
+    def forget(raw):
+        for moments in raw["recent"]:
+            del moments["weight"]
+
+    crafted(state, forget)
+    assert cp.evaluate(state=state).moments.weight == result.moments.weight
+    again = cp.evaluate(planted.a_log(70, bad=False), **SHORT, weight=weight, state=state, batch="b")
+    assert again.n == 120
+    raw = json.loads(result.moments.to_json())
+    del raw["weight"]
+    assert cp.LogMoments.from_json(json.dumps(raw)).weight.how == "Ratio()"
+
+
+def two_rewards(rows):
+    log = planted.a_log(rows, bad=False)
+    odd = pl.int_range(pl.len()) % 7 == 3
+    return log.with_columns(revenue=pl.when(~odd).then(pl.col("reward") * 3.5 + 1))
+
+
+SEVERAL = SHORT | {"reward": ["reward", "revenue"], "drop_bad_rows": True, "segment": "country"}
+
+
+@pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
+def test_several_rewards_in_one_state_are_those_of_one_state_each(tmp_path, monkeypatch, ask):
+    monkeypatch.setattr(states, "APART", 2)  # older batches are in it, too
+    log, state = two_rewards(400), tmp_path / "state.json"
+    for k in range(4):
+        result = ask(log[100 * k : 100 * k + 100], **SEVERAL, state=state, batch=f"{k}")
+    result = ask(log[300:390], **SEVERAL, state=state, batch="3", replace=True)
+    again = ask(state=state)
+    assert result.of("revenue").n < result.n == 390
+    for reward in ("reward", "revenue"):
+        single = tmp_path / f"{reward}.json"
+        for first, last in ((0, 100), (100, 200), (200, 300), (300, 390)):
+            alone = ask(log[first:last], **SEVERAL | {"reward": reward}, state=single, batch=f"{first}")
+        for found in (result.of(reward), again.of(reward)):
+            assert (found.reward, found.n, found.dropped_rows) == (reward, alone.n, alone.dropped_rows)
+            assert found.estimates.keys() == alone.estimates.keys()
+            for key, one in alone.estimates.items():
+                assert found.estimates[key].value == pytest.approx(one.value, rel=1e-12)
+                assert found.estimates[key].stderr == pytest.approx(one.stderr, rel=1e-9)
+    assert json.loads(state.read_text())["question"]["reward"] == ["reward", "revenue"]
+    assert json.loads(single.read_text())["question"]["reward"] == "revenue"  # as it always was
+    for other in ("reward", ["revenue", "reward"]):
+        with pytest.raises(cp.MomentsError, match="was made with reward="):
+            ask(log[:9], **SEVERAL | {"reward": other}, state=state, batch="more")
+    if ask is cp.evaluate:
+        assert ask(state=state, reward_bounds={"revenue": (0, 1e4)}).of("revenue").reward_bounds == (0, 1e4)
+
+
+def test_a_copy_is_one_in_every_reward(tmp_path):
+    log = two_rewards(100)
+    log.write_parquet(tmp_path / "a.parquet")
+    log.write_csv(tmp_path / "a.csv")
+    log.with_columns(revenue=pl.col("revenue") + 1).write_parquet(tmp_path / "b.parquet")
+    cp.evaluate(tmp_path / "a.parquet", **SEVERAL, state=tmp_path / "state.json")
+    with pytest.raises(cp.MomentsError, match="looks like a copy"):
+        cp.evaluate(tmp_path / "a.csv", **SEVERAL, state=tmp_path / "state.json")
+    assert cp.evaluate(tmp_path / "b.parquet", **SEVERAL, state=tmp_path / "state.json").n == 200
+
+
+SEVERAL_CRAFTED = {
+    "one reward's moments": lambda raw: raw["recent"].__setitem__(0, raw["recent"][0][0]),
+    "a reward too few": lambda raw: raw["recent"][0].pop(),
+    "a reward too many": lambda raw: raw["recent"][0].append(raw["recent"][0][0]),
+    "a reward twice": put(["reward", "reward"], "question", "reward"),
+    "no reward": put([], "question", "reward"),
+    "another reward's rows": put(1, "recent", 0, 1, "dropped"),
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL_CRAFTED)
+def test_a_crafted_state_of_several_rewards_is_refused(tmp_path, kind):
+    state = tmp_path / "state.json"
+    cp.evaluate(two_rewards(50), **SEVERAL, state=state, batch="a")
+    crafted(state, SEVERAL_CRAFTED[kind])
+    with pytest.raises(cp.MomentsError, match=r"state\.json"):
+        cp.evaluate(state=state)
 
 
 OF_MOMENTS = list(CRAFTED)[: list(CRAFTED).index("unknown entry")]

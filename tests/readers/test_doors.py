@@ -1,5 +1,7 @@
 """Doors that stay shut: queries only read, conditions are one condition, connections of ours are read-only, secrets stay secret."""
 
+import copy
+import pickle
 import re
 import uuid
 
@@ -312,9 +314,9 @@ def test_a_view_over_files_needs_external_access_and_the_error_says_so(tmp_path)
 def test_external_access_is_for_duckdb_files(own, tmp_path):
     shop().write_parquet(tmp_path / "log.parquet")
     for log in (shop(), tmp_path / "log.parquet", "postgresql://me@127.0.0.1:1/db"):
-        with pytest.raises(cp.OptionError, match="external_access= is for DuckDB files"):
+        with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
             cp.evaluate(log, **QUESTION, external_access=True)
-    with pytest.raises(cp.OptionError, match="external_access= is for DuckDB files"):
+    with pytest.raises(cp.OptionError, match="external_access= only works with DuckDB files"):
         own(external_access=True)
 
 
@@ -459,7 +461,114 @@ def test_any_error_masks_addresses():
     assert str(cp.LogError("no file 'logs/10:30.parquet'")) == "no file 'logs/10:30.parquet'"
 
 
+@pytest.fixture
+def secret(server):
+    """A password that is nobody else's, and the address of the log's server for a user who has it."""
+    name, password = f"reader_{uuid.uuid4().hex[:12]}", f"hunter{uuid.uuid4().hex}"
+    owner = ibis.connect(server.log)
+    owner.raw_sql(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'").close()
+    owner.raw_sql(f"GRANT SELECT ON {server.table} TO {name}").close()
+    place = server.log.rpartition("@")[2]
+    try:
+        yield password, f"postgresql://{name}:{password}@{place}"
+    finally:
+        owner.raw_sql(f"DROP OWNED BY {name}").close()
+        owner.raw_sql(f"DROP ROLE {name}").close()
+        owner.disconnect()
+
+
+def everything_said(result, folder):
+    """What a result shows or stores, in all its forms."""
+    from counterpoise.evaluation.documents import as_text, evaluation
+
+    page = result.report(folder / "report.html", command=f"evaluate {result.question.log.data}").read_bytes()
+    yield from (repr(result), str(result), result._repr_html_(), str(result.table()), repr(result.question))
+    yield from (
+        result.moments.to_json(),
+        as_text(evaluation(result)),
+        page.decode(),
+        pickle.dumps(result).decode("latin1"),
+    )
+    yield from (pickle.dumps(result.moments).decode("latin1"), pickle.dumps(result.question).decode("latin1"))
+
+
+def test_a_log_on_a_server_keeps_its_password_to_itself(server, secret, tmp_path):
+    password, address = secret
+    log = cp.Log(address, table=server.table, reward=["click", "p"], propensity="p", key="user_id")
+    said = [repr(log), str(log), f"{log}", repr([log]), pickle.dumps(log).decode("latin1")]
+    for verb in (cp.evaluate, cp.compare):
+        state = tmp_path / f"{verb.__name__}.json"
+        result = verb(log, target="pi_new", segment="country", state=state, batch="today")
+        assert result.n == 2000
+        said += [state.read_bytes().decode(), repr(verb(state=state)), *everything_said(result, tmp_path)]
+        said += everything_said(result.of("p"), tmp_path)
+    said += [repr(cp.rank(log.but(reward="click"), target=["pi_new", "pi_old"]))]
+    said += [repr(cp.plan(log.but(reward="click"), target="pi_new", difference=0.1)), repr(examine(log))]
+    for text in said:
+        assert password not in text
+    asked = [address, "--table", server.table, "--propensity", "p", "--target", "pi_new", "--reward", "click"]
+    done = invoke("evaluate", *asked, "--html", tmp_path / "page.html", "--state", tmp_path / "s.json", "--batch", "a")
+    assert done.exit_code == 0, done.output
+    shown = invoke("state", "show", tmp_path / "s.json", "--json").output
+    for text in (done.output, shown, (tmp_path / "page.html").read_text(), (tmp_path / "s.json").read_text()):
+        assert password not in text
+
+
+def test_errors_about_a_log_on_a_server_keep_its_password_to_themselves(server, secret):
+    password, address = secret
+    log = cp.Log(address, table=server.table, reward="click", propensity="p")
+    wrong = [
+        (log.but(reward="clik"), {"target": "pi_new"}),
+        (log.but(where="nothing = 1"), {"target": "pi_new"}),
+        (log.but(where="(("), {"target": "pi_new"}),
+        (log.but(table="nowhere"), {"target": "pi_new"}),
+        (log.but(table=None, query="SELECT 1 / 0 AS click"), {"target": "pi_new"}),
+        (log.but(table=None, query="DELETE FROM x"), {"target": "pi_new"}),
+        (log.but(reward="click / (click - click)"), {"target": "pi_new"}),
+        (log.of(address.replace("@", "x@")), {"target": "pi_new"}),
+        (log.of(address + "_nowhere"), {"target": "pi_new"}),
+        (log, {"target": lambda batch: 1 / 0}),
+        (log, {"target": "pi_new", "reward": "click"}),
+    ]
+    for one, asked in wrong:
+        with pytest.raises((cp.CounterpoiseError, ZeroDivisionError)) as caught:
+            cp.evaluate(one, **asked)
+        error = caught.value
+        while error is not None:
+            assert password not in "".join([str(error), repr(error), repr(error.__dict__)])
+            error = error.__cause__ or error.__context__
+
+
+def test_a_pickled_log_leads_to_its_database_without_its_password(server, secret, monkeypatch):
+    password, address = secret
+    log = cp.Log(address, table=server.table, reward="click", propensity="p")
+    back = pickle.loads(pickle.dumps(log))
+    assert back.data == address.replace(f":{password}", "")
+    assert (back.table, back.reward) == (log.table, log.reward)
+    monkeypatch.setenv("PGPASSWORD", password)
+    assert value(cp.evaluate(back, target="pi_new")) == value(cp.evaluate(log, target="pi_new"))
+    assert copy.copy(log).data == copy.deepcopy(log).data == address
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_what_looks_like_an_address_forgets_its_password(address):
+    assert "hunter" not in addresses.forgetting_password(address)
+    assert "hunter" not in pickle.dumps(cp.Log(address, reward="r")).decode("latin1")
+    assert "hunter" not in repr(cp.Log(address, reward="r"))
+
+
+def test_files_and_addresses_without_a_password_stay_as_they_are():
+    for text in (
+        "logs/10:30.parquet",
+        "C:\\logs\\a@b.parquet",
+        "postgresql://me@db/shop?sslmode=require",
+        "at 10:30.csv",
+    ):
+        assert addresses.forgetting_password(text) == text
+
+
 def test_files_with_odd_names_are_files(tmp_path):
     place = tmp_path / "at 10:30@home.parquet"
     shop().write_parquet(place)
     assert cp.evaluate(place, **QUESTION).n == 2000
+    assert pickle.loads(pickle.dumps(cp.Log(str(place), reward="click"))).data == str(place)

@@ -174,7 +174,7 @@ def test_a_tiny_propensity_is_refused_in_the_same_words_everywhere(tmp_path, log
     odd = with_row(log, propensity=1e-60, new=0.5).select("reward", "propensity", "new")
     for name, place in places(odd, tmp_path).items():
         where = "one has" if name == "duckdb" else "the first is row 7 with"
-        rule = r"of 600 rows: target 'new' must be below 1e\+50 times the propensity: 1 row does not; "
+        rule = r"of 600 rows: target 'new' must be below 1e\+50 times the propensity: in 1 row it is not; "
         with pytest.raises(cp.LogError, match=f"{rule}{where} a propensity of 1e-60"):
             cp.evaluate(place, **QUESTION)
         assert cp.evaluate(place, **QUESTION, drop_bad_rows=True).dropped_rows == 1

@@ -151,7 +151,7 @@ def test_a_policy_that_knows_its_columns_takes_no_others(log, context, message):
 def test_what_a_policy_needs_is_asked_for(log):
     with pytest.raises(cp.OptionError, match="context"):
         cp.evaluate(log, **planted.BASE, target=softmax, action="action")
-    with pytest.raises(cp.OptionError, match="action is missing"):
+    with pytest.raises(cp.OptionError, match="needs action="):
         cp.evaluate(log, **planted.BASE, target=softmax, context=["x0"])
     with pytest.raises(cp.OptionError, match="pass the log"):
         cp.evaluate(reward=[1.0], propensity=[1.0], target=softmax)

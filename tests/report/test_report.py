@@ -21,6 +21,7 @@ from counterpoise.report import render, write_report
 from counterpoise.report.answer import answer
 from counterpoise.report.fingerprint import fingerprint
 from counterpoise.report.glossary import ESTIMATOR_WORDS, GLOSSARY
+from counterpoise.report.markup import el, join, name_of
 from counterpoise.report.profile import profile
 
 VOID = {"meta", "link", "input", "br", "path", "line", "rect", "circle"}
@@ -67,7 +68,16 @@ PAGES = {
     "comparison": lambda: render(
         cp.compare(ordinary()[1], reward="click", propensity="propensity", target="new", against="bold")
     ),
+    "several rewards": lambda: render(several_rewards()),
 }
+
+
+def several_rewards(ask=cp.evaluate):
+    """Two rewards, one of which is missing in some rows and has a name that tries to do harm."""
+    log = ordinary()[1]
+    log[HOSTILE[0]] = np.where(np.arange(4000) % 5 == 0, np.nan, 3 * log["click"] + log["new"])
+    asked = {"propensity": "propensity", "target": ["new", "bold"], "segment": "country", "drop_bad_rows": True}
+    return ask(log, reward=["click", HOSTILE[0]], **asked)
 
 
 @pytest.fixture(scope="module", params=PAGES)
@@ -183,8 +193,8 @@ def test_a_difference_that_is_there_is_still_shown_among_many_targets():
 @pytest.mark.parametrize("rewards", [[0.0] * 8, [1.0] * 8, [0, 1, 0, 1, 1, 0, 0, 1], [-1e6, 1e6] * 4, [1e-9] * 8])
 def test_degenerate_logs_have_reports(method, rewards):
     log = {"r": rewards, "p": [0.5, 0.25] * 4, "t": [0.5, 0.25, 0.9, 0.1] * 2, "s": ["a", None] * 4}
-    bounds = {"reward_bounds": (-1e6, 1e6), "max_weight": 4.0} if method == "bernstein" else {}
-    result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=method, **bounds)
+    interval = cp.intervals.Bernstein((-1e6, 1e6), max_weight=4.0) if method == "bernstein" else method
+    result = cp.evaluate(log, reward="r", propensity="p", target="t", segment="s", interval=interval)
     page = render(result)
     Page(page)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(page).words[:-3]))
@@ -253,6 +263,35 @@ def test_the_fingerprint_knows_the_segments_and_their_rows():
     ]
     assert codes[0] == codes[1]
     assert len(set(codes)) == 3
+
+
+def sections_of(page):
+    """Key and body of every section, without what differs between two pages: addresses, and dates."""
+    found = re.findall(r'<section id="([\w-]+)" .*?</h2>(.*?)</section>', page, re.DOTALL)
+    return {key: body.replace("segment-table-2", "segment-table") for key, body in found}
+
+
+@pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
+def test_a_report_about_several_rewards_has_the_sections_of_each(ask):
+    result = several_rewards(ask)
+    page = render(result)
+    found = Page(page)
+    assert len(set(found.ids)) == len(found.ids)
+    links = {value[1:] for _, name, value in found.attributes if name == "href" and value.startswith("#")}
+    assert links <= set(found.ids)
+    whole = sections_of(page)
+    for place, (reward, one) in enumerate(result.by_reward.items()):
+        alone = sections_of(render(replace(one, others={})))
+        end = "" if place == 0 else "-2"
+        about = [key for key in alone if key not in ("glossary", "reproduce")]
+        assert {"estimates", "segments", "weights", "convergence"} <= set(about)
+        assert {key: whole[key + end] for key in about} == {key: alone[key] for key in about}
+        assert join([el("h2", "Reward: ", name_of(reward)), el("p", answer(read(one)), class_="answer")]) in page
+        assert f"Estimates: {name_of(reward)}" in page or f"Difference: {name_of(reward)}" in page
+        assert f"{name_of(reward)}: {one.n:,}" in whole["reproduce"]
+        assert fingerprint(one) in whole["reproduce"]
+    assert result.n == 4000 > result.of(HOSTILE[0]).n
+    assert "Reward: " not in render(ordinary()[0])
 
 
 def test_the_demonstration_has_a_report(tmp_path):

@@ -166,6 +166,22 @@ def test_stored_moments_have_forgotten_their_log():
         stored.asked()
 
 
+@pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
+def test_rows_of_earlier_logs_are_not_passed_over_in_silence(tmp_path, ask):
+    log, asked = awkward(), ASKED | {"target": "pi_new", "drop_bad_rows": True}
+    first = ask(log[:60], **asked, state=tmp_path / "state.json", batch="a")
+    assert first.earlier_rows == 0
+    assert "As rows come in" in render(first)  # all of them are at hand
+    second = ask(log[60:], **asked, state=tmp_path / "state.json", batch="b")
+    assert second.earlier_rows == first.n
+    page = second.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "As rows come in" not in page
+    assert "Histogram" not in page
+    assert f"{first.n:,} of the {second.n:,} rows come from earlier logs" in page
+    again = ask(log[60:], **asked, state=tmp_path / "state.json", batch="b", replace=True)
+    assert again.earlier_rows == first.n
+
+
 def test_a_result_travels_without_its_policies():
     result = cp.evaluate(awkward(), **ASKED, target={"x": lambda batch: follows(batch)}, context=["pi_old"], action="action",
                          drop_bad_rows=True)  # fmt: skip

@@ -1,10 +1,13 @@
 """Each weight against its formula, row by row, on every way that a log is read."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.report import render
 from counterpoise.weights import Clip, Own, Ratio
 
 
@@ -107,3 +110,81 @@ def test_several_rewards_have_rows_of_their_own_and_the_numbers_of_each_alone(lo
                 assert found.all_diagnostics[key].max_weight == pytest.approx(expected.max_weight, rel=1e-12)
         with pytest.raises(cp.LogError, match="reward 'money' must be a finite number"):
             cp.evaluate(one, reward=["r", "money"], propensity="p", target="t")
+
+
+WAYS = {"plain": {}, "clipped": {"weight": Clip(4)}, "otherwise clipped": {"weight": Clip(4.5)}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_moments_remember_their_weight_and_are_judged_by_it(log, tmp_path, way):
+    asked = {"reward": "r", "propensity": "p", "target": "t", "segment": "country"} | WAYS[way]
+    fresh = cp.evaluate(log, **asked)
+    cp.evaluate(log, **asked, state=tmp_path / "state.json", batch="a")
+    stored = {
+        "moments": cp.evaluate(fresh.moments),
+        "json": cp.evaluate(cp.LogMoments.from_json(fresh.moments.to_json())),
+        "state": cp.evaluate(state=tmp_path / "state.json"),
+        "sum": cp.evaluate(sum(cp.evaluate(log[k::2], **asked).moments for k in range(2))),
+    }
+    for name, one in stored.items():
+        assert one.moments.weight == fresh.moments.weight, name
+        assert [str(found) for found in one.verdicts.values()] == [str(found) for found in fresh.verdicts.values()]
+        assert np.isnan(one.diagnostics().mean_weight_p) == (way != "plain")
+    assert fresh.moments.weight.mean_is_one == (way == "plain")
+
+
+def test_a_weight_of_ones_own_is_remembered_too(log):
+    class Softened(Ratio):
+        mean_is_one = False
+
+        def __init__(self, power):
+            object.__setattr__(self, "power", power)
+
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    first, same, other = (cp.evaluate(log, **asked, weight=Softened(x)).moments for x in (0.5, 0.5, 0.25))
+    assert (first + same).n == 2 * log.height
+    with pytest.raises(cp.MomentsError, match="different weights"):
+        first + other
+
+
+def test_negative_weights_of_a_short_log_can_be_stored(log, tmp_path):
+    own = cp.evaluate(log[:50], reward="r", weight="w", state=tmp_path / "state.json", batch="a")
+    assert min(own.moments.tails["w", ""][0].weights) < 0
+    for again in (
+        cp.evaluate(state=tmp_path / "state.json"),
+        cp.evaluate(cp.LogMoments.from_json(own.moments.to_json())),
+    ):
+        assert again.estimates == own.estimates
+        assert str(again.verdict()) == str(own.verdict())
+
+
+@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("second", WAYS)
+def test_moments_of_different_weights_do_not_add(log, tmp_path, first, second):
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    one, other = (cp.evaluate(log, **asked, **WAYS[way]).moments for way in (first, second))
+    state = tmp_path / "state.json"
+    cp.evaluate(log, **asked, **WAYS[first], state=state, batch="a")
+    if first == second:
+        assert (one + other).n == cp.evaluate(log, **asked, **WAYS[second], state=state, batch="b").n
+        return
+    with pytest.raises(
+        cp.MomentsError, match=r"different weights cannot be added: (Clip|Ratio)\(.*\) and (Clip|Ratio)\("
+    ):
+        one + other
+    with pytest.raises(cp.MomentsError, match="was made with weight="):
+        cp.evaluate(log, **asked, **WAYS[second], state=state, batch="b")
+
+
+def test_one_limit_is_one_weight_however_it_is_written(log):
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    whole, real = (cp.evaluate(log, **asked, weight=Clip(most)).moments for most in (4, np.float64(4.0)))
+    assert (whole + real).n == 2 * log.height
+
+
+def test_a_report_tests_no_mean_that_need_not_be_one(log):
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    page = render(cp.evaluate(log, **asked, weight=Clip(4)), rows=False)
+    assert "<bdi>Clip(most=4)</bdi>" in page
+    assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    assert "Clip" not in render(cp.evaluate(log, **asked), rows=False)

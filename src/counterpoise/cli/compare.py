@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import named, typed_targets
 from counterpoise.diagnostics import p_value
 from counterpoise.evaluation.result import segment_text
 from counterpoise.log.log import Log
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -29,14 +31,20 @@ SHOWN = 10  # segments of each target; --json has all
 @ends_at_once
 def compare(
     log: options.Log,
-    reward: options.Reward = None,
+    reward: options.Rewards = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     against: Annotated[
         str,
-        typer.Option(metavar="COLUMN", help="The other policy: a target's column, or logging, which wrote the log."),
+        typer.Option(
+            metavar="[NAME=]EXPRESSION",
+            help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
+        ),
     ] = "logging",
     segment: options.Segments = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
@@ -68,68 +76,91 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    from counterpoise.cli.printing import console
+    from counterpoise.cli.printing import console, each_reward
     from counterpoise.engines.rows import columns_of
-    from counterpoise.evaluation.documents import as_text, comparison
-    from counterpoise.evaluation.heaviest import heaviest
-    from counterpoise.evaluation.ranking import drivers, rank
+    from counterpoise.evaluation.documents import as_text, of_rewards
     from counterpoise.log.rules import missing
 
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    if against != LOGGING and against not in names and against.isidentifier():
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    if against not in (LOGGING, *typed, *names) and against.isidentifier():
         raise missing("against", against, names)
-    rest = [name for name in names if name != against]
-    parts = options.guess_parts(rest, reward, propensity, target, quiet=json)
+    name, source = named(against, (LOGGING, *typed, *names))
+    rest = [column for column in names if column != source]
+    parts, targets = options.guess_parts(rest, reward[0] if reward else None, propensity, typed, quiet=json)
     result = cp.compare(
-        log,
-        reward=parts.reward,
+        data,
+        reward=options.one_or_several(reward, parts.reward),
         propensity=parts.propensity,
-        target=list(parts.target),
-        against=against,
+        target=targets,
+        against={name: source} if name else source,
         segment=segment or None,
+        action=action,
+        context=context or None,
         cluster=cluster,
-        interval=interval,
+        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
         level=level,
         groups=groups,
         reward_bounds=reward_bounds,
-        tuned_for=tuned_for,
         drop_bad_rows=drop_bad_rows,
         where=where,
         table=place,
         query=query,
         external_access=external_access,
     )
-    ranked = rank(result)
-    driving = {one.target: drivers(result, one.target) for one in ranked}
-    top, best = None, _best(result, ranked)
-    if rows > 0 and best is not None:
-        beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-        top = heaviest(result.asked(), target=best.target, against=against, baseline=beta, count=rows)
     if json:
-        print(as_text(comparison(result, ranked, driving) | ({"heaviest": top} if top else {})))
+        print(as_text(of_rewards(result, partial(_document, rows=rows))))
     else:
         out = console()
-        show_comparison(out, result, ranked, driving)
-        if top and best:
-            _heaviest(out, best.target, top)
+        for one in each_reward(out, result):
+            show_comparison(out, one)
+            if (top := _top(one, rows)) is not None:
+                _heaviest(out, *top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
 
 
-def show_comparison(
-    out: Console, result: Comparison, ranked: Sequence[Ranked], driving: Mapping[str, Sequence[Driver]]
-) -> None:
+def document_of(result: Comparison) -> dict[str, Any]:
+    """A comparison's document, with its ranking and what drives it."""
+    from counterpoise.evaluation.documents import comparison
+    from counterpoise.evaluation.ranking import drivers, rank
+
+    ranked = rank(result)
+    return comparison(result, ranked, {one.target: drivers(result, one.target) for one in ranked})
+
+
+def _document(result: Comparison, *, rows: int) -> dict[str, Any]:
+    top = _top(result, rows)
+    return document_of(result) | ({"heaviest": top[1]} if top else {})
+
+
+def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
+    """The best target, and the rows that drive its difference; None where nobody wants them or the log knows none."""
+    from counterpoise.evaluation.heaviest import heaviest
+    from counterpoise.evaluation.ranking import rank
+
+    best = _best(result, rank(result)) if rows > 0 else None
+    if best is None:
+        return None
+    beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
+    return best.target, heaviest(result.asked(), target=best.target, against=result.against, baseline=beta, count=rows)
+
+
+def show_comparison(out: Console, result: Comparison) -> None:
     """The answer in one sentence, the ranking, what drives it and the verdicts."""
     from counterpoise.cli.printing import answer, say, verdicts
+    from counterpoise.evaluation.ranking import drivers, rank
 
+    ranked = rank(result)
     answer(out, result)
     if len(ranked) > 1:
         say(out, "These intervals hold for all targets at once:")
     _ranking(out, ranked)
-    for name, parts in driving.items():
-        if parts:
-            _drivers(out, name, parts)
+    for one in ranked:
+        if parts := drivers(result, one.target):
+            _drivers(out, one.target, parts)
     say(out)
     verdicts(out, result)
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from counterpoise.cli import options
-from counterpoise.cli.running import as_options, ends_at_once
+from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.wording import written
 from counterpoise.diagnostics import p_value
+from counterpoise.log.log import help_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,10 +25,13 @@ def doctor(
     log: options.Log,
     reward: options.Reward = None,
     propensity: options.Propensity = None,
-    target: options.Target = None,
-    action: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the logged action; guessed.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A target's probability of the logged action; may be repeated; guessed."),
+    ] = None,
+    action: options.Action = None,
     key: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column that identifies a decision; may be repeated.")
+        list[str] | None, typer.Option(metavar="COLUMN", help=f"{help_of('key').capitalize()}. May be repeated.")
     ] = None,
     where: options.Where = None,
     json: options.Json = False,
@@ -46,7 +51,7 @@ def doctor(
     from counterpoise.evaluation.documents import as_text
 
     found = examine(
-        log,
+        options.data_of(log),
         reward=reward,
         propensity=propensity,
         target=target or (),
@@ -104,5 +109,5 @@ def _show(out: Console, found: Examination) -> None:
     for k, finding in enumerate(found.findings, start=1):
         line = Text(f"{k}. ")
         line.append(finding.severity, style=COLORS[finding.severity])
-        line.append(f": {visible(as_options(finding.message))}")
+        line.append(f": {visible(written(finding.message))}")
         say(out, line)

@@ -6,28 +6,29 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import typed_targets
 from counterpoise.errors import OptionError
 from counterpoise.log.addresses import without_password
 from counterpoise.log.log import Log
-
-if TYPE_CHECKING:
-    pass
 
 
 @ends_at_once
 def evaluate(
     log: options.Log,
-    reward: options.Reward = None,
+    reward: options.Rewards = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     segment: options.Segments = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
     estimator: Annotated[
@@ -38,12 +39,7 @@ def evaluate(
     groups: options.Groups = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."
-        ),
-    ] = None,
+    max_weight: options.MaxWeight = None,
     model_reward: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
@@ -82,31 +78,36 @@ def evaluate(
     Examples:
       counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
       counterpoise evaluate log.parquet --target pi_new --target pi_old --segment country --cluster user_id --html report.html
+      counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
+      counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
+      counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    from counterpoise.cli.printing import answer, console, estimates
+    from counterpoise.cli.printing import answer, console, each_reward, estimates
     from counterpoise.engines.rows import columns_of
-    from counterpoise.evaluation.documents import as_text, evaluation
+    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
 
     if html is not None:
         _check_report(html)
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    parts, targets = options.guess_parts(names, reward[0] if reward else None, propensity, typed, quiet=json)
     result = cp.evaluate(
-        log,
-        reward=parts.reward,
+        data,
+        reward=options.one_or_several(reward, parts.reward),
         propensity=parts.propensity,
-        target=list(parts.target),
+        target=targets,
         segment=segment or None,
+        action=action,
+        context=context or None,
         cluster=cluster,
         estimator=estimator or None,
-        interval=interval,
+        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),
         level=level,
         groups=groups,
-        tuned_for=tuned_for,
         reward_bounds=reward_bounds,
-        max_weight=max_weight,
         model_reward=model_reward,
         model_value=model_value or None,
         drop_bad_rows=drop_bad_rows,
@@ -119,15 +120,15 @@ def evaluate(
         replace=replace,
     )
     if json:
-        print(as_text(evaluation(result)))
+        print(as_text(of_rewards(result, evaluation)))
     else:
         out = console()
-        answer(out, result)
-        estimates(out, result)
+        for one in each_reward(out, result):
+            answer(out, one)
+            estimates(out, one)
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        # a state holds earlier logs, too, of which this one's rows would tell only a part
-        result.report(html, command=command, rows=state is None)
+        result.report(html, command=command)
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

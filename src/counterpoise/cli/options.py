@@ -3,57 +3,76 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from counterpoise.errors import OptionError
+from counterpoise.log.log import help_of
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
+    from counterpoise.intervals import Method as IntervalMethod
     from counterpoise.log.guess import Parts
 
+
+def _help(part: str, more: str = "") -> str:
+    """What a part of a log is, in the words of `Log`, as a sentence."""
+    said = help_of(part)
+    return f"{said[0].upper()}{said[1:]}.{more and ' '}{more}"
+
+
 Log = Annotated[
-    str,
-    typer.Argument(help="A file (Parquet, CSV, Arrow, JSON lines), folder, glob, DuckDB file or postgresql:// URL."),
+    list[str],
+    typer.Argument(
+        help="Files (Parquet, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or postgresql:// URL."
+    ),
 ]
+_REWARD = "guessed from reward, click, clicked or r."
 Reward = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of the reward; guessed from reward, click, clicked or r.")
+    str | None,
+    typer.Option(metavar="COLUMN", help=f"The reward, a column or an SQL expression; {_REWARD}"),
+]
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help=f"The reward, a column or an SQL expression; may be repeated; {_REWARD}"),
 ]
 Propensity = Annotated[
     str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of the logging policy's probability of the logged action; guessed from the usual names.",
-    ),
+    typer.Option(metavar="COLUMN", help=_help("propensity", "Guessed from the usual names.")),
 ]
 Target = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN", help="Column of a target policy's probability of the logged action; may be repeated; guessed."
+        metavar="[NAME=]EXPRESSION",
+        help="A target policy's probability of the logged action: a column, or an SQL expression of columns; or the .safetensors file "
+        "that learn wrote, with --context and --action. May be repeated; guessed. What is a column's name as a whole is that column; "
+        "a comparison has blanks around its equals sign, 'shown = best'.",
     ),
 ]
+TargetAction = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]COLUMN", help="The action that a deterministic target takes, with --action; may be repeated."
+    ),
+]
+Action = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("action"))]
+Context = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("context", "May be repeated."))]
 Segments = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN", help="Report every value of this column too, one known before the choice; may be repeated."
     ),
 ]
-Cluster = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of the unit of randomization, such as the user.")
-]
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition count.")]
+Cluster = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("cluster"))]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help=_help("where"))]
 TableName = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="The log's table, where LOG is a database; shop.logs is logs in the schema shop."
-    ),
+    typer.Option(metavar="NAME", help=_help("table", "shop.logs is logs in the schema shop.")),
 ]
-Query = Annotated[str | None, typer.Option(metavar="SQL", help="The log's rows, where LOG is a database.")]
-ExternalAccess = Annotated[
-    bool, typer.Option("--external-access", help="Let a DuckDB file that you trust read files outside itself.")
-]
+Query = Annotated[str | None, typer.Option(metavar="SQL", help=_help("query"))]
+ExternalAccess = Annotated[bool, typer.Option("--external-access", help=_help("external_access"))]
 Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")]
 Method = Annotated[
     str | None,
@@ -61,15 +80,10 @@ Method = Annotated[
         metavar="METHOD", help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein."
     ),
 ]
-Groups = Annotated[
-    int | None,
-    typer.Option(metavar="G", help="Groups that clusters or rows are hashed into, for jackknife and cross_fit."),
-]
+Groups = Annotated[int | None, typer.Option(metavar="G", help=_help("groups"))]
 RewardBounds = Annotated[
     tuple[float, float] | None,
-    typer.Option(
-        metavar="LOW HIGH", help="What rewards can be, known beforehand: for bernstein, and where all are the same."
-    ),
+    typer.Option(metavar="LOW HIGH", help=_help("reward_bounds", "For bernstein, and where all rewards are the same.")),
 ]
 TunedFor = Annotated[
     float,
@@ -77,7 +91,11 @@ TunedFor = Annotated[
         metavar="ROWS", help="Size of log at which anytime intervals are narrowest; choose it before looking."
     ),
 ]
-DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Leave out rows with impossible values.")]
+MaxWeight = Annotated[
+    float | None,
+    typer.Option(metavar="W", help="1 / (the smallest propensity that the logging policy can give); for bernstein."),
+]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help=_help("drop_bad_rows"))]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
@@ -101,20 +119,38 @@ def table_path(name: str | None) -> Any:
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 
 
+def one_or_several(rewards: Sequence[str] | None, first: str) -> Any:
+    """The rewards as the library takes them: those that were named, or the one that was guessed."""
+    return list(rewards) if rewards and len(rewards) > 1 else first
+
+
+def data_of(log: Sequence[str]) -> Any:
+    """The log's data as the library takes them: one place, or the files that a shell made of a glob."""
+    return log[0] if len(log) == 1 else list(log)
+
+
 def guess_parts(
-    columns: Sequence[str], reward: str | None, propensity: str | None, target: Sequence[str] | None, *, quiet: bool
-) -> Parts:
-    """The columns to use; what was guessed is printed, to standard error where standard output is for machines."""
+    columns: Sequence[str], reward: str | None, propensity: str | None, target: Mapping[str, Any], *, quiet: bool
+) -> tuple[Parts, dict[str, Any]]:
+    """The columns to use, and the targets by name; what was guessed is printed, to standard error where standard output is for machines."""
     from counterpoise.cli.printing import console, say
     from counterpoise.log.guess import guess
 
-    parts = guess(columns, reward=reward, propensity=propensity, target=target or ())
+    parts = guess(columns, reward=reward, propensity=propensity, target=tuple(target))
     if parts.guessed:
         say(console(stderr=quiet), f"Guessed from the names: {parts}.")
-    return parts
+    return parts, dict(target) or {name: name for name in parts.target}
+
+
+def method(interval: str | None, **own: Any) -> IntervalMethod | None:
+    """The interval that a name and its own options ask for; without a name, whichever suits the log."""
+    from counterpoise.intervals import strategy
+
+    return None if interval is None else strategy(interval, is_clustered=False, options=own)
 
 
 def is_unidentified(result: Result) -> bool:
     """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
-    whole = (verdict for (_, segment), verdict in result.verdicts.items() if segment is None)
+    verdicts = (pair for one in result.by_reward.values() for pair in one.verdicts.items())
+    whole = (verdict for (_, segment), verdict in verdicts if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)

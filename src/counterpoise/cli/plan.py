@@ -9,7 +9,7 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
-from counterpoise.errors import OptionError
+from counterpoise.cli.targets import typed_targets
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ def plan(
     reward: options.Reward = None,
     propensity: options.Propensity = None,
     target: options.Target = None,
+    target_action: options.TargetAction = None,
     actions: Annotated[
         int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
     ] = None,
+    action: options.Action = None,
+    context: options.Context = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
     level: options.Level = 0.95,
@@ -50,20 +53,25 @@ def plan(
     from counterpoise.cli.printing import console
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text
+    from counterpoise.evaluation.plan import one_target
     from counterpoise.evaluation.plan import plan as make
 
     place = options.table_path(table)
-    names = columns_of(Log(log, table=place, query=query, external_access=external_access))
-    parts = options.guess_parts(names, reward, propensity, target, quiet=json)
-    if len(parts.target) > 1:
-        raise OptionError(f"plan is for one target; found {', '.join(parts.target)}. Pass target=COLUMN.")
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
+    if len(targets) > 1:
+        raise one_target(tuple(targets))
     found = make(
-        log,
+        data,
         reward=parts.reward,
         propensity=parts.propensity,
-        target=parts.target[0],
+        target=targets,
         difference=difference,
         actions=actions,
+        action=action,
+        context=context or None,
         cluster=cluster,
         level=level,
         power=power,

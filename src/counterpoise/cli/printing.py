@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.running import as_options
+from counterpoise.cli.wording import written
 from counterpoise.diagnostics import WRONG_PROPENSITIES
 from counterpoise.evaluation.result import WHOLE, segment_text
 from counterpoise.evaluation.wording import visible
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from counterpoise.diagnostics import Verdict
     from counterpoise.evaluation.result import Result, Segment
     from counterpoise.intervals import Interval
+
+R = TypeVar("R", bound="Result")
 
 COLORS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
@@ -105,7 +107,15 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     """A verdict in its color, and its reasons."""
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLORS[verdict.verdict])))
     for reason in verdict.reasons:
-        say(out, as_options(reason), indent=2)
+        say(out, written(reason), indent=2)
+
+
+def each_reward(out: Console, result: R) -> Iterator[R]:
+    """The result of every reward, under the reward's name where there are several."""
+    for k, (name, one) in enumerate(result.by_reward.items()):
+        if result.others:
+            say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
+        yield one
 
 
 def answer(out: Console, result: Result) -> None:
@@ -128,13 +138,16 @@ def estimates(out: Console, result: Result) -> None:
         "target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper ",
         *([""] if with_bars else []),
     )  # fmt: skip
-    lowest, highest = ends([e.interval for (_, name, _), e in result.estimates.items() if name != "lift"])
+    lowest, highest = ends(
+        [e.interval for (_, name, _), e in result.estimates.items() if not result.is_difference(name)]
+    )
     for (target, name, segment), estimate in result.estimates.items():
         place = [WHOLE if segment is None else segment_text(segment)] if has_segments else []
         lower, upper = estimate.interval
-        numbers = [number(x, signed=name == "lift") for x in (estimate.value, estimate.stderr, lower, upper)]
+        is_difference = result.is_difference(name)
+        numbers = [number(x, signed=is_difference) for x in (estimate.value, estimate.stderr, lower, upper)]
         numbers[1] = numbers[1].removeprefix("+")
-        drawn = [bar(lower, estimate.value, upper, lowest, highest) if name != "lift" else ""] if with_bars else []
+        drawn = ["" if is_difference else bar(lower, estimate.value, upper, lowest, highest)] if with_bars else []
         add(made, target, *place, name, *numbers, *drawn)
     show(out, made)
     say(out)
@@ -146,8 +159,9 @@ def verdicts(out: Console, result: Result) -> None:
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
-    whole = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is None]
-    parts = [one.mean_weight_p for (_, segment), one in result.all_diagnostics.items() if segment is not None]
+    tested = {key: one.mean_weight_p for key, one in result.all_diagnostics.items() if one.mean_is_one}
+    whole = [p for (_, segment), p in tested.items() if segment is None]
+    parts = [p for (_, segment), p in tested.items() if segment is not None]
     # of many segments some have a small p-value by chance
     if parts and min(whole) >= WRONG_PROPENSITIES > min(parts) * len(parts):
         say(

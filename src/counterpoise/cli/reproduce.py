@@ -79,7 +79,6 @@ def ope(
     jobs: Jobs = None,
 ) -> None:
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
-
     from counterpoise.experiments.cell import Cell
     from counterpoise.experiments.ope import run_cells
 

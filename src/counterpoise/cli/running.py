@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import sys
 import threading
@@ -12,11 +11,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from counterpoise.cli.wording import options_are, written
 from counterpoise.errors import CounterpoiseError, OptionError, first_line, masked
 from counterpoise.whole_files import unfinished, whole_file
 
@@ -33,14 +34,20 @@ PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 def without_traceback(command: Callable[P, T]) -> Callable[P, T]:
     """Print what counterpoise refuses to do, or a disk does, in one line and exit 2; exit 130 on Ctrl-C, 70 on a crash of ours."""
 
+    options = signature(command).parameters
+
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with options_are(options):
+            return told(*args, **kwargs)
+
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             result = command(*args, **{name: _as_text(name, value) for name, value in kwargs.items()})
             sys.stdout.flush()  # here, while a full disk can still be told
             return result
         except CounterpoiseError as error:
-            print(f"{type(error).__name__}: {as_options(str(error))}", file=sys.stderr)
+            print(f"{type(error).__name__}: {written(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
         except BrokenPipeError:
             raise  # whoever read has seen enough: the command line's own business
@@ -128,44 +135,6 @@ def _leave(sign: int = signal.SIGINT) -> NoReturn:
         os.write(2, b"\r\x1b[2K\x1b[?25h")  # a progress bar that cannot be stopped any more: wipe it, show the cursor
     os.write(2, MESSAGE.encode() + b"\n")
     os._exit(128 + sign)
-
-
-def as_options(message: str) -> str:
-    """An error's advice in the words of the command line.
-
-    >>> as_options("no column 'click' for reward. Pass reward='clicked'.")
-    "no column 'click' for reward. Pass --reward clicked."
-    >>> as_options("drop such rows with drop_bad_rows=True.")
-    'drop such rows with --drop-bad-rows.'
-    >>> as_options("it was made with segment=[], and needs reward_bounds=(low, high) and max_weight")
-    'it was made with no --segment, and needs --reward-bounds low high and --max-weight'
-    """
-
-    def option(found: re.Match[str]) -> str:
-        name, value = f"--{found[1].replace('_', '-')}", found[2]
-        if value in ("None", "False", "[]"):
-            return f"no {name}"
-        if value in ("", "True", "…"):
-            return name
-        if value[0] in "[(":
-            between = "." if found[1] == "table" else " "
-            return f"{name} {value[1:-1].replace(', ', between).replace(chr(39), '')}"
-        return f"{name} {value if ' ' in value else value.strip(chr(39))}"
-
-    said = message.partition("\n")[0]  # engines go on about their query plans
-    if said != message:
-        said = said.rstrip(".") + "."
-    said = re.sub(rf"\b({_OPTIONS})=('[^']*'|\x22[^\x22]*\x22|\[[^]]*\]|\([^)]*\)|[\w.]*\w|…|)", option, said)
-    return re.sub(_WORDS, lambda found: f"--{found[0].replace('_', '-')}", said)
-
-
-_OPTIONS = (
-    "reward|propensity|target|against|segment|cluster|where|table|query|external_access|state|batch|replace|key|level|groups|"
-    "drop_bad_rows|difference|actions|"
-    "reward_bounds|max_weight|tuned_for|model_reward|model_value"
-)
-# options even where no value follows; in quotes they are somebody's columns
-_WORDS = r"(?<![\w'\"])(drop_bad_rows|reward_bounds|max_weight|tuned_for|model_reward|model_value)(?![\w'\"])"
 
 
 @contextmanager

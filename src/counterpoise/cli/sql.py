@@ -9,6 +9,7 @@ import typer
 import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import typed_targets
 
 
 @ends_at_once
@@ -17,7 +18,12 @@ def sql(
     dialect: Annotated[str, typer.Option(help="bigquery, snowflake, trino, postgres, duckdb, …")],
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward, or an expression.")],
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity, or an expression.")],
-    target: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of a target; may be repeated.")],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]EXPRESSION", help="A target's column, or an SQL expression; may be repeated."),
+    ] = None,
+    target_action: options.TargetAction = None,
+    action: options.Action = None,
     segment: options.Segments = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
@@ -39,7 +45,8 @@ def sql(
             table=options.table_path(table),
             reward=reward,
             propensity=propensity,
-            target=target,
+            target=typed_targets(target, target_action, ()),
+            action=action,
             segment=segment or None,
             cluster=cluster,
             where=where,

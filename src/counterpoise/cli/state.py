@@ -37,9 +37,7 @@ def show(
     interval: options.Method = None,
     tuned_for: options.TunedFor = 10_000,
     reward_bounds: options.RewardBounds = None,
-    max_weight: Annotated[
-        float | None, typer.Option(metavar="W", help="1 / (the smallest possible propensity); for bernstein.")
-    ] = None,
+    max_weight: options.MaxWeight = None,
     json: options.Json = False,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
@@ -51,31 +49,30 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    from counterpoise.cli.compare import show_comparison
-    from counterpoise.cli.printing import answer, console, estimates
-    from counterpoise.evaluation.documents import as_text, comparison, evaluation
-    from counterpoise.evaluation.ranking import drivers, rank
+    from counterpoise.cli.compare import document_of, show_comparison
+    from counterpoise.cli.printing import answer, console, each_reward, estimates
+    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
     from counterpoise.moments.state import existing
 
     known = existing(file)
-    how: dict[str, Any] = {"level": level, "interval": interval, "tuned_for": tuned_for}
+    method = options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight)
+    how: dict[str, Any] = {"level": level, "interval": method, "reward_bounds": reward_bounds}
     out = None if json else console()
     if out is not None:
         _contents(out, file, known)
     if any(against for _, against in known.question["contrasts"]):
-        compared = cp.compare(known.moments, **how)
-        ranked = rank(compared)
-        driving = {one.target: drivers(compared, one.target) for one in ranked}
-        document = comparison(compared, ranked, driving)
+        compared = cp.compare(state=file, **how)
+        document = of_rewards(compared, document_of)
         if out is not None:
-            show_comparison(out, compared, ranked, driving)
+            for one in each_reward(out, compared):
+                show_comparison(out, one)
     else:
-        bounds: dict[str, Any] = {"reward_bounds": reward_bounds, "max_weight": max_weight}
-        result = cp.evaluate(known.moments, estimator=estimator or None, **how, **bounds)
-        document = evaluation(result)
+        result = cp.evaluate(state=file, estimator=estimator or None, **how)
+        document = of_rewards(result, evaluation)
         if out is not None:
-            answer(out, result)
-            estimates(out, result)
+            for each in each_reward(out, result):
+                answer(out, each)
+                estimates(out, each)
     if json:
         batches = [
             {

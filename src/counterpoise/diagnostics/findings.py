@@ -1,4 +1,4 @@
-"""What the doctor knows: which propensities and rewards look wrong, and what to do about them."""
+"""What the doctor looks for: propensities and rewards that seem wrong, and what to do about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SURE = 3.3  # standard errors: p = 0.001
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the owner of a log should know: `fix` it, `look` into it, or take `note`."""
+    """Something the owner of a log should know: `fix` it, `look` into it, or take `note` of it."""
 
     severity: Severity
     about: str
@@ -24,7 +24,7 @@ class Finding:
 class Propensities:
     """What the good propensities look like; `impossible` ones lie outside (0, 1] or are missing.
 
-    `expected_actions` is how many distinct actions such propensities should show in the m rows in which actions are counted:
+    `expected_actions` is how many distinct actions we should see, given these propensities, in the m rows in which actions are counted:
     Σ_a 1 − (1 − π₀(a))ᵐ, estimated by the mean of (1 − (1 − p)ᵐ)/p. Its error includes the randomness of the count itself.
     """
 
@@ -63,8 +63,8 @@ def about_propensities(column: str | None, seen: Propensities | None, rows: int,
     if seen.impossible:
         what = (
             f"{_share(seen.impossible, rows, column)} not lie in (0, 1]: a propensity is the probability with which the logging policy "
-            "chose what it chose. Fix the logger; the usual causes are percentages, logarithms, 0 for “unknown”, and the probability of "
-            "some other action."
+            "took the action it took. Fix the logger; the usual causes are percentages, logarithms, 0 for “unknown”, and the probability "
+            "of some other action."
         )
         found.append(Finding("fix", column, what))
     if seen.lowest == seen.highest == 1.0:

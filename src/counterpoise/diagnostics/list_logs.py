@@ -23,7 +23,7 @@ PAIRS = 24  # of columns to look at, those with telling names first
 
 @dataclass(frozen=True)
 class Lists:
-    """The column of positions and, if there is one, the column that says which rows belong to the same list."""
+    """The column of positions and, if there is one, the column that tells which rows belong to the same list."""
 
     position: str
     list: str | None
@@ -31,10 +31,10 @@ class Lists:
 
 
 def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | None]) -> Lists | None:
-    """Look for lists whose rows have positions, in all columns but those that are `taken` for another part.
+    """Look for lists whose rows have positions, in all columns except those that are already `taken`.
 
-    Names such as position and request_id help. If only one of the two has such a name, lists must count their positions from the first
-    without a gap; if neither has, they must also all be equally long.
+    Names such as position and request_id help. If only one of the two columns has such a name, the positions of each list must count up
+    from the first without a gap; if neither has, all lists must also be equally long.
 
     >>> log = pl.DataFrame({"query": [7, 7, 8, 8], "slot": [1, 2, 2, 1], "p": [0.5] * 4})
     >>> find_lists(log.lazy(), log.schema, ["p"])
@@ -68,7 +68,7 @@ def _plain(name: str) -> str:
 
 
 def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[str, range]:
-    """Columns that count from 0 or 1 without a gap, and how far."""
+    """The columns that count from 0 or 1 without a gap, and how far they count."""
     numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and _is_position(name))]
     if not numbers:
         return {}
@@ -86,7 +86,7 @@ def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[
 
 
 def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
-    """Columns whose values repeat, but not on more rows than a list can have."""
+    """The columns whose values repeat, but not on more rows than a list can have."""
     names = [name for name in free if schema[name].is_integer() or schema[name] in (pl.String, pl.Categorical)]
     if not names:
         return []
@@ -96,7 +96,7 @@ def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
 
 
 def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
-    """How many lists of two or more rows there are; 0 if the two columns are nothing of the kind."""
+    """How many lists of two or more rows there are; 0 if the two columns do not describe lists."""
     x, n = pl.col("x"), pl.col("n")
     groups = frame.select(x=column(position), of=column(of)).drop_nulls().group_by("of")
     each = groups.agg(n=pl.len(), distinct=x.n_unique(), low=x.min(), high=x.max())

@@ -1,4 +1,4 @@
-"""The checks of a log, and the verdict: whether an estimate can be believed, in plain words."""
+"""The checks on a log, and the verdict: can its estimates be believed, and if not, why, in plain words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.errors import Argument, Pieces, Sentence
 from counterpoise.moments import Moments
 from counterpoise.moments.effective import at_an_end, effective_sample_size, mean_distance
 from counterpoise.moments.tails import Tail, pareto_k
@@ -26,10 +27,11 @@ MANY_DROPPED = 0.05
 class Diagnostics:
     """What the weights and rewards of one target look like.
 
-    `top_rows` is one row in a hundred, at least 1 and at most 1,000; `top_share` is the share of the total weight that this many of the
-    heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
+    `top_rows` is one row in a hundred, at least 1 and at most 1,000, and `top_share` is the share of the total weight that this many of
+    the heaviest rows carry. `effective_rewards` is the number of rows whose rewards carry the estimate: weighted clicks or non-clicks,
     whichever are fewer; nan if all rewards are the same. `cluster_groups` is the number of hashed groups of clusters that have rows, and
-    `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
+    `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm². Where the mean of a weight need not be 1
+    (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan.
     """
 
     n: int
@@ -50,6 +52,7 @@ class Diagnostics:
     duplicates: int | None = None
     dropped: int = 0  # of the whole log
     effective_clusters: float | None = None
+    mean_is_one: bool = True  # under right propensities, by the kind of weight
 
     @property
     def has_equal_rewards(self) -> bool:
@@ -83,6 +86,7 @@ def diagnose(
     effective_clusters: float | None = None,
     duplicates: int | None = None,
     dropped: int = 0,
+    mean_is_one: bool = True,
 ) -> Diagnostics:
     """The diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight if rows are clustered.
 
@@ -113,6 +117,7 @@ def diagnose(
             duplicates,
             dropped,
             effective_clusters,
+            mean_is_one,
         )
     excess = float(moments.average("u"))
     mean = max(1.0 + excess, 0.0)  # if all weights are 0, their mean may come out as −2e-16
@@ -127,7 +132,7 @@ def diagnose(
         effective_share=effective / n,
         mean_weight=mean,
         mean_weight_stderr=error,
-        mean_weight_p=_two_sided(excess, error),
+        mean_weight_p=_two_sided(excess, error) if mean_is_one else math.nan,
         max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
         top_rows=top,
         top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
@@ -140,6 +145,7 @@ def diagnose(
         duplicates=duplicates,
         dropped=dropped,
         effective_clusters=effective_clusters,
+        mean_is_one=mean_is_one,
     )
 
 
@@ -162,7 +168,7 @@ def _effective_rewards(moments: Moments, end: float, reward_range: tuple[float, 
     return float(moments.n) * mean**2 / (mean**2 + max(spread, 0.0))
 
 
-def judge(found: Diagnostics, *, mean_is_one: bool = True) -> Verdict:
+def judge(found: Diagnostics) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
 
     >>> import numpy as np
@@ -170,21 +176,21 @@ def judge(found: Diagnostics, *, mean_is_one: bool = True) -> Verdict:
     >>> print(judge(diagnose(log, Tail(np.zeros(2), zeros=2), reward_range=(0.0, 1.0))))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
-    fatal = _fatal(found, mean_is_one)
+    fatal = _fatal(found)
     if fatal:
         return Verdict("not identified", (fatal,))
-    reasons = tuple(_doubts(found, mean_is_one))
+    reasons = tuple(_doubts(found))
     return Verdict("caution" if reasons else "ok", reasons)
 
 
-def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
+def _fatal(found: Diagnostics) -> str:
     if found.n == 0:
         return "There are no rows."
     if not found.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
     if found.n == 1:
         return "A single row says nothing about its own error."
-    if mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
+    if found.mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
         return (
             f"The mean weight is {found.mean_weight:.3g} and should be 1: either the log shows less than half of what the target would "
             "do, or the propensities are wrong."
@@ -192,16 +198,16 @@ def _fatal(found: Diagnostics, mean_is_one: bool) -> str:
     return ""
 
 
-def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
+def _doubts(found: Diagnostics) -> list[str]:
     doubts = []
     if found.effective_sample_size < FEW_ROWS:
         doubts.append(
             f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, "
             "too few for a reliable standard error."
         )
-    if not mean_is_one:
+    if not found.mean_is_one:
         doubts.append(
-            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and what it lacks to 1 is bias that the "
+            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and its distance from 1 is bias that the "
             "interval does not cover."
         )
     elif found.mean_weight_p < WRONG_PROPENSITIES:
@@ -220,12 +226,13 @@ def _doubts(found: Diagnostics, mean_is_one: bool) -> list[str]:
             f"The {found.top_rows:,} largest weights carry {found.top_share:.0%} of the total, so a few rows decide the answer."
         )
     if found.has_equal_rewards:
-        unless = (
-            "The interval assumes that rewards are 0 or 1, unless reward_bounds says otherwise."
+        unless: Pieces = (
+            ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
             if found.reward_min in (0.0, 1.0)
-            else "Without reward_bounds, the interval is unbounded."
+            else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
         )
-        doubts.append(f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. {unless}")
+        what = f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. "
+        doubts.append(Sentence([what, *unless]))
     if found.effective_rewards < FEW_REWARDS:
         doubts.append(
             f"Only about {found.effective_rewards:.2g} rows carry the outcomes that matter, and it takes {FEW_REWARDS} for a reliable "

@@ -1,4 +1,4 @@
-"""The watcher of a stream: it sees every value in passing and remembers the largest ones exactly."""
+"""Watches a stream: it sees every value in passing, and remembers the largest ones exactly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PENDING = 20 * KEPT  # rows held before the largest are chosen among them
 class Watcher:
     """Remembers the `KEPT` largest values of a column in every segment, while an engine streams pieces of it through `see`.
 
-    Ranking in a second query would read the file twice. The threshold below which a value cannot be among the largest rises
-    quickly, so that most rows cost one comparison. Several threads may call.
+    Ranking them in a second query would read the file twice. The threshold below which a value cannot be among the largest rises
+    quickly, so most rows cost only one comparison. Several threads may call it.
     """
 
     def __init__(self, column: str, keys: list[str]) -> None:
@@ -31,7 +31,7 @@ class Watcher:
         self._held = 0
 
     def see(self, piece: pl.DataFrame) -> None:
-        """One more piece."""
+        """Look at one more piece."""
         if self._keys:
             self._see_segments(piece.select(*self._keys, x=self._column))
         else:

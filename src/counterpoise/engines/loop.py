@@ -1,7 +1,7 @@
-"""The compiled loop itself; importing it needs numba, and only `compiled` does.
+"""The compiled loop itself, which needs numba; only `compiled` imports it.
 
-The functions stand at the top of a module of their own because numba finds what it kept on disk only for such functions: inside
-another function they would be compiled anew, for five seconds, by every process.
+The functions are at the top level of their own module because numba caches only such functions on disk. Inside another function, every
+process would spend five seconds compiling them again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BLOCK = 2048  # rows whose weights stay in the first-level cache
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled on first use, and kept on disk for the next process where there is a place for it.
+    """The function, compiled on first use and kept on disk for the next process if there is a place for it.
 
     Sums may be reordered into vector lanes, but comparisons must still see a NaN. Everything that would branch is a count,
-    which vectorises; the few blocks whose count is not 0 are looked at row by row.
+    which vectorizes; the few blocks whose count is not 0 are checked row by row.
     """
     compiled = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")(function)
     with suppress(RuntimeError):  # numba's word for "no folder to keep it in"
@@ -67,9 +67,9 @@ def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: f
 
 @_compiled
 def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
-    """The nine sums of some rows, how many are bad, the extremes of the rewards, and every u above a threshold.
+    """The nine sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
 
-    Of the latter at most four times as many as are kept of a whole log, always the largest.
+    It returns at most four times as many u as we keep for a whole log, and always the largest.
     """
     total, good_rows = np.zeros(9), 0
     low, high = np.inf, -np.inf

@@ -1,4 +1,4 @@
-"""Logs in memory, whole or batch by batch: polars adds them up, NumPy the short ones, the compiled loop the long ones."""
+"""Logs in memory, whole or in batches: polars adds them up, but NumPy takes the short ones and the compiled loop the long ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLE = 100_000
 
 @dataclass
 class Batches:
-    """What is known after some batches: their moments so far, the problems of bad rows, the keys of good ones."""
+    """What we know after some batches: their moments so far, the problems of bad rows, the keys of good ones."""
 
     question: Question
     total: tuple[LogMoments, ...] = ()
@@ -34,7 +34,7 @@ class Batches:
     keys: list[pl.Series] = field(default_factory=list)
 
     def add(self, batch: pl.DataFrame) -> None:
-        """One more batch."""
+        """Add one more batch."""
         if batch.height == 0:
             return
         engine = Memory(prepare(batch, self.question, self.rows), self.question, self.rows)
@@ -44,7 +44,7 @@ class Batches:
             self.keys.append(engine.good_rows().get_column(KEY))
 
     def add_summary(self, found: Summary) -> None:
-        """What is known of some more rows."""
+        """Add what is known about some more rows."""
         if found.moments:
             self.total = (
                 tuple(a + b for a, b in zip(self.total, found.moments, strict=True)) if self.total else found.moments
@@ -54,11 +54,11 @@ class Batches:
 
     @property
     def summary(self) -> Summary:
-        """All that is known by now."""
+        """Everything we know so far."""
         return Summary(self.total, tuple(self.problems), self.rows)
 
     def finish(self) -> tuple[LogMoments, ...]:
-        """The moments of all batches; raises if any row is bad, unless bad rows are to be dropped."""
+        """The moments of all batches; raises an error if any row is bad, unless bad rows are to be dropped."""
         return finish(self.summary, self.question, self._duplicates)
 
     def _duplicates(self, n: int) -> int | None:
@@ -75,7 +75,7 @@ def summarize_batches(batches: Iterable[pl.DataFrame], question: Question) -> tu
 
 @dataclass
 class Memory:
-    """The engine of rows in memory, under internal names."""
+    """The engine for rows in memory, under internal names."""
 
     frame: pl.DataFrame
     question: Question
@@ -83,7 +83,7 @@ class Memory:
     skips_bad_rows = False
 
     def survey(self) -> Summary:
-        """What the rows hold, by whichever engine is fastest for so many."""
+        """What is in the rows, by whichever engine is fastest for so many."""
         fastest: Engine = self
         if short.suits(self.frame, self.question):
             fastest = short.Short(self)
@@ -135,7 +135,7 @@ def _largest(frame: pl.DataFrame, lane: Lane, query: Query) -> Largest:
 
 
 def _threshold(frame: pl.DataFrame, lane: Lane, query: Query) -> float:
-    """A weight that few exceed: of some rows from all over a long frame, so few that 40 of them bound `KEPT` of all."""
+    """A weight that few rows exceed, but as a rule more than `KEPT`: the 40th largest in a sample from all over a long frame."""
     pieces, length = 64, min(SAMPLE, 20 * frame.height // KEPT) // 64
     starts = np.linspace(0, frame.height - length, pieces, dtype=np.int64)
     sample = pl.concat([frame.slice(int(k), length) for k in starts])

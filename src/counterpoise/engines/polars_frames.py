@@ -1,4 +1,4 @@
-"""What the engines on polars frames share: columns under internal names, and the way from a small answer to `Answer`."""
+"""What the engines on polars frames share: columns under internal names, and turning a small result into an `Answer`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
-    """The same of a lazy frame."""
+    """The same for a lazy frame."""
     schema = frame.collect_schema()
     chosen: list[pl.Expr] = list(_columns(exactly, schema, question))
     cluster = question.log.cluster
@@ -51,7 +51,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 
 
 def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
-    """Numbers and segments, as series or expressions, whichever `get` gives."""
+    """Numbers and segments, as series or expressions, whichever `get` returns."""
     for name, (part, column) in question.numbers.items():
         dtype = schema[column]
         if not dtype.is_numeric():
@@ -70,13 +70,13 @@ def _grouped(frame: Frame, question: Question) -> Frame:
 
 
 def center_of(rewards: pl.Series) -> float:
-    """The median of some rewards: near the others, whatever a broken row may hold."""
+    """The median of some rewards, which is near the others whatever a broken row may contain."""
     middle = rewards.filter(is_number(rewards)).median()
     return float(middle) if isinstance(middle, float) else 0.0
 
 
 def with_centers(frame: pl.LazyFrame, query: Query) -> pl.LazyFrame:
-    """The rows with a center of each segment's own, where the query has them."""
+    """The rows with each segment's own center, if the query has those."""
     if query.own is None:
         return frame
     keys = list(query.names.segments)
@@ -86,7 +86,7 @@ def with_centers(frame: pl.LazyFrame, query: Query) -> pl.LazyFrame:
 
 
 def weights_of(frame: pl.LazyFrame, lane: Lane, query: Query) -> pl.LazyFrame:
-    """The weights of a lane in the column w beside the segments, without rows on which its reward is bad."""
+    """The weights of a lane in the column w, next to the segments, without the rows on which its reward is bad."""
     names, weight = query.names, query.names.question.weight
     t = nw.col(lane.target).cast(nw.Float64)
     p = nw.col(PROPENSITY).cast(nw.Float64) if weight.needs_propensity else None

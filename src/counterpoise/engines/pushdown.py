@@ -13,7 +13,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
@@ -31,13 +31,13 @@ Select = Callable[[Question], tuple[Frame, Mapping[str, str]]]
 
 @dataclass
 class PushedDown:
-    """The engine of a log in a database, or in Spark.
+    """The engine for a log in a database, or in Spark.
 
-    `select` gives the rows with every column that a question names, some under other names, and which is which. A `fence` keeps the
+    `select` returns the rows with every column that a question names, some under other names, and which is which. A `fence` keeps the
     database from writing one step's expressions into the next. Bad rows are blanked before any arithmetic, because databases stop at a
-    division by zero where embedded engines carry on, so that one statement both counts the bad rows and adds up the good ones. Of many
-    targets each statement knows the rules of its own, or their cost would grow with the square of their number; where that finds bad
-    rows, they are asked again with a few rules more.
+    division by zero where embedded engines carry on; so one statement both counts the bad rows and adds up the good ones. With many
+    targets, each statement checks only the rules of its own, or the cost would grow with the square of their number. If that turns up bad
+    rows, the statements run again with a few more rules.
     """
 
     question: Question
@@ -97,13 +97,13 @@ class PushedDown:
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _rows(self, targets: Sequence[str]) -> Frame:
-        """The columns under internal names, of some targets."""
+        """The columns under internal names, for some targets."""
         part = self._part(targets)
         frame, names = self.select(part)
         return self.fence(prepare(frame, self.question, names, targets), part)
 
     def _good(self, targets: Sequence[str]) -> Frame:
-        """The rows of some targets, with every number blank where one of them, or one of those in `also`, breaks a rule."""
+        """The rows of some targets, with every number blanked if one of them, or one of those in `also`, breaks a rule."""
         wider = list(dict.fromkeys([*targets, *self.also]))
         part = self._part(wider)
         marked = self.fence(self._rows(wider).with_columns(good=is_good(self.question, wider)), part)
@@ -157,9 +157,9 @@ class PushedDown:
         ]
 
     def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
-        """Targets such that every bad row breaks a rule of one of them, or one that all targets share.
+        """Targets chosen so that every bad row breaks a rule of one of them, or a rule that all targets share.
 
-        Rows are often bad for many targets at once, and then the first of these will do.
+        Rows are often bad for many targets at once, and then the first of those targets will do.
         """
         found: tuple[str, ...] = ()
         for chunk in chunks:
@@ -175,7 +175,7 @@ class PushedDown:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A few lanes for one statement, and the targets that they are about."""
+    """A few lanes for one statement, and the targets they are about."""
 
     targets: tuple[str, ...]
     lanes: tuple[Lane, ...]
@@ -201,7 +201,7 @@ class _Part:
 def _chunks(names: Names) -> Iterator[_Chunk]:
     """The lanes in pieces of a few targets.
 
-    Segments and comparisons make a statement longer, and Spark plans for minutes where it is too long.
+    Segments and comparisons make a statement longer, and Spark spends minutes planning one that is too long.
     """
     question = names.question
     is_compared = any(other for _, other in question.contrasts)
@@ -238,7 +238,7 @@ def collect(frame: Frame) -> pl.DataFrame:
 
 
 def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:
-    """The columns under internal names, of all targets or some: numbers as float64, segments, groups."""
+    """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
     chosen = []
     for name in numbers_for(question, targets):
@@ -252,8 +252,8 @@ def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets:
     if question.groups > 1:
         if log.cluster is None:
             raise OptionError(
-                "rows in a database have no order to group them by: pass cluster=, the column of a whole number such as the "
-                "user's id, for the jackknife and cross_fit."
+                "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
+                do=["Pass ", Argument("cluster"), ", the column of a whole number such as the user's id."],
             )
         ids = names.get(CLUSTER, names.get(log.cluster, log.cluster))
         if not schema[ids].is_integer():
@@ -276,7 +276,7 @@ def numbers_for(question: Question, targets: Sequence[str] | None) -> list[str]:
 
 
 def guard(rows: Frame, question: Question) -> Frame:
-    """The rows with every number of a bad one blank."""
+    """The rows, with every number blanked in bad ones."""
     return _blank(rows.with_columns(good=is_good(question)), question, None)
 
 
@@ -289,7 +289,7 @@ def _blank(marked: Frame, question: Question, targets: Sequence[str] | None) -> 
 
 
 def _segment(column: str, schema: Any) -> nw.Expr:
-    """A segment's values; NaN is missing, or two groups would have one label."""
+    """A segment's values; NaN counts as missing, or two groups would share one label."""
     return nw.when(~nw.col(column).is_nan()).then(nw.col(column)) if schema[column].is_float() else nw.col(column)
 
 

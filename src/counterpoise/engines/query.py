@@ -24,9 +24,9 @@ Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and
 
 @dataclass(frozen=True)
 class Query:
-    """Which sums to take: around which centers of the rewards, and of all rows or the good ones.
+    """Which sums to take: around which centers of the rewards, and over all rows or only the good ones.
 
-    `own` has a center for each segment, where one for all would cost digits: the segments' columns, and one per reward.
+    `own` has a center for each segment, if a single one would cost digits: the segments' columns, and one per reward.
     """
 
     names: Names
@@ -35,7 +35,7 @@ class Query:
     only_good: bool = False
 
     def around(self, own: pl.DataFrame) -> Query:
-        """The same sums around centers of each segment's own."""
+        """The same sums, around each segment's own centers."""
         return replace(self, own=own)
 
 
@@ -49,8 +49,8 @@ def aggregate(
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
-    With centers of the segments' own, the frame has them as columns, and they are part of the answer. Of the columns `peaks`, which the
-    frame has besides, the largest value is too. `watch` sees the rows with their u and s in passing.
+    If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of each of
+    the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
@@ -79,7 +79,7 @@ MIXED = (("s", "us"), ("e", "ue"))  # columns of the moments, and their products
 
 
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
-    """The rows with rewards less their centers, and the excess u = w − 1 (or difference of two weights) of every lane."""
+    """The rows with rewards minus their centers, and the excess u = w − 1 (or the difference of two weights) of every lane."""
     names, question = query.names, query.names.question
     first: dict[str, nw.Expr] = {}
     for j, reward in enumerate(names.rewards):
@@ -121,12 +121,12 @@ def _numbers(names: Names, lanes: Sequence[Lane]) -> list[str]:
 
 
 def singles_of(lanes: Sequence[Lane]) -> list[str]:
-    """The columns that are added up as they are."""
+    """The columns that are simply added up."""
     return sorted({name for lane in lanes for name in lane.columns.values()})
 
 
 def squares_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, str]]:
-    """The products that are added up besides: name → its two factors."""
+    """The products that are also added up: name → its two factors."""
     found = {}
     for lane in lanes:
         for a, b in combinations_with_replacement(sorted(lane.columns.values()), 2):
@@ -160,7 +160,7 @@ def counts_of(numbers: Numbers, names: Names, reward: int) -> Floats:
 
 
 def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) -> bool:
-    """Whether every center was near enough to the rewards of every segment for their variance to keep its digits."""
+    """Whether every center was close enough to the rewards of every segment for their variance to keep its digits."""
     place = {label: k for k, label in enumerate(dict.fromkeys(labels))}
     at = [place[label] for label in labels]
     for j, s in enumerate(names.shifted):

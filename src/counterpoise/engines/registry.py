@@ -160,7 +160,7 @@ def engine_of(log: Log) -> LogEngine:
 
 
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:
-    """The moments of a question, one for each reward, computed where the log lives if that can be."""
+    """The moments of a question, one for each reward, computed where the log lives if possible."""
     return engine_of(question.log).moments(question, progress)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a log, for questions that sums do not answer: all of them, or the good ones as the estimates see them."""
+"""The rows of a log, for questions that sums cannot answer: all of them, or the good ones as the estimates see them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def rows_of(log: Log) -> pl.LazyFrame:
 
 
 def over_good_rows(question: Question, work: Callable[[Iterator[pl.DataFrame]], T], *, number: str | None = None) -> T:
-    """What `work` makes of the rows that a question's estimates rest on: read, completed and checked as for the estimates themselves.
+    """What `work` makes of the rows behind a question's estimates, which are read, completed and checked just as for the estimates.
 
-    The batches have the internal names of the question's numbers, be they columns, expressions, policies or chosen actions. Rows come
-    in the log's order where it has one; `number` names a column for their number in it.
+    The batches have the internal names of the question's numbers, whether those are columns, expressions, policies or chosen actions.
+    Rows come in the log's order if it has one; `number` names a column for their number in it.
     """
     groups = question.groups if question.log.cluster is not None else 1
     # what decides about no row is not read
@@ -53,7 +53,7 @@ def _good(batches: Iterable[pl.DataFrame], question: Question, number: str | Non
 
 
 def columns_of(log: Log) -> list[str]:
-    """The names of the log's columns, read without its rows where that can be."""
+    """The names of the log's columns, read without its rows if possible."""
     return engine_of(log).columns(log)
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
-    """What `work` makes of a scan of the files; it is called again where a text file's rows are not what the first ones promise."""
+    """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
     numbers = [column for _, column in question.numbers.values()]
     found = files.files_of(question.log.data)
     files.check_keys(found)

@@ -1,4 +1,4 @@
-"""Short logs in memory: NumPy adds them up before a query engine would have planned its query."""
+"""Short logs in memory: NumPy has added them up before a query engine would have planned its query."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LONGEST = 20_000  # rows; from there on polars is faster
 
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
-    """Whether rows are so few, and the question so plain, that NumPy is the fastest way."""
+    """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
     return frame.height <= LONGEST and not question.segment and question.groups == 1
 
 
 @dataclass
 class Short:
-    """The engine of short logs; bad rows are the other engine's business."""
+    """The engine for short logs; bad rows are the other engine's business."""
 
     inner: Memory
     skips_bad_rows = False

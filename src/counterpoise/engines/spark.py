@@ -1,4 +1,4 @@
-"""Spark: pushed-down aggregates for columns, partial moments from the executors for policies."""
+"""Logs in Spark: aggregates are pushed down for columns, and executors return partial moments for policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 
 
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
-    """Moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
+    """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
     with errors_told():
         if question.policies:
             return _with_policies(question)
@@ -32,9 +32,9 @@ def moments_of(question: Question) -> tuple[LogMoments, ...]:
 
 
 def _with_policies(question: Question) -> tuple[LogMoments, ...]:
-    """Every partition's partial moments, computed by its executor, together.
+    """The partial moments of all partitions, each computed by its executor, added together.
 
-    Spark keeps the output of one successful attempt of each task, so that a task tried again counts its rows once.
+    Spark keeps the output of one successful attempt at each task, so a task that is retried counts its rows once.
     """
     frame, names = complete(question)
     answers = frame.to_native().mapInArrow(partial_moments(question, names), "partial string").collect()
@@ -50,7 +50,7 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
 
 
 def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, str], n: int) -> int | None:
-    """Good rows whose key another good row has: Spark counts them, as no executor sees all keys."""
+    """How many good rows have the key of another good row; Spark counts them, because no executor sees all keys."""
     if not question.log.key:
         return None
     # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them

@@ -1,4 +1,4 @@
-"""The streaming engine: the aggregate query pushed into a polars scan, so that no row is ever copied."""
+"""The streaming engine: the aggregate query is pushed into a polars scan, so no row is ever copied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from counterpoise.readers.progress import Report
 
 @dataclass
 class Streaming:
-    """The engine of a scan that can be repeated, under internal names."""
+    """The engine for a scan that can be repeated, under internal names."""
 
     frame: pl.LazyFrame
     question: Question
@@ -89,7 +89,7 @@ class Streaming:
         return problems
 
     def duplicates(self, n: int) -> int | None:
-        """Good rows whose key another row has; this one query needs memory for every distinct key."""
+        """How many good rows have the key of another row; this is the one query that needs memory for every distinct key."""
         if not self.question.log.key:
             return None
         return n - int(self.good_rows().select(pl.col(KEY).n_unique()).collect(engine="streaming").item())

@@ -1,4 +1,4 @@
-"""What every engine can do, and the one way from its answers to a log's moments."""
+"""What every engine can do, and the one way to turn its answers into a log's moments."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Tail
 from counterpoise.moments.log_moments import Label, as_label, in_order
 from counterpoise.moments.tails import EMPTY
+from counterpoise.moments.weighed import Weighed
 
 Largest = Mapping[Label, Floats]  # segment → its largest weights in descending order
 
@@ -34,7 +35,7 @@ class Answer:
 
 
 class Engine(Protocol):
-    """Rows of one question, wherever they are: add them up, rank the largest weights (in the answer), find the bad ones."""
+    """The rows of one question, wherever they are: adds them up, ranks the largest weights (in the answer), finds the bad ones."""
 
     skips_bad_rows: bool  # whether every answer is of good rows only
 
@@ -48,12 +49,12 @@ class Engine(Protocol):
         """Which rules are broken, how often, and where first."""
 
     def duplicates(self, n: int) -> int | None:
-        """How many of `n` good rows have the key of another; None where nobody named a key."""
+        """How many of `n` good rows have the key of another; None if no key was named."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of some rows: the moments of each reward's good ones, and the problems of the others."""
+    """What we know about some rows: the moments of each reward's good ones, and the problems of the others."""
 
     moments: tuple[LogMoments, ...]  # one per reward; none where bad rows are an error, or all are bad
     problems: tuple[Problem, ...]
@@ -61,13 +62,13 @@ class Summary:
 
 
 def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
-    """The moments of a log, one for each reward; raises if any row is bad, unless bad rows are to be dropped."""
+    """The moments of a log, one for each reward; raises an error if any row is bad, unless bad rows are to be dropped."""
     found = survey(engine, question)
     return finish(found, question, engine.duplicates)
 
 
 def survey(engine: Engine, question: Question) -> Summary:
-    """One pass over clean rows; more where some are bad, or rewards lie far from where they began."""
+    """One pass over clean rows; more if some are bad, or if rewards lie far from where they began."""
     names = Names(question, apart=engine.skips_bad_rows and len(question.log.reward) > 1)
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)
@@ -108,7 +109,7 @@ def finish(
 
 
 def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
-    """Each segment's columns and mean rewards, known from sums that were too far from them for more."""
+    """Each segment's columns and mean rewards, from sums around centers that were too far away for anything more."""
     names = query.names
     place = {label: k for k, label in enumerate(dict.fromkeys(answer.labels))}
     at = [place[label] for label in answer.labels]
@@ -124,7 +125,7 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
 
 
 def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
-    """The moments of each reward from the sums, and from the largest weights."""
+    """The moments of each reward, from the sums and the largest weights."""
     return tuple(_of_reward(answer, query, j, rows) for j in range(len(query.names.rewards)))
 
 
@@ -152,7 +153,8 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMomen
     log = question.log
     found = LogMoments(moments, tails, segments, lowest, highest, question.segment, log.cluster)
     n = found.n
-    return replace(found, control=tuple(question.control.items()), dropped=rows - n)
+    weight = Weighed.of(question.weight)
+    return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight)
 
 
 def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:

@@ -1,4 +1,4 @@
-"""Worlds with a known truth, and real logs to try estimators on; importing them needs nothing but NumPy."""
+"""Worlds with a known truth, and real logs to try estimators on; all you need to import them is NumPy."""
 
 from counterpoise.environments.classification import ClassificationBandit
 from counterpoise.environments.feedback import Feedback

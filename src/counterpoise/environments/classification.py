@@ -22,8 +22,8 @@ class Classifier(Protocol):
 class ClassificationBandit:
     """A classification data set seen as a bandit: the actions are the labels; the right one earns 1, the others 0.
 
-    Every row's label is known, and so is the true value of any policy: its accuracy. The policy that logs the rows has
-    known probabilities, so the propensities are exact.
+    We know every row's label, and therefore the true value of any policy: its accuracy. We also know the probabilities of the
+    policy that logs the rows, so the propensities are exact.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class ClassificationBandit:
         return len(self.labels)
 
     def draw(self, n: int | None = None, *, logging: Callable[[Floats], ArrayLike] | None = None) -> Feedback:
-        """Log every row once, or `n` rows drawn with replacement, by the policy `logging` (contexts → probabilities) or uniformly."""
+        """Log every row once, or `n` rows drawn with replacement, with the policy `logging` (contexts → probabilities) or uniformly."""
         if n is None:
             context, truth = self.context, self._truth
         else:

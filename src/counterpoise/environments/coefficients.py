@@ -21,9 +21,9 @@ SHUFFLED = 2**27  # action monomials; if there are more, the recipe's full permu
 class Polynomial:
     r"""v(x, a) = φ(x)·θ + b_a + φ(x)ᵀ M ψ(a), with one-hot actions written out.
 
-    All products of two different actions are 0, so ψ(a) has nothing but the constant and a's own powers. `terms` are the
-    columns of M that survive; `members[k]` are those that actions of kind k add up, and `kind[a]` is the kind of action
-    a: all actions none of whose powers were chosen share one reward function.
+    All products of two different actions are 0, so ψ(a) has only the constant and a's own powers. `terms` are the columns
+    of M that survive, `members[k]` are those that actions of kind k add up, and `kind[a]` is the kind of action a: all
+    actions without a chosen power share one reward function.
     """
 
     monomials: tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ class Polynomial:
     kind: NDArray[np.int64]
 
     def __call__(self, x: Floats) -> Floats:
-        """v of each kind of action and row of x: one row per kind; `[kind]` turns it into one row per action."""
+        """v for each kind of action and row of x, with one row per kind; `[kind]` turns that into one row per action."""
         found = np.empty((len(self.members), len(x)))
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -42,7 +42,7 @@ class Polynomial:
         return found
 
     def _block(self, x: Floats, found: Floats) -> None:
-        """v of a few rows, which are passed as columns."""
+        """v for a few rows, which are passed as columns."""
         phi = np.ones((len(self.monomials), x.shape[1]))
         for product, monomial in zip(phi, self.monomials, strict=True):
             for index in reversed(monomial):  # this order of products keeps the last digit of the published runs

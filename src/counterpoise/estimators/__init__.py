@@ -1,4 +1,4 @@
-"""Moments in, estimates out: small functions, and the one registry of them."""
+"""Moments in, estimates out: small functions, and the one registry that lists them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from counterpoise.moments import Floats, Moments
 
 @dataclass(frozen=True)
 class Estimator:
-    """An entry of the registry: the function, what it estimates, and what it needs beyond weights and rewards.
+    """An entry in the registry: the function, what it estimates, and what it needs beyond weights and rewards.
 
-    ``ESTIMATORS["mine"] = Estimator(mine)`` adds one of your own: a function from moments, or a stack of them, to an `Estimate`, which
-    `linear` makes.
+    Add your own with ``ESTIMATORS["mine"] = Estimator(mine)``, where ``mine`` is a function from moments, or a stack of them, to an
+    `Estimate`; `linear` makes one for you.
     """
 
     function: Callable[..., Estimate]
@@ -30,14 +30,19 @@ class Estimator:
     needs: Literal["", "model", "groups"] = ""
     replicates: Callable[[Moments], Floats] | None = None
     follows_rewards: bool = True  # a constant added to every reward is added to the value
-    uses_rewards: bool = True  # those of the log, not a model's
+    uses_rewards: bool = True  # those of the log; a model that answers alone is not judged by the log's weights
 
     def __call__(self, moments: Moments) -> Estimate:
         return self.function(moments)
 
     @property
+    def is_difference(self) -> bool:
+        """Whether it estimates a difference between two policies, for which 0 is the mark, and not a value."""
+        return self.estimand == "lift"
+
+    @property
     def about(self) -> str:
-        """The first line of the function's own words."""
+        """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def without_each(self, groups: Moments) -> Floats:

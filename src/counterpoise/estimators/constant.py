@@ -21,8 +21,8 @@ def ips(moments: Moments) -> Estimate:
 
     .. math:: \hat V = \frac1n \sum_i w_i r_i
 
-    Unbiased when the propensities are right and the log has overlap. Its error grows with the rewards' distance from 0, which is
-    what a baseline removes.
+    Unbiased when the propensities are right and the log has overlap. Its error grows as rewards move away from 0; a baseline fixes
+    that.
 
     Examples
     --------
@@ -50,8 +50,8 @@ def snips(moments: Moments) -> Estimate:
 
     .. math:: \hat V = \frac{\sum_i w_i r_i}{\sum_i w_i}
 
-    Stays within the range of the rewards and does not mind propensities known only up to a factor; its bias is of order 1/n. It is
-    β-IPS whose baseline is its own value.
+    It stays within the range of the rewards, and it does not mind if you know the propensities only up to a factor. Its bias is of
+    order 1/n. It is β-IPS with its own value as the baseline.
 
     Examples
     --------
@@ -76,13 +76,13 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
 
     .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
 
-    Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimizes the variance; taken from
-    the same log it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula
-    mean((w² − w)r)/mean(w² − w), with the same limit and trouble where target and logging policy are close.
+    Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimizes the variance. Taken from
+    the same log, it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula,
+    mean((w² − w)r)/mean(w² − w): it has the same limit, but gets into trouble when the target is close to the logging policy.
 
     Examples
     --------
-    A reward that never varies is estimated exactly, where IPS has noise:
+    If rewards never vary, the estimate is exact, whereas IPS is noisy:
 
     >>> log = Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 3, 3])
     >>> beta_ips(log).value, beta_ips(log).stderr
@@ -125,11 +125,11 @@ def constant_dr(moments: Moments, *, prediction: BaselineChoice = "optimal") -> 
 
 
 def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
-    r"""β-IPS in which every group of rows uses the baseline of the other groups: exactly unbiased.
+    r"""β-IPS in which every group of rows takes its baseline from the other groups: exactly unbiased.
 
     .. math:: \hat V = \frac1n \sum_k \sum_{i \in k} \left[ \beta_{-k} + w_i (r_i - \beta_{-k}) \right]
 
-    Takes a stack of moments whose last axis is the groups. The reported baseline is the average over the rows.
+    Pass a stack of moments whose last axis is the groups. The reported baseline is the average over the rows.
 
     Examples
     --------
@@ -154,14 +154,14 @@ def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
 
 
 def cross_fit_without(groups: Moments) -> Floats:
-    """The cross-fitted value without each of the groups, the others keeping their baselines."""
+    """The cross-fitted value without each of the groups; the others keep their baselines."""
     n, part = np.asarray(groups.n), _cross_fit_parts(groups, "optimal")
     total, earned = n.sum(axis=-1, keepdims=True), (n * part.value).sum(axis=-1, keepdims=True)
     return cast(Floats, (earned - n * part.value) / np.maximum(total - n, 1))
 
 
 def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
-    """β-IPS of every group with the baseline of the others; 0 for an empty group."""
+    """The β-IPS of every group with the baseline of the others; 0 for an empty group."""
     others = groups.others
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
     rest = np.where(others.n > 0, beta - around.center, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
@@ -171,7 +171,7 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
 
 
 def optimal_baseline(moments: Moments, *columns: str) -> Floats:
-    """Cov(Σ columns, u)/Var(u), and 0 where the weights do not vary."""
+    """Cov(Σ columns, u)/Var(u), or 0 if the weights do not vary."""
     variance = moments.covariance("u", "u")
     covariance = sum((moments.covariance("u", column) for column in columns), np.zeros(moments.shape))
     varies = variance > resolution(moments)
@@ -179,7 +179,7 @@ def optimal_baseline(moments: Moments, *columns: str) -> Floats:
 
 
 def resolution(moments: Moments) -> Floats:
-    """The variance of the weights below which it is rounding: they are all equal."""
+    """The variance of the weights below which it is only rounding, and they are all equal."""
     return cast(Floats, np.square(1e-15) + 1e-13 * np.square(moments.average("u")))
 
 
@@ -189,7 +189,7 @@ def has_overlap(moments: Moments) -> Any:
 
 
 def from_mean_reward(moments: Moments) -> Moments:
-    """The moments seen from the mean reward: no answer then depends on the provisional center, even in degenerate logs."""
+    """The moments recentered on the mean reward, so that no answer depends on the provisional center, even in degenerate logs."""
     return moments.recenter(moments.center + moments.average("s"))
 
 
@@ -201,7 +201,7 @@ def check_baseline(choice: object) -> float:
 
 
 def around_baseline(moments: Moments, choice: BaselineChoice) -> tuple[Moments, Floats]:
-    """The moments seen from the mean reward, and the chosen baseline."""
+    """The moments recentered on the mean reward, and the chosen baseline."""
     around = from_mean_reward(moments)
     if choice == "optimal":
         return around, cast(Floats, around.center + optimal_baseline(around, "s", "us"))

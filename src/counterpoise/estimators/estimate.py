@@ -18,7 +18,7 @@ Baseline = float | tuple[float, ...]
 
 @dataclass(frozen=True, repr=False)
 class NoInterval:
-    """In the place of an interval that nobody has made yet; an error for whoever looks for its ends."""
+    """Takes the place of an interval that has not been made yet; asking for its ends is an error."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):  # how Python and notebooks ask what an object can do
@@ -46,9 +46,9 @@ def _refuse() -> NoReturn:
 class Estimate:
     """What an estimator says: a value, its standard error, and the baseline(s) it used.
 
-    A value that the log cannot give is nan with an infinite standard error, and `identified` is False. For a stack of
-    moments every field holds arrays; `unstack` takes them apart. Those in a result have an `Interval`; estimators, which know
-    nothing of intervals, leave it open.
+    If the log cannot give the value, it is nan with an infinite standard error, and `identified` is False. For a stack of moments,
+    every field holds arrays; `unstack` takes them apart. The estimates in a result have an `Interval`; estimators know nothing
+    about intervals and leave it open.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Estimate:
 
     @property
     def identified(self) -> bool:
-        """Whether the log holds any information on this value."""
+        """Whether the log says anything about this value."""
         return not math.isnan(self.value)
 
     def __str__(self) -> str:
@@ -85,9 +85,9 @@ def linear(
 ) -> Estimate:
     """The mean of intercept + Σ coefficient·column over the rows, and its standard error √(aᵀ·scatter·a)/n.
 
-    Every estimator of the family is such a form once its baseline is chosen. The variance divides by n (the paper's
-    formula). It is infinite for one row, which says nothing about its own error, and where as many numbers were `fitted` to the rows
-    as there are differences between them; and it is never less than what rounding can hide where large terms cancel.
+    Every estimator of the family has this form once its baseline is chosen. The variance divides by n (the paper's formula). It is
+    infinite for one row, which says nothing about its own error, and if as many numbers were `fitted` to the rows as there are
+    differences between them. It is never less than what rounding can hide when large terms cancel.
     """
     a = np.zeros(moments.mean.shape)
     for column, coefficient in coefficients.items():
@@ -116,7 +116,7 @@ def _record(name: str, value: Floats, stderr: Floats, n: Any, baseline: Any) -> 
 
 
 def unstack(estimate: Estimate, index: int) -> Estimate:
-    """One member of an estimate made from a stack of moments; what is the same for all may be a single number."""
+    """One member of an estimate made from a stack of moments; a field that is the same for all may be a single number."""
 
     def pick(part: Any) -> Any:
         return part[index] if np.ndim(part) else part

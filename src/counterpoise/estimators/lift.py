@@ -18,12 +18,12 @@ from counterpoise.moments import Floats, Moments
 
 
 def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
-    r"""The target's value less the logging policy's, with its own optimal baseline.
+    r"""The target's value minus the logging policy's, with its own optimal baseline.
 
     .. math:: \hat\Delta = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(ur, u)}{\mathrm{Var}(u)}
 
-    Unbiased for any fixed β because E[u] = 0. Where the policies are alike its error is far smaller than that of the two values:
-    what they share cancels. ``"plug-in"`` is mean(u²r)/mean(u²), ``0`` is the difference of plain IPS and the mean reward.
+    Unbiased for any fixed β because E[u] = 0. If the policies are alike, its error is far smaller than that of the two values, because
+    what they share cancels. ``"plug-in"`` is mean(u²r)/mean(u²); ``0`` is the difference between plain IPS and the mean reward.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
 
 
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
-    """`lift` over another target: the same formula, where u is the difference of the two weights.
+    """`lift` over another target: the same formula, with u as the difference of the two weights.
 
     >>> same = Moments.of(weight=[1.0, 1.0, 1.0], reward=[1, 3, 2])  # two policies that never differ
     >>> difference(same).value, difference(same).stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import MODEL, ROW, Floats, Moments
@@ -15,7 +15,7 @@ def dm(moments: Moments) -> Estimate:
 
     .. math:: \hat V = \frac1n \sum_i v_i, \qquad v = \sum_a \pi(a \mid x) \hat r(a, x)
 
-    Needs no overlap and has little variance, but inherits every bias of the model, which its standard error does not show.
+    It needs no overlap and has little variance, but it inherits every bias of the model, and its standard error does not show that.
 
     Examples
     --------
@@ -31,8 +31,8 @@ def dr(moments: Moments) -> Estimate:
 
     .. math:: \hat V = \frac1n \sum_i \left[ v_i + w_i (r_i - q_i) \right]
 
-    Unbiased if the propensities or the model are right (the model fitted on other rows). A poor model can make it noisier than IPS;
-    `optimal_dr` decides from the log how far to trust it.
+    Unbiased if the propensities or the model are right (and the model was fitted on other rows). A poor model can make it noisier than
+    IPS; `optimal_dr` decides from the log how far to trust the model.
 
     Examples
     --------
@@ -86,13 +86,13 @@ def sndr(moments: Moments) -> Estimate:
 
 
 def optimal_dr(moments: Moments) -> Estimate:
-    r"""The variance-optimal combination of all control variates at hand: the weights, the model, and any others.
+    r"""The combination of all control variates (the weights, the model, and any others) that has the least variance.
 
     .. math:: \hat V = \frac1n \sum_i \left[ w_i r_i - b_0 (w_i - 1) - b_1 (w_i q_i - v_i) - \dots \right]
 
     Every bracket after the first has mean 0, so any b is unbiased; the best one is a least-squares fit on the scatter. b₁ = 0 is
     β-IPS, b₁ = 1 and b₀ = 0 is DR, and as n grows this is never worse than either. Fitting b costs a bias of order 1/n.
-    The baseline holds the constant, the model's coefficient, and those of the further controls.
+    The baseline holds the constant, the model's coefficient, and those of any further controls.
 
     Examples
     --------
@@ -133,10 +133,10 @@ def optimal_dr(moments: Moments) -> Estimate:
 
 
 def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floats:
-    """Coefficients of the controls (rows of a matrix over the columns) that leave the least scatter of the response.
+    """The coefficients of the controls (rows of a matrix over the columns) that leave the response with the least scatter.
 
-    Controls without variance, or that repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
-    correlations, so that the units of the columns do not matter).
+    Controls that have no variance, or repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
+    correlations, so the units of the columns do not matter).
     """
     cross = controls @ moments.scatter @ controls.T
     right = moments.scatter @ response @ controls.T
@@ -156,6 +156,7 @@ def check_model(moments: Moments) -> None:
     """The columns of a reward model are there."""
     if not set(MODEL) <= set(moments.columns):
         raise OptionError(
-            "this estimator needs a reward model: pass model_reward (the model's reward of the logged action) "
-            "and model_value (its value of the target policy)."
-        )
+            "this estimator needs a reward model.",
+            do=["Pass ", Argument("model_reward"), " (its reward of the logged action) and ", Argument("model_value"),
+                " (its value of the target policy)."],
+        )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The verbs: evaluate, compare, rank, plan, doctor, and the result they give."""
+"""The verbs (evaluate, compare, rank, plan, doctor) and the results they return."""

@@ -1,4 +1,4 @@
-"""The way from moments to an answer: estimates, diagnostics and verdicts of every target, reward by reward."""
+"""From moments to an answer: the estimates, diagnostics and verdicts of every target, reward by reward."""
 
 from __future__ import annotations
 
@@ -8,55 +8,41 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import DIFFERENCES, Estimate
+from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.result import Comparison, Result, Segment
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Method
-from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import LogMoments
 
 Answer = TypeVar("Answer", bound=Result)
 
 
-def evaluated(
-    moments: tuple[LogMoments, ...],
-    question: Any,
-    asked: tuple[str, ...],
-    method: Method,
-    level: float,
-    *,
-    reward_bounds: tuple[float, float] | None = None,
-) -> Result:
+def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
-    options = Options(level, method, _bounds(question, reward_bounds))
-    names = _rewards(question, len(moments))
     return _together(
-        [_evaluated(one, asked, options, question, name) for one, name in zip(moments, names, strict=True)]
+        [
+            _evaluated(one, asked, how, found, name)
+            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+        ]
     )
 
 
-def compared(
-    moments: tuple[LogMoments, ...],
-    question: Any,
-    method: Method,
-    level: float,
-    against: str | None,
-    *,
-    reward_bounds: tuple[float, float] | None = None,
-) -> Comparison:
+def compared(found: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
-    check_differences(method)
-    options = Options(level, method, _bounds(question, reward_bounds))
-    names = _rewards(question, len(moments))
-    found = [_compared(one, options, question, name, against) for one, name in zip(moments, names, strict=True)]
-    return _together(found)
+    check_differences(options[0].method)
+    return _together(
+        [
+            _compared(one, how, found, name, against)
+            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+        ]
+    )
 
 
 def _evaluated(
-    moments: LogMoments, asked: tuple[str, ...], options: Options, question: Any, reward: str | None
+    moments: LogMoments, asked: tuple[str, ...], options: Options, whole: Asked, reward: str | None
 ) -> Result:
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     first = moments.moments[contrasts[0]]
@@ -68,13 +54,12 @@ def _evaluated(
         view = View(moments, contrast)
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
-    verdicts = {key: judge(one, mean_is_one=_is_plain(question)) for key, one in seen.items()}
-    how = options.level, options.method, options.reward_bounds
-    return Result(moments, found, seen, verdicts, *how, reward=reward, question=question)
+    verdicts = {key: judge(one) for key, one in seen.items()}
+    return Result(moments, found, seen, verdicts, **_asked(options, whole, reward))
 
 
 def _compared(
-    moments: LogMoments, options: Options, question: Any, reward: str | None, against: str | None
+    moments: LogMoments, options: Options, whole: Asked, reward: str | None, against: str | None
 ) -> Comparison:
     _check_groups(moments, options)
     contrasts = [contrast for contrast in moments.moments if contrast[1]]
@@ -89,7 +74,7 @@ def _compared(
         if not contrast[1]
         for place, one in diagnostics(View(moments, contrast)).items()
     }
-    judged = {key: judge(one, mean_is_one=_is_plain(question)) for key, one in seen.items()}
+    judged = {key: judge(one) for key, one in seen.items()}
     found: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
@@ -102,8 +87,19 @@ def _compared(
                 (other, place), Verdict("ok", ())
             )  # the policy that wrote the log has no weights to judge
             verdicts[target, place] = _worse(target, judged[target, place], other, rival)
-    how = options.level, options.method, options.reward_bounds
-    return Comparison(moments, found, seen, verdicts, *how, reward=reward, question=question, against=other)
+    return Comparison(moments, found, seen, verdicts, **_asked(options, whole, reward), against=other)
+
+
+def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
+    """What a result remembers of how it was asked for."""
+    return {
+        "level": options.level,
+        "interval_method": options.method,
+        "reward_bounds": options.reward_bounds,
+        "reward": reward,
+        "question": whole.question,
+        "earlier_rows": whole.earlier_rows,
+    }
 
 
 def _together(found: Sequence[Answer]) -> Answer:
@@ -112,31 +108,17 @@ def _together(found: Sequence[Answer]) -> Answer:
     return replace(first, others={str(one.reward): one for one in others}) if others else first
 
 
-def _is_plain(question: Any) -> bool:
-    """Whether the mean of the weights must be 1; stored moments are taken to be of plain importance weights."""
-    return not isinstance(question, Question) or question.weight.mean_is_one
-
-
-def _bounds(question: Any, given: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What rewards can be: as given, or as the question's log says."""
-    return question.log.reward_bounds if given is None and isinstance(question, Question) else given
-
-
-def _rewards(question: Any, count: int) -> tuple[str | None, ...]:
-    """The rewards' names; moments without a question have forgotten theirs."""
-    if isinstance(question, Question):
-        return question.log.reward
-    return (getattr(question, "reward", None),) * count
-
-
 def _check_groups(moments: LogMoments, options: Options) -> None:
     name = options.method.name
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:
-        raise OptionError(f"these moments have no groups, so no {name}: evaluate the log with groups=100 or a cluster.")
+        raise OptionError(
+            f"these moments have no groups, and the {name} interval needs them.",
+            do=["Evaluate the log with ", Argument("groups", 100), " or ", Argument("cluster"), "."],
+        )
 
 
 def _unknown(estimate: Estimate) -> Estimate:
-    """The estimate as one that the log cannot give."""
+    """The estimate, marked as one that the log cannot give."""
     nowhere = replace(estimate.interval, lower=-math.inf, upper=math.inf)
     return replace(estimate, value=math.nan, stderr=math.inf, interval=nowhere)
 
@@ -145,5 +127,7 @@ def _worse(name: str, verdict: Verdict, other: str, rival: Verdict) -> Verdict:
     """The worse of two verdicts, with the reasons of both."""
     order = ("ok", "caution", "not identified")
     worst = max(verdict.verdict, rival.verdict, key=order.index)
-    reasons = [f"{who}: {reason}" for who, one in ((name, verdict), (other, rival)) for reason in one.reasons]
+    reasons = [
+        Sentence([f"{who}: ", reason]) for who, one in ((name, verdict), (other, rival)) for reason in one.reasons
+    ]
     return Verdict(worst, tuple(reasons))

@@ -1,4 +1,4 @@
-"""What the verbs share: the question from their arguments, and its moments from the log or from what a state holds."""
+"""What the verbs share: turning their arguments into a question, and getting its moments from the log or from a state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
@@ -18,7 +18,7 @@ from counterpoise.weights import Weight, as_weight
 
 @dataclass(frozen=True)
 class Stored:
-    """Where moments are kept from day to day, and what today's are to it."""
+    """Where moments are kept from day to day, and how today's are to be added there."""
 
     state: str | PathLike[str] | None = None
     batch: str | None = None
@@ -33,15 +33,20 @@ class Stored:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and the moments that answer it, one for each reward; moments that were handed over have no question."""
+    """The moments that answer a question, one for each reward; moments that were handed over have no question."""
 
     moments: tuple[LogMoments, ...]
+    rewards: tuple[str | None, ...]  # their names, as far as anybody knows
     question: Question | None = None
+    earlier_rows: int = 0  # of logs before the question's own, which a state held
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether groups are of clusters."""
+        return self.moments[0].cluster is not None
 
 
-def known_moments(
-    log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any
-) -> LogMoments | None:
+def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
@@ -54,10 +59,11 @@ def known_moments(
             "with its moments."
         )
     if isinstance(log, LogMoments):
-        return log
+        return Asked((log,), (None,))
     from counterpoise.readers import batches
 
-    return batches.stored_moments(str(stored.state))
+    known = batches.stored_state(stored.state)
+    return Asked(known.moments, known.rewards)
 
 
 def question_of(
@@ -70,7 +76,7 @@ def question_of(
     segment: Columns = None,
     wants_groups: bool = False,
 ) -> Question:
-    """The question that a verb's arguments put."""
+    """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
@@ -78,7 +84,7 @@ def question_of(
     return ask(whole, target, weight=how, against=against, segment=segment, groups=groups)
 
 
-def read(question: Question, stored: Stored, progress: bool | None) -> tuple[LogMoments, ...]:
+def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
     """The moments of a question, added to those that a state holds where there is one."""
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.registry import moments_of
@@ -86,18 +92,20 @@ def read(question: Question, stored: Stored, progress: bool | None) -> tuple[Log
 
     if stored.state is None:
         if stored.given:
-            raise OptionError(f"{stored.given[0]}= is about what a state keeps of this log: pass state= too.")
-        return moments_of(question, progress=progress)
-    if len(question.log.reward) > 1:
-        raise OptionError("a state keeps the sums of one reward: use one state for each.")
+            raise OptionError(
+                [Argument(stored.given[0]), " says what a state keeps of this log."],
+                do=["Pass ", Argument("state"), ", too."],
+            )
+        return Asked(moments_of(question, progress=progress), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
-    (found,) = moments_of(question, progress=progress)
-    return (batches.finish(job, found),)
+    today = moments_of(question, progress=progress)
+    found = batches.finish(job, today)
+    return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
 
 
 def _groups(groups: Any) -> int:
     if groups is None:
         return GROUPS
     if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 2:
-        raise OptionError(f"groups must be a whole number of at least 2, found {groups!r}.")
+        raise OptionError([Argument("groups", groups), " is not a whole number of at least 2."])
     return int(groups)

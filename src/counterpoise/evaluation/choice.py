@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
 
 
 def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names that `estimator` asks for; none asks for all."""
+    """The names that `estimator` asks for; None asks for all of them."""
     if estimator is None:
         return ()
     if not isinstance(estimator, str | list | tuple):
-        raise OptionError(f"estimator must be a name or a list of names, found {type(estimator).__name__}.")
+        raise OptionError([Argument("estimator", estimator), " must be a name or a list of names."])
     return (estimator,) if isinstance(estimator, str) else tuple(estimator)
 
 
@@ -33,21 +33,21 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
 
 
 def check_differences(method: Method) -> None:
-    """Raise where a method is for values alone."""
+    """Raise an error if a method is for values only."""
     if not method.allows_differences:
         raise OptionError(
-            f"the {method.name} interval is for values, not differences: use normal, jackknife or anytime."
+            f"the {method.name} interval works for values, not for differences: use normal, jackknife or anytime."
         )
 
 
 def _check(name: str, missing: dict[str, bool], method: Method) -> None:
     if not isinstance(name, str) or name not in ESTIMATORS:
-        raise OptionError(f"no estimator {name!r}; there are {', '.join(ESTIMATORS)}.")
+        raise OptionError(f"no estimator {name!r}; choose from {', '.join(ESTIMATORS)}.")
     if method.estimators and name not in method.estimators:
         raise OptionError(
-            f"the {method.name} interval is for {' and '.join(method.estimators)} alone: leave {name} out, or choose another interval."
+            f"the {method.name} interval only works for {' and '.join(method.estimators)}: leave out {name}, or choose another interval."
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        what = "model_reward and model_value" if needs == "model" else "groups: pass groups=100"
-        raise OptionError(f"{name} needs {what}.")
+        model = [Argument("model_reward"), " and ", Argument("model_value")]
+        raise OptionError([f"{name} needs ", *(model if needs == "model" else [Argument("groups", 100)]), "."])

@@ -1,4 +1,4 @@
-"""The doctor: what a log looks like before anything is estimated from it, and what to mend first."""
+"""The doctor: what a log looks like before anything is estimated from it, and what to fix first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from counterpoise.diagnostics.findings import (
 )
 from counterpoise.diagnostics.list_logs import find_lists
 from counterpoise.engines.rows import collect, rows_of
-from counterpoise.errors import ColumnError, LogError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
@@ -54,7 +54,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Examination:
-    """All that the doctor saw; the first finding is what to mend first."""
+    """Everything the doctor saw; the first finding is what to fix first."""
 
     rows: int
     columns: tuple[Column, ...]
@@ -67,9 +67,9 @@ class Examination:
 
 
 def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
-    """Look at a log: its columns, propensities, rewards, repeated rows and overlap; names that are not given are guessed.
+    """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
-    Every number is of all rows, but for medians, distinct values and repeated rows, which are of the first 2,000,000.
+    Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _about_columns(
     missing = [part for part, known in {**parts, "target": targets}.items() if not known]
     texts = [name for name in (*parts.values(), *targets) if name is not None and name not in numbers]
     return [
-        *(Finding("fix", part, f"no column looks like the {part}. Name it with {part}=COLUMN.") for part in missing),
+        *(Finding("fix", part, _nameless(part)) for part in missing),
         *(Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.") for name in texts),
     ]
 
@@ -208,15 +208,15 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
 
 
 def _outside(frame: pl.LazyFrame, name: str) -> int:
-    """How many values are no probability."""
+    """How many values are not probabilities."""
     good = is_probability(column(name).cast(pl.Float64)).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
 def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:
-    """Rows that repeat another's key, or another's every column; and whether that is odd.
+    """How many rows repeat another row's key, or all of its columns, and whether that is odd.
 
-    Rows of a few coarse columns repeat by chance. It is odd where some column tells almost all rows apart but for the repeated ones.
+    Rows with a few coarse columns repeat by chance. It is odd if some column tells almost all rows apart, except for the repeated ones.
     """
     chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
     if not chosen:
@@ -226,6 +226,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
         return rows - distinct, distinct < rows
     finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
     return rows - distinct, max(finest) > 0.9 * distinct
+
+
+def _nameless(part: str) -> Sentence:
+    return Sentence([f"no column looks like the {part}. Name it with ", Argument(part, Blank("COLUMN")), "."])
 
 
 def _overlap(log: Log, targets: Sequence[str], usable: Sequence[str]) -> list[Overlap]:
@@ -251,4 +255,4 @@ def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
 
 def _doubts(one: Overlap) -> list[Finding]:
     severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    return [Finding(severity, one.target, f"{one.target}: {reason}") for reason in one.verdict.reasons]
+    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in one.verdict.reasons]

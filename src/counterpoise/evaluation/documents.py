@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from counterpoise.evaluation.ranking import Driver, Ranked
 from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
+
+Answer = TypeVar("Answer", bound=Result)
 
 DIAGNOSTICS = (
     "effective_sample_size",
@@ -87,6 +89,14 @@ def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str,
     return finite(document)  # type: ignore[no-any-return]
 
 
+def of_rewards(result: Answer, document: Callable[[Answer], dict[str, Any]]) -> dict[str, Any]:
+    """The document about one reward as it is; of several the first one's, with its name and the documents of the others."""
+    if not result.others:
+        return document(result)
+    each = {str(name): {"reward": name} | document(one) for name, one in result.by_reward.items()}
+    return each.pop(str(result.reward)) | {"others": each}
+
+
 def schema() -> dict[str, Any]:
     """The JSON schema of `evaluation`."""
     text = files("counterpoise").joinpath("schema", "evaluate.schema.json").read_text(encoding="utf-8")
@@ -99,7 +109,7 @@ def as_text(document: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Plain values all the way down; nan and infinities become null, which is all that JSON has for them.
+    """Plain values all the way down; nan and infinities become null, the only thing JSON has for them.
 
     >>> finite({"a": (1.0, float("inf"))})
     {'a': [1.0, None]}

@@ -1,10 +1,11 @@
-"""The estimates of one view of a log, with their errors and intervals, and what its weights look like."""
+"""The estimates for one view of a log, with their errors and intervals, and what its weights look like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from counterpoise.diagnostics import Diagnostics, diagnose
 from counterpoise.estimators import Estimate, Estimator, unstack
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
-from counterpoise.intervals import Evidence, Interval, Method, check_level
-from counterpoise.intervals.bounds import check_reward_bounds, check_within
+from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
+from counterpoise.intervals.bounds import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.moments import Floats, Moments
@@ -21,7 +22,7 @@ from counterpoise.moments import Floats, Moments
 
 @dataclass(frozen=True)
 class Options:
-    """How intervals are made: their level, their method, and what rewards can be, if the log says so."""
+    """How intervals are made: their level, their method, and the bounds of the rewards, if the log states them."""
 
     level: float
     method: Method
@@ -31,6 +32,24 @@ class Options:
         check_level(self.level)
         if self.reward_bounds is not None:
             check_reward_bounds(self.reward_bounds)
+
+
+def options_of(
+    interval: str | Method | None,
+    level: float,
+    rewards: Sequence[str | None],
+    *,
+    is_clustered: bool,
+    reward_bounds: Any = None,
+    **own: Any,
+) -> tuple[Options, ...]:
+    """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
+
+    def one(bounds: tuple[float, float] | None) -> Options:
+        method = strategy(interval, is_clustered=is_clustered, options={**own, "reward_bounds": bounds})
+        return Options(level, method, bounds)
+
+    return tuple(map(one, bounds_by_reward(reward_bounds, rewards)))
 
 
 def estimates(
@@ -71,7 +90,7 @@ def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estim
 
 
 def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | None]]) -> list[Unseen]:
-    """What rewards that never vary hide in every place."""
+    """What stays hidden in every place because rewards never vary there."""
     first = seen_by(view.contrast[0])
     if estimand == "value":
         return [Unseen(one) for one in first]
@@ -83,7 +102,7 @@ def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | 
 
 
 def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None]:
-    """Where a policy sees one reward only. One without moments of its own is the logging policy, whose weights are 1."""
+    """The places in which a policy sees only one reward. A policy without moments of its own is the logging policy, whose weights are 1."""
     if (target, "") not in view.log.moments:
         rewards = view.whole.recenter(view.reward_range[0])
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
@@ -98,8 +117,8 @@ def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     """Jackknife errors of all places, and the number of groups with rows.
 
-    Rewards far from 0 are moved there first, where the estimator moves along: small differences of large values lose their digits.
-    A value that is not identified without one of the groups rests on that group alone, and its error is unknown.
+    Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their digits.
+    If a value is not identified without one of the groups, it rests on that group alone, and its error is unknown.
     """
     groups, whole = view.groups, view.whole
     if estimator.follows_rewards:
@@ -121,7 +140,7 @@ def _interval(view: View, place: int, own: Estimate, groups: int, unseen: Unseen
 
 
 def _check_log(view: View, options: Options) -> None:
-    """The log keeps to the bounds it was promised to keep, and to what the method takes for granted."""
+    """Check that the log keeps within the bounds that were promised, and to what the method takes for granted."""
     low, high = view.reward_range
     rewards, weights = (float(low[0]), float(high[0])), view.tail(None).weights
     if options.reward_bounds is not None:
@@ -131,7 +150,7 @@ def _check_log(view: View, options: Options) -> None:
 
 
 def diagnostics(view: View) -> dict[Segment, Diagnostics]:
-    """Diagnostics of one target, over the whole log and by segment."""
+    """The diagnostics of one target, over the whole log and by segment."""
     log = view.log
     if view.is_clustered:
         error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
@@ -147,5 +166,6 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
+            mean_is_one=log.weight.mean_is_one,
         )
     return found

@@ -1,4 +1,4 @@
-"""`evaluate` and `compare`: what policies would have earned, and how much more than another."""
+"""`evaluate` and `compare`: what policies would have earned, and how much more than one another."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Unpack
 
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
-from counterpoise.evaluation.asking import Stored, known_moments, question_of, read
+from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
 from counterpoise.evaluation.choice import check_differences, choose, names_of
+from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.intervals import Method, check_level, strategy
-from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.intervals import Method, check_level
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import LOGGING
 from counterpoise.log.targets import Targets
 from counterpoise.weights import Weight
@@ -27,8 +28,6 @@ def evaluate(
     estimator: str | Sequence[str] | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -44,31 +43,32 @@ def evaluate(
         A `Log`; or its data, with the parts of a log (`reward`, `propensity`, `cluster`, `where`, …) as further arguments; or the
         moments of an earlier result. Without a log, the parts are the arrays themselves.
     target
-        One target, a list of them, or a mapping of names to them. A target is the column (or SQL expression) of its probability of the
-        logged action; the action it takes, ``Chosen("column")``; a callable on record batches of the `context` columns and the logged
-        `action`; anything with `predict_proba`; or the file of a policy that counterpoise saved.
+        One target, a list of them, or a mapping of names to them. A target can be the column (or SQL expression) with its probability of
+        the logged action; the action it takes, ``Chosen("column")``; a callable on record batches of the `context` columns and the
+        logged `action`; anything with `predict_proba`; or the file of a policy that counterpoise saved.
     segment
-        Report every value of this column (or combination of several) as well.
+        Also report every value of this column (or every combination of several columns).
     weight
-        A member of `counterpoise.weights`, such as ``Clip(10)``; or the column of a weight of your own, which then needs no target.
+        A member of `counterpoise.weights`, such as ``Clip(10)``; or the column with your own weight, which then needs no target.
     estimator
-        Names from `ESTIMATORS`; by default all that the columns allow.
+        Names from `ESTIMATORS`; by default, all that the columns allow.
     interval
-        A member of `counterpoise.intervals`, or its name: ``"normal"``; ``"jackknife"``, the default with a cluster; ``"anytime"``, to look
-        as often as one likes while the log grows; ``"bernstein"``, for `ips` at any size, where rewards and weights are bounded.
+        A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"normal"``; ``"jackknife"``, the default
+        with a cluster; ``"anytime"``, to look as often as you like while the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)``
+        holds for `ips` at any size, where rewards and weights are bounded.
     level
-        Confidence level of the intervals.
+        The confidence level of the intervals.
     state, batch
-        A file that keeps the moments: this log, under its key `batch`, is added to what it holds, and the answer is about all of
-        it. The same key is refused the second time. Files are known by their content and their path, and need no key. With a state
-        and nothing else, the answer is about what it holds.
+        A file that keeps the moments. This log is added to it under the key `batch`, and the answer covers everything in the file.
+        A key that is already there is refused. Files are known by their content and their path, and need no key. If you pass a state
+        and nothing else, the answer covers what is in it.
     replace
-        Put this log in the place of what its `batch`, or its files, had added to the state; one of the last 31 batches.
+        Replace what this `batch`, or these files, added to the state earlier; it must be one of the last 31 batches.
     version
-        A text that changes when a target does, for all targets or by target; the state refuses another version. Python policies have
-        one from their code and parameters, where these can be looked at.
+        A text that you change whenever a target changes, for all targets or by target; the state refuses another version. Python
+        policies get one from their code and parameters, if those can be inspected.
     progress
-        Whether to show rows and rate; by default on a terminal only.
+        Whether to show rows and their rate; by default, only on a terminal.
 
     Examples
     --------
@@ -80,17 +80,14 @@ def evaluate(
     """
     check_level(level)
     asked, stored = names_of(estimator), Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return evaluated((known,), None, asked, method, level, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+        return evaluated(known, options, asked)
+    method = options[0].method
     wants_groups = method.needs_groups or _need_groups(asked)
-    question = question_of(log, parts, target, weight=weight, segment=segment, wants_groups=wants_groups)
+    question = question_of(whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups)
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
-    return evaluated(read(question, stored, progress), question, asked, method, level)
+    return evaluated(read(question, stored, progress), options, asked)
 
 
 def compare(
@@ -102,8 +99,6 @@ def compare(
     weight: Weight | Columns = None,
     interval: str | Method | None = None,
     level: float = 0.95,
-    max_weight: float | None = None,
-    tuned_for: float | None = None,
     state: str | PathLike[str] | None = None,
     batch: str | None = None,
     replace: bool = False,
@@ -113,9 +108,9 @@ def compare(
 ) -> Comparison:
     """How much more one policy would have earned than another, from the same rows.
 
-    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error: what the two policies share cancels,
-    so it is often far more certain than either value. `against` is another target, the name of one of the targets, or ``"logging"``, the
-    default: the policy that wrote the log. The other arguments are those of `evaluate`.
+    The difference has its own optimal baseline, E[(w₁ − w₂)²r]/E[(w₁ − w₂)²], and its own error. What the two policies share cancels, so
+    the difference is often far more certain than either value. `against` is another target, the name of one of the targets, or (by
+    default) ``"logging"``, the policy that wrote the log. The other arguments are those of `evaluate`.
 
     Examples
     --------
@@ -125,24 +120,35 @@ def compare(
     """
     check_level(level)
     stored = Stored(state, batch, replace, version)
-    bounds = _part(log, parts, "reward_bounds")
-    own = {"tuned_for": tuned_for, "max_weight": max_weight, "reward_bounds": bounds}
-    known = known_moments(log, parts, stored, target, segment, weight)
+    known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        method = strategy(interval, is_clustered=known.cluster is not None, options=own)
-        return compared((known,), None, method, level, against, reward_bounds=bounds)
-    method = strategy(interval, is_clustered=_part(log, parts, "cluster") is not None, options=own)
+        return compared(known, options, against)
+    method = options[0].method
     check_differences(method)
     other = LOGGING if against is None else against
     question = question_of(
-        log, parts, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
+        whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return compared(read(question, stored, progress), question, method, level, None)
+    return compared(read(question, stored, progress), options)
 
 
-def _part(log: Log | Data, parts: LogFields, name: str) -> Any:
-    """A part of the log, before there is one."""
-    return getattr(log, name) if isinstance(log, Log) else parts.get(name)
+def _start(
+    log: Log | Data, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
+) -> tuple[Asked | None, Log, tuple[Options, ...]]:
+    """What both verbs settle first: moments that are known already, or else the log; and how intervals are made, reward by reward.
+
+    `chosen` is what a verb was told to look at in the log, its targets first.
+    """
+    known = known_moments(log, parts, stored, *chosen)
+    if known is not None:
+        bounds = parts.get("reward_bounds")
+        made = options_of(interval, level, known.rewards, is_clustered=known.is_clustered, reward_bounds=bounds)
+        return known, Log(), made
+    whole = as_log(log, parts)
+    whole.need("reward")
+    is_clustered = whole.cluster is not None
+    made = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
+    return None, whole, made
 
 
 def _need_groups(asked: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The answer in one sentence, in parts that a terminal, a notebook and a report each write their own way."""
+"""The answer in one sentence, made of parts that a terminal, a notebook and a report each write in their own way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.log.question import LOGGING
 
 @dataclass(frozen=True)
 class Name:
-    """A name from the log, which may hold any character."""
+    """A name from the log, which may contain any character."""
 
     text: str
 
@@ -23,7 +23,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Number:
-    """A number with the error that says how many of its digits to believe; a difference has its sign written."""
+    """A number, with the error that says how many of its digits to believe; a difference always shows its sign."""
 
     value: float
     error: float
@@ -37,7 +37,7 @@ Part = str | Name | Number
 
 
 def headline(reading: Reading) -> list[Part]:
-    """The answer in one sentence: about the best of the targets that the log can judge.
+    """The answer in one sentence, about the best target that the log can judge.
 
     >>> from counterpoise import evaluate
     >>> from counterpoise.evaluation.reading import read
@@ -64,7 +64,7 @@ def basis(reading: Reading) -> str:
 
 
 def plain(parts: list[Part]) -> str:
-    """A sentence as plain text, in which every space may break."""
+    """A sentence as plain text, in which a line may break at every space."""
     return "".join(map(str, parts)).replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -77,7 +77,7 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
 
 
 def _who(reading: Reading, best: str) -> list[Part]:
-    """Whom the sentence is about, and among how many."""
+    """Which target the sentence is about, and out of how many."""
     targets = reading.result.targets
     known = sum(map(reading.is_known, targets))
     if len(targets) == 1:
@@ -121,7 +121,7 @@ def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
     if reading.is_comparison:
         return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"
     lift = reading.lift(target)
-    interval = reading.result[target, "lift"].interval if lift is None else lift.interval
+    interval = reading.result[target, reading.primary].interval if lift is None else lift.interval
     return interval, 0.0 not in interval
 
 

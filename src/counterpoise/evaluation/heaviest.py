@@ -1,4 +1,4 @@
-"""The search for the rows that drive a difference."""
+"""Finds the rows that drive a difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 100_000  # rows among which the largest one in a hundred are told
 
 @dataclass(frozen=True)
 class Row:
-    """A row, its weights under both policies, and its part of the difference."""
+    """A row, its weights under both policies, and its part in the difference."""
 
     row: int
     reward: float
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Heaviest:
-    """The rows with the largest parts, and the share of all parts (by size) that the largest one in a hundred carry."""
+    """The rows with the largest parts, and the share of all parts (by size) that the largest one percent of rows carry."""
 
     n: int
     rows: tuple[Row, ...]
@@ -38,7 +38,7 @@ class Heaviest:
 
 
 def heaviest(question: Question, *, target: str, against: str = LOGGING, baseline: float, count: int = 10) -> Heaviest:
-    """The rows whose parts (w₁ − w₂)(r − β)/n of a difference are largest, among those that the question's estimates rest on.
+    """The rows whose parts (w₁ − w₂)(r − β)/n in a difference are largest, among the rows behind the question's estimates.
 
     >>> from counterpoise import compare
     >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -14,7 +14,7 @@ import polars as pl
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.log.log import Data, Log, LogFields
@@ -26,7 +26,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging polic
 
 @dataclass(frozen=True)
 class Needs:
-    """Rows for an interval of the value and of the difference that is ± the difference asked for, and for power to see it."""
+    """How many rows it takes to know the value and the difference to ± the difference asked for, and to have the power to see it."""
 
     value_rows: float
     difference_rows: float
@@ -35,7 +35,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What mixing a share of uniform into the logging policy would need, and cost in reward per row while it runs."""
+    """How many rows it would take if the logging policy mixed in a share of uniform choice, and the reward per row that would cost."""
 
     share: float
     needs: Needs
@@ -44,7 +44,7 @@ class Exploration:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many rows like those of the log a question needs; infinite where the log does not tell."""
+    """How many rows like those of the log a question needs; infinite if the log cannot tell."""
 
     target: str
     difference: float
@@ -75,15 +75,15 @@ def plan(
     .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
 
-    With the number of `actions` K it also says what exploring would save. Logging with :math:`\pi_\epsilon = (1 - \epsilon)\pi_0 +
-    \epsilon/K` instead changes the variances to what the same log tells by weighting its rows,
+    If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =
+    (1 - \epsilon)\pi_0 + \epsilon/K` instead would change the variances, and by weighting its rows the same log tells us to what:
 
     .. math:: \sigma_\epsilon^2 = \min_\beta E_{\pi_0}\left[\frac{\pi^2}{\pi_0 \pi_\epsilon} (r - \beta)^2\right] - (V - \beta)^2,
         \qquad \sigma_{\Delta,\epsilon}^2 =
         \min_\beta E_{\pi_0}\left[\frac{(\pi - \pi_0)^2}{\pi_0 \pi_\epsilon} (r - \beta)^2\right] - \Delta^2,
 
-    where Δ is still the difference from :math:`\pi_0`. Actions that the log never took are not in it: exploring saves more than this
-    where the target takes them. With a `cluster` the variances grow by the factor seen in the log.
+    where Δ is still the difference from :math:`\pi_0`. This leaves out actions that the log never took: if the target takes them,
+    exploring saves more than this. With a `cluster`, the variances grow by the factor seen in the log.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def plan(
     asked = ["beta_ips", "lift"]
     result = evaluate(log, target=target, level=level, estimator=asked, **parts)
     if len(result.targets) > 1:
-        raise OptionError(f"plan is for one target; found {', '.join(result.targets)}.")
+        raise one_target(result.targets)
     target = result.targets[0]
     value, lift = result[target, "beta_ips"], result[target, "lift"]
     wish = Wish(difference, level, power)
@@ -134,16 +134,16 @@ class Wish:
 
 
 def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]:
-    """By how much clusters of rows that are alike raise the variances."""
+    """By how much the variances grow because rows of the same cluster are alike."""
     pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in ("beta_ips", "lift"))
     value, lift = ((one / other) ** 2 if other > 0 else 1.0 for one, other in pairs)
     return value, lift
 
 
 def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict[str, float]:
-    """One pass over the rows for all shares; weights are those of the formulas, to the powers 0, 1, 2 of the reward.
+    """One pass over the rows for all shares, with the weights of the formulas times the reward to the powers 0, 1, 2.
 
-    Rewards are taken around a center: large ones would lose their digits.
+    Rewards are taken around a center, because large ones would lose their digits.
     """
     r, p, t = pl.col("r0") - center, pl.col(PROPENSITY), pl.col("t0")
     sums = {"target": r * t / p, "logging": r, "uniform": r / p, "ones": 1 / p, "squares": 1 / (p * p)}
@@ -158,7 +158,7 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict
 
 
 def _explore(seen: Mapping[str, float], actions: int, alike: tuple[float, float], wish: Wish) -> Iterator[Exploration]:
-    """What the variances would be with every share."""
+    """What the variances would be for each share."""
     _check_actions(actions, seen["ones"], math.sqrt(max(seen["squares"] - seen["ones"] ** 2, 0.0) / seen["n"]))
     v = seen["target"]
     gap = v - seen["logging"]
@@ -173,7 +173,7 @@ def _explore(seen: Mapping[str, float], actions: int, alike: tuple[float, float]
 
 
 def _variance(found: float, square: float) -> float:
-    """A variance that was taken from few rows may come out negative, which tells nothing; rounding below 0 is 0."""
+    """A variance taken from few rows may come out negative, which tells us nothing; if it is below 0 only by rounding, it is 0."""
     return max(found, 0.0) if found > -1e-9 * abs(square) else math.nan
 
 
@@ -181,15 +181,25 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
     """The mean of 1/propensity is the number of actions that the logging policy may take."""
     if actions < mean - 4 * error - 1e-9 * mean:
         raise OptionError(
-            f"actions is {actions:,}, but the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity): give the "
-            "number of actions that the logging policy chooses from."
+            [
+                Argument("actions", actions),
+                f" is too few: the propensities are those of about {mean:,.0f} actions (the mean of 1/propensity).",
+            ],
+            do="Give the number of actions that the logging policy chooses from.",
         )
+
+
+def one_target(found: Sequence[str]) -> OptionError:
+    """The error that a plan was asked for several targets at once."""
+    return OptionError(
+        f"plan takes one target, found {', '.join(found)}.", do=["Choose one with ", Argument("target", found[0]), "."]
+    )
 
 
 def _check(difference: float, power: float, actions: int | None) -> None:
     if isinstance(difference, bool) or not isinstance(difference, Real) or not 0 < difference < math.inf:
-        raise OptionError(f"difference must be a positive number, in units of the reward; found {difference!r}.")
+        raise OptionError([Argument("difference", difference), " is not a positive number, in units of the reward."])
     if not (isinstance(power, Real) and 0.0 < power < 1.0):
-        raise OptionError(f"power must lie strictly between 0 and 1, found {power!r}.")
+        raise OptionError([Argument("power", power), " does not lie strictly between 0 and 1."])
     if actions is not None and (isinstance(actions, bool) or not isinstance(actions, int) or actions < 2):
-        raise OptionError(f"actions must be a whole number of at least 2, found {actions!r}.")
+        raise OptionError([Argument("actions", actions), " is not a whole number of at least 2."])

@@ -1,4 +1,4 @@
-"""A comparison of many policies: a ranking that allows for looking at all, and what drives a difference."""
+"""Compares many policies: a ranking that allows for looking at all of them, and what drives a difference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALLEST = 1e-15  # p-values below it are given as it
 
 @dataclass(frozen=True)
 class Ranked:
-    """One candidate: its difference, an interval that holds together with all the others, and Holm's p-value."""
+    """One candidate: its difference, an interval that holds at the same time as all the others, and Holm's p-value."""
 
     target: str
     value: float
@@ -36,7 +36,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Driver:
-    """How much of the whole difference comes from one segment: all of them add up to it."""
+    """How much of the whole difference comes from one segment; the segments add up to the whole."""
 
     segment: Segment
     rows: int
@@ -55,14 +55,14 @@ def rank(
     level: float = 0.95,
     **parts: Unpack[LogFields],
 ) -> list[Ranked]:
-    r"""The candidates of a log, the best first, corrected for their number m; or those of a comparison that was made already.
+    r"""The candidates of a log, or of a comparison you have already made, best first and corrected for their number m.
 
-    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, against 1 − level; the chance
-    of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
-    interval's method are right; with few effective rows or rare rewards they are too thin, and it is higher. The intervals all hold at once
-    with at least the level: each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would agree with
-    every decision, but they do not hold together: the best candidate of many would be cut too close.) So a decision can be made a
-    little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
+    The decision is Holm's: the k-th smallest p-value, times m − k + 1 and never below an earlier one, is compared with 1 − level. The
+    chance of any false "better" or "worse" is at most 1 − level, whatever the candidates have in common, as far as the tails of the
+    interval's method are right; with few effective rows or rare rewards those tails are too thin, and the chance is higher. The intervals
+    all hold at once with at least the level, because each is made for 1 − (1 − level)/m. (Intervals at Holm's own stepwise levels would
+    agree with every decision, but they do not all hold at once: the best candidate of many would be cut too close.) So a decision can come
+    a little before its interval leaves 0. A candidate that the verdict calls not identified has p = 1 and stays undecided.
 
     Examples
     --------
@@ -112,11 +112,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
-    r"""Where a difference comes from, the largest part first.
+    r"""Where a difference comes from, largest part first.
 
     .. math:: \hat\Delta = \sum_s \frac{n_s}{n} \cdot \frac{1}{n_s} \sum_{i \in s} u_i (r_i - \beta)
 
-    with the one β of the whole log, so that the parts add up to the whole.
+    with a single β for the whole log, so that the parts add up to the whole.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
-    """The interval of a difference as a function of its level, made as the comparison's own."""
+    """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
     if not comparison.estimates[target, "beta_ips", None].identified:
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
     options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)

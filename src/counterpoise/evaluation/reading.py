@@ -1,4 +1,4 @@
-"""How a result is read: which estimator answers, which target is best, and what the log itself earned."""
+"""How to read a result: which estimator answers, which target is best, and what the log itself earned."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate
+from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 
-# the estimator that answers, if it is there: the README's advice
-PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips", "dm", "lift")
+# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
+PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+LIFT = "lift"  # the estimator of what a target earns more than what ran
 
 TARGETS_DRAWN = 8
 TARGETS_LISTED = 200
@@ -23,24 +24,29 @@ TARGETS_WITH_ALL_ESTIMATORS = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """A result with what everyone who shows it needs to know of it; what takes time is computed when it is asked for."""
+    """A result, with everything you need to know to show it; whatever takes time is computed when you ask for it."""
 
     result: Result
     primary: str
-    estimators: tuple[str, ...]  # of values, or of differences for a comparison
+    estimators: tuple[str, ...]  # of values or of differences, as the primary one
 
     @cached_property
     def lifts(self) -> dict[str, Estimate]:
         """The lift of every target, with intervals that hold for all targets at once."""
-        return _lifts(self.result, self.result.targets)
+        return _lifts(self.result, self.result.targets, self.lift_estimator)
+
+    @property
+    def lift_estimator(self) -> str:
+        """The estimator of differences from the logging policy."""
+        return self.primary if self.is_difference else LIFT
 
     def lift(self, target: str) -> Estimate | None:
         """The lift of one target, as in `lifts`; None where no interval of the result's kind exists."""
-        return _lifts(self.result, (target,)).get(target)
+        return _lifts(self.result, (target,), self.lift_estimator).get(target)
 
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
-        """Of a comparison: decisions and intervals that allow for all targets, the best target first."""
+        """For a comparison: decisions and intervals that allow for all targets, best target first."""
         return {one.target: one for one in rank(self.result)} if isinstance(self.result, Comparison) else {}
 
     @cached_property
@@ -50,7 +56,7 @@ class Reading:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the estimates are of differences between two policies."""
+        """Whether the estimates are differences between two policies."""
         return isinstance(self.result, Comparison)
 
     @property
@@ -61,11 +67,11 @@ class Reading:
     @property
     def is_difference(self) -> bool:
         """Whether the estimates shown are differences, for which 0 is the mark, and not values."""
-        return self.is_comparison or self.primary == "lift"
+        return self.result.is_difference(self.primary)
 
     @property
     def mark(self) -> float:
-        """What an estimate is held against in a plot: no difference, or what was logged."""
+        """What estimates are compared with in a plot: no difference, or what was logged."""
         return 0.0 if self.is_difference else self.logged[0]
 
     def best(self) -> str:
@@ -75,9 +81,9 @@ class Reading:
         return max(known, key=values.__getitem__) if known else self.result.targets[0]
 
     def foremost(self, limit: int, among: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The targets to show where there is room for so many: a few as they were given, of many the best first.
+        """The targets to show if there is room for so many: a few in the order they were given, many with the best first.
 
-        The other policy of a comparison always has its place; what the log cannot judge comes last.
+        The other policy of a comparison always gets a place; targets that the log cannot judge come last.
         """
         judged = self.result.targets
         given = judged if among is None else tuple(among)
@@ -92,37 +98,38 @@ class Reading:
 
     def is_known(self, target: str) -> bool:
         """Whether the log says anything about a target, or a model answers without it."""
-        return self.primary == "dm" or self.result.verdict(target).verdict != "not identified"
+        return self.result.is_model_only(self.primary) or self.result.verdict(target).verdict != "not identified"
 
 
 def read(result: Result) -> Reading:
     """Read a result."""
     names = tuple(dict.fromkeys(estimator for _, estimator, _ in result.estimates))
-    registry = DIFFERENCES if isinstance(result, Comparison) else ESTIMATORS
-    primary = next((name for name in PREFERRED if name in names), names[0])
-    return Reading(
-        result,
-        primary,
-        tuple(name for name in names if name in registry and (name != "lift" or primary == "lift")),
-    )
+
+    def order(name: str) -> tuple[bool, bool, int]:
+        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
+        return result.is_difference(name), result.is_model_only(name), place
+
+    primary = min(names, key=order)
+    alike = tuple(name for name in names if result.is_difference(name) == result.is_difference(primary))
+    return Reading(result, primary, alike)
 
 
-def _lifts(result: Result, targets: Sequence[str]) -> dict[str, Estimate]:
+def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, Estimate]:
     """The lifts of these targets, from their moments; none where no interval of the result's kind exists.
 
-    Each interval is made for 1 − (1 − level)/m, m being the number of all targets, so that all hold at once: the headline speaks of the
-    best one, and the best of many equal targets looks better than it is.
+    Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
+    the best one, and the best of many equal targets looks better than it is.
     """
-    asked = any(name == "lift" for _, name, _ in result.estimates)
+    asked = any(name == estimator for _, name, _ in result.estimates)
     if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
         return {}
     if asked and len(result.targets) == 1:
-        return {target: result[target, "lift"] for target in targets}
+        return {target: result[target, estimator] for target in targets}
     together = 1 - (1 - result.level) / len(result.targets)
     options = Options(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
-    lift = {"lift": ESTIMATORS["lift"]}
-    return {target: estimates(View(whole, (target, "")), lift, options)[target, "lift", None] for target in targets}
+    lift = {estimator: ESTIMATORS[estimator]}
+    return {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
 
 
 def _logged(result: Result) -> tuple[float, float]:

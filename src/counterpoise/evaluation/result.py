@@ -10,11 +10,11 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import OptionError
-from counterpoise.estimators import Estimate
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
@@ -31,11 +31,13 @@ WHOLE = "(all)"
 class Result:
     """The answer of `evaluate`.
 
-    ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, ``result["pi_new", "beta_ips", "DE"]`` the one of a
-    segment (a tuple of values where there are several columns; ``(None,)`` for missing values). `table()` holds them all,
-    `verdict(target)` says whether to believe them, `moments` is what to store. Of several rewards it is the answer about the first;
-    ``result.of("revenue")`` is that about another.
+    ``result["pi_new", "beta_ips"]`` is one `Estimate` over the whole log, and ``result["pi_new", "beta_ips", "DE"]`` is that of a
+    segment (pass a tuple of values if there are several columns, and ``(None,)`` for missing values). `table()` has them all,
+    `verdict(target)` tells you whether to believe them, and `moments` is what to store. With several rewards, this is the answer about
+    the first; ``result.of("revenue")`` is the answer about another.
     """
+
+    registry: ClassVar[Mapping[str, Estimator]] = ESTIMATORS
 
     moments: LogMoments
     estimates: Mapping[tuple[str, str, Segment], Estimate]
@@ -47,6 +49,7 @@ class Result:
     reward: str | None = None  # the reward's name; stored moments have forgotten it
     question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
+    earlier_rows: int = 0  # that came from a state, and not from the question's log
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -68,15 +71,20 @@ class Result:
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
     def asked(self) -> Question:
-        """What was asked of the log, for those who look at its rows once more."""
+        """What was asked of the log about this reward, for those who look at its rows once more."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.question
+        return self.question.about(self.reward)
+
+    @property
+    def by_reward(self) -> dict[str | None, Self]:
+        """The results of all rewards by name, this one first."""
+        return {self.reward: self} | dict(self.others)
 
     def of(self, reward: str) -> Self:
-        """The result of one of several rewards, by its name."""
+        """The result for one of several rewards, by its name."""
         if reward == self.reward:
             return self
         if reward not in self.others:
@@ -100,21 +108,35 @@ class Result:
 
     @property
     def n(self) -> int:
-        """Rows used."""
+        """How many rows were used."""
         return self.moments.n
 
     @property
     def dropped_rows(self) -> int:
-        """Bad rows left out."""
+        """How many bad rows were left out."""
         return self.moments.dropped
 
     def diagnostics(self, target: str | None = None, segment: Hashable = None) -> Diagnostics:
-        """Overlap and weights of a target (the first, unless named), over the whole log or in a segment."""
+        """The overlap and weights of a target (the first, unless you name another), over the whole log or in a segment."""
         return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
 
     def verdict(self, target: str | None = None, segment: Hashable = None) -> Verdict:
-        """Whether the estimates of a target may be believed, and why."""
+        """Whether to believe the estimates of a target, and why."""
         return cast(Verdict, self._of(self.verdicts, target, segment))
+
+    def is_difference(self, estimator: str) -> bool:
+        """Whether an estimator is of differences between two policies. One that is not registered (any more) is taken to be of values."""
+        known = self.registry.get(estimator)
+        return known is not None and known.is_difference
+
+    def is_model_only(self, estimator: str) -> bool:
+        """Whether an estimator is a reward model's word alone, which the verdict on the log's weights is not about."""
+        known = self.registry.get(estimator)
+        return known is not None and not known.uses_rewards
+
+    def verdict_on(self, target: str, estimator: str, segment: Segment = None) -> str:
+        """The verdict on one estimate, in a word or two."""
+        return "model only" if self.is_model_only(estimator) else self.verdicts[target, segment].verdict
 
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
@@ -124,7 +146,7 @@ class Result:
         return found
 
     def table(self) -> pl.DataFrame:
-        """Everything as a tidy polars frame, one row per target, segment and estimator."""
+        """Everything as a tidy polars frame, with one row per target, segment and estimator."""
         from counterpoise.evaluation.table import Table
 
         return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
@@ -142,7 +164,7 @@ class Result:
             "stderr": estimate.stderr,
             "lower": interval.lower,
             "upper": interval.upper,
-            "verdict": self.verdicts[target, segment].verdict if estimator != "dm" else "model only",
+            "verdict": self.verdict_on(target, estimator, segment),
             "n": estimate.n,
             "baseline": (baseline[0] if baseline else None) if isinstance(baseline, tuple) else baseline,
         }
@@ -156,16 +178,16 @@ class Result:
         return cast("Axes", _above().pictures.weights(self, ax=ax))
 
     def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
-        """An interval for every segment of one target (the first, unless named), the largest segments first."""
+        """An interval for every segment of one target (the first, unless you name another), largest segments first."""
         return cast("Axes", _above().pictures.segments(self, target, ax=ax))
 
     def report(
         self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
     ) -> Path:
-        """Write one HTML file for people to read, and give back its path.
+        """Write one HTML file for people to read, and return its path.
 
-        It has a `title`, and shows the `command` for those who want to make it again. Where the result still knows its log, its `rows`
-        are read once more for the histogram of the weights and the estimate by rows read.
+        It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
+        once more, for a histogram of the weights and a plot of the estimate as rows come in.
         """
         made = _above().write_report(self, path, title=title, command=command, rows=rows)
         return cast("Path", made)
@@ -180,16 +202,18 @@ class Result:
 
 
 def _above() -> ModuleType:
-    """`counterpoise.report`, which lies above this folder: the one import that reaches upwards, made only to show a result."""
+    """`counterpoise.report`, which lies above this folder: the one import that reaches upward, and only to show a result."""
     return import_module("counterpoise.report")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
-    """The answer of `compare`: the difference of two policies, as `value`, `stderr`, `interval` and `baseline`.
+    """The answer of `compare`: the difference between two policies, as `value`, `stderr`, `interval` and `baseline`.
 
-    It reads like a `Result`: the estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
+    You can use it like a `Result`; its estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
     """
+
+    registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
 
     against: str = ""
 
@@ -205,12 +229,12 @@ class Comparison(Result):
 
     @property
     def stderr(self) -> float:
-        """Standard error of `value`."""
+        """The standard error of `value`."""
         return self.difference.stderr
 
     @property
     def interval(self) -> Interval:
-        """Confidence interval of `value`."""
+        """The confidence interval of `value`."""
         found: Interval = self.difference.interval
         return found
 

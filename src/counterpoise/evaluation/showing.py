@@ -51,20 +51,20 @@ def as_text(result: Result) -> str:
 
 
 def other_rewards(result: Result) -> list[str]:
-    """Where the results for further rewards are; nothing where there is one reward."""
+    """Where to find the results for the other rewards; nothing if there is only one reward."""
     if not result.others:
         return []
-    own = f"This is about {shortened(result.question.log.reward[0])}. " if result.question is not None else ""
+    own = f"This is about {shortened(result.reward)}. "
     names = list(result.others)
     listed = ", ".join(f".of({shortened(name)!r})" for name in names[:4])
     return [f"{own}For the other rewards, see {listed}{f' and {len(names) - 4:,} more' if len(names) > 4 else ''}."]
 
 
 def important(reading: Reading, limit: int) -> list[Key]:
-    """The estimates to show where there is room for so many: all of them, or those that answer first.
+    """The estimates to show if there is room for so many: all of them, or those that matter most.
 
-    The estimator behind the headline comes first, target by target, the whole log before its segments and large segments before small
-    ones. The other estimators are shown where there is room for all of them.
+    The estimator behind the headline comes first, target by target, with the whole log before its segments and large segments before
+    small ones. The other estimators are shown if there is room for all of them.
     """
     result, order = reading.result, reading.foremost(limit)
     names = sorted(_estimators(result), key=lambda name: name != reading.primary)
@@ -104,19 +104,19 @@ def columns(reading: Reading) -> list[str]:
 
 
 def cells(reading: Reading, key: Key) -> list[str]:
-    """One row of a short table, as the words to show."""
+    """One row of a short table, as text."""
     result, (target, name, place) = reading.result, key
     one = result.estimates[key]
     where = [WHOLE if place is None else shortened(segment_text(place), 24)] if result.moments.segment_columns else []
-    write = signed if reading.is_comparison or name == "lift" else number
+    write = signed if result.is_difference(name) else number
     value = write(one.value, one.stderr) if one.identified else "–"
     ends = [write(end, one.stderr) for end in one.interval]
-    verdict = "model only" if name == "dm" else result.verdicts[target, place].verdict
+    verdict = result.verdict_on(target, name, place)
     return [shortened(target, 24), *where, name, value, number(one.stderr, one.stderr), *ends, verdict]
 
 
 def verdict_lines(reading: Reading) -> Iterator[str]:
-    """The verdict on each target, then on the segments in doubt; of many the first, and how many more there are."""
+    """The verdict on each target, then on the segments in doubt; if there are many, the first of them and how many more there are."""
     result = reading.result
     targets = reading.foremost(len(result.targets))
     whole = [(target, None) for target in targets]
@@ -137,7 +137,7 @@ def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> 
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns: names to the left, numbers to the right."""
+    """Rows in aligned columns: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = {k for k, title in enumerate(rows[0]) if title in ("value", "stderr", "lower", "upper")}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The statement for whoever must run it themselves: the one aggregate as SQL text, and the way back."""
+"""The one aggregate as SQL text, for a database that only you can reach, and the way back from its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import polars as pl
 from counterpoise.engines.pushdown import guard, prepare
 from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-from counterpoise.errors import LogError, OptionError, first_line
+from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Columns, Data, Log, LogFields
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS
@@ -38,9 +38,10 @@ def sql(
 ) -> str:
     """The aggregate statement that `evaluate` would run, as text for a database that only you can reach.
 
-    The log is one whose `table` nobody can open from here: ``Log(table="logs", reward="click", …)``. Give the statement's answer to
-    `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are quoted, anything
-    else is taken for an expression of that dialect. `center` should lie near the mean reward: sums of rewards far from it lose digits.
+    Describe the log by its table, which nobody needs to open from here: ``Log(table="logs", reward="click", …)``. Run the statement, and
+    pass its answer to `from_sums`. Any dialect of sqlglot will do ("bigquery", "snowflake", "trino", "postgres", …). Names of columns are
+    quoted; anything else is taken as an expression in that dialect. Choose a `center` near the mean reward, because sums of rewards far
+    from it lose digits.
 
     >>> text = sql(table="logs", reward="click", propensity="p", target="new", dialect="bigquery")
     >>> "SUM(" in text and "`click`" in text
@@ -48,12 +49,12 @@ def sql(
     """
     ibis, sqlglot = _libraries()
     if not math.isfinite(center):
-        raise OptionError(f"center must be a number near the mean reward, found {center!r}.")
+        raise OptionError([Argument("center", center), " is not a number near the mean reward."])
     question = _question(log, parts, target, weight, segment)
     if question.log.table is None:
         raise OptionError("table is missing: name the table that the statement reads.")
-    columns = dict.fromkeys(column for _, column in question.columns)
-    names = {column: f"c{k}" for k, column in enumerate(columns)}
+    columns = [*(column for _, column in question.columns), *(one.column for one in question.choices)]
+    names = {column: f"c{k}" for k, column in enumerate(dict.fromkeys(columns))}
     types = {names[column]: "float64" for _, column in question.numbers.values()}
     types |= {names[column]: "string" for column in question.segment}
     types |= {names[question.log.cluster]: "int64"} if question.log.cluster is not None else {}
@@ -79,10 +80,10 @@ def from_sums(
     weight: Weight | Columns = None,
     **parts: Unpack[LogFields],
 ) -> LogMoments:
-    """The moments of a log from the answer of the statement that `sql` wrote for the same log, targets and segments.
+    """The moments of a log, from the answer to the statement that `sql` wrote for the same log, targets and segments.
 
-    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Of the weights, sums tell the largest and no more: the
-    tail's shape stays unknown.
+    `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums give you the largest weight and no more, so the shape of
+    the tail stays unknown.
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
@@ -96,14 +97,20 @@ def from_sums(
     if n < total and (not drops or n == 0):
         raise LogError(
             f"{total - n:,} of {total:,} rows have impossible values (propensity outside (0, 1], target outside [0, 1], no finite "
-            "reward). Fix the logger, or leave them out with drop_bad_rows=True."
+            "reward).",
+            do=["Fix the logger, or leave them out with ", Argument("drop_bad_rows", True), "."],
         )
     numbers, labels = numbers_of(good, names), labels_of(good, names)
     if not is_well_centered(numbers, labels, names):
         mean = center + float(numbers[names.shifted[0]].sum()) / n
         raise LogError(
-            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their digits: write "
-            f"it again with center={mean:.12g}, or one for each segment where these are worlds apart."
+            f"the rewards lie around {mean:.12g}, too far from the statement's center {center:.12g} for errors to keep their "
+            "digits.",
+            do=[
+                "Write it again with ",
+                Argument("center", Blank(f"{mean:.12g}")),
+                ", or one for each segment if they are worlds apart.",
+            ],
         )
 
     def largest(lane: Any) -> dict[Any, Any]:
@@ -117,13 +124,13 @@ def from_sums(
 
 
 def _tops(question: Question) -> dict[str, Any]:
-    """The weights of every target, of which the largest is wanted."""
+    """The weights of every target, whose largest value is wanted."""
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
 def _checked(answer: Any, question: Question) -> Any:
-    """The answer with its sums as numbers, if it is one to the statement of this question."""
+    """The answer with its sums as numbers, if it belongs to the statement of this question."""
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]
     empty = nw.from_native(pl.LazyFrame(schema=dict.fromkeys(columns, pl.Float64)))
@@ -143,7 +150,8 @@ def _checked(answer: Any, question: Question) -> Any:
         ) from error
     if question.groups > 1 and answer.height and answer.get_column(GROUP).max() >= question.groups:
         raise LogError(
-            f"the rows of the statement are of more than {question.groups} groups: give groups= as to `sql`."
+            f"the rows of the statement are of more than {question.groups} groups.",
+            do=["Pass the same ", Argument("groups"), " as to `sql`."],
         )
     return answer
 
@@ -152,7 +160,9 @@ def _question(
     log: Log | Data, parts: LogFields, target: Targets, weight: Weight | Columns, segment: Columns
 ) -> Question:
     if parts.get("groups") is not None and parts.get("cluster") is None:
-        raise OptionError("groups need a cluster, by which a database tells them: pass cluster= too.")
+        raise OptionError(
+            "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
+        )
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     question = question_of(log, parts, target, weight=weight, segment=segment)
@@ -171,23 +181,35 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: str) -> Any:
-    """The log's columns under plain names; what is one word is a name and quoted, all else is an expression."""
+    """The log's columns under plain names; a single word is a name and gets quoted, anything else is an expression."""
     table, where = question.log.table, question.log.where
     parts = {column: part for part, column in question.columns}
     path = [table] if isinstance(table, str) else list(table or ())
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
-    chosen = []
-    for text, name in names.items():
-        is_name = _is_name(text)
-        value = sqlglot.exp.column(text, quoted=True) if is_name else judge.parsed(parts[text], text, dialect)
-        chosen.append(value.as_(name, quoted=True))
-    query = sqlglot.select(*chosen).from_(place)
+    taken = {one.column: one.source.column for one in question.choices}
+
+    def value(text: str) -> Any:
+        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.parsed(parts[text], text, dialect)
+
+    def made(text: str) -> Any:
+        return (
+            _is_same(sqlglot.exp, value(taken[text]), value(str(question.log.action))) if text in taken else value(text)
+        )
+
+    query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
     return query.where(judge.parsed("where", where, dialect)) if where else query
 
 
+def _is_same(exp: Any, one: Any, other: Any) -> Any:
+    """1 where two expressions are equal, 0 where they are not, null where one is."""
+    same = exp.EQ(this=exp.paren(one), expression=exp.paren(other))
+    yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
+    return exp.Case().when(same, yes).when(exp.not_(same), no)
+
+
 def _is_name(text: str) -> bool:
-    """Whether a text is one word, or too odd to be arithmetic: without the table at hand, that is all there is to go by."""
+    """Whether a text is one word, or too odd to be arithmetic; without the table at hand, that is all we have to go by."""
     return text.isidentifier() or not any(sign in text for sign in "+-*/()<>=")
 
 
@@ -196,7 +218,6 @@ def _is_log(sqlglot: Any, node: Any) -> bool:
 
 
 def _frame(rows: Any) -> Any:
-
     if isinstance(rows, list | tuple):
         return pl.DataFrame(rows, infer_schema_length=None)
     frame = nw.from_native(rows)

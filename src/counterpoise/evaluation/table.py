@@ -1,4 +1,4 @@
-"""`Table`: a polars frame that prints whole."""
+"""`Table`: a polars frame that prints in full."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 
 class Table(pl.DataFrame):
-    """A polars frame in all respects, but printed with every row and column."""
+    """A polars frame in every respect, except that it prints every row and column."""
 
     def __str__(self) -> str:
         with _whole(), pl.Config(tbl_width_chars=max(shutil.get_terminal_size().columns, 120)):

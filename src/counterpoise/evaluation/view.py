@@ -1,4 +1,4 @@
-"""`View`: one contrast of a log, the whole of it first, then its segments."""
+"""`View`: one contrast of a log, first as a whole, then by segment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class View:
 
     @cached_property
     def each(self) -> list[Moments]:
-        """Those of every place."""
+        """The moments of every place."""
         return [self.whole[k] for k in range(len(self.places))]
 
     @cached_property
@@ -52,12 +52,12 @@ class View:
 
     @property
     def is_clustered(self) -> bool:
-        """Whether the groups hold clusters, not single rows."""
+        """Whether the groups hold clusters rather than single rows."""
         return self.log.cluster is not None
 
     @cached_property
     def clusters(self) -> Floats:
-        """The effective number of clusters of every place; every row is one where none are named."""
+        """The effective number of clusters in every place; if no cluster is named, every row is one."""
         rows = np.asarray(self.whole.n, dtype=np.float64)
         return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
 
@@ -66,7 +66,7 @@ class View:
         return self._whole_tail if segment is None else self.log.tails[self.contrast][self.place(segment)]
 
     def place(self, segment: Segment) -> int:
-        """Which of the log's segments one is."""
+        """The index of a segment among the log's segments."""
         return self._known[segment]
 
     @cached_property

@@ -51,7 +51,7 @@ def level_of(level: float) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text from a log without characters that steer a terminal.
+    r"""Text from a log, without the characters that control a terminal.
 
     >>> visible("a\x1b[31mb\n")
     'a\\x1b[31mb\\n'
@@ -60,7 +60,7 @@ def visible(text: str) -> str:
 
 
 def shortened(name: object, limit: int = 60) -> str:
-    """A name from a log on one line, cut where it is very long.
+    """A name from a log on one line, cut if it is very long.
 
     >>> shortened("pi_new"), shortened("a\\nb" * 9, limit=8)
     ('pi_new', 'a\\\\nba\\\\n…')

@@ -1,1 +1,1 @@
-"""The paper's evaluation experiments, on the public API: Figures 4 and 5, Table 1, single cells."""
+"""The paper's experiments, rerun with the public API: its figures, its table, and single cells."""

@@ -1,4 +1,4 @@
-"""One cell of Figures 4 and 5: a world, a target policy learnt in it, and every estimator's error."""
+"""One cell of Figures 4 and 5: a world, a target policy learned in it, and every estimator's error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDS = 10
 
 
 class Cell(NamedTuple):
-    """Where and with which seed."""
+    """Which world, how many rows, and which seed."""
 
     inverse_temperature: float
     n_actions: int
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What one estimator made of one cell; squared error and variance are NaN where the value is not identified."""
+    """What one estimator made of one cell; squared error and variance are NaN if the value is not identified."""
 
     estimator: str
     squared_error: float
@@ -38,7 +38,7 @@ class Run:
 
 
 def check_cell(cell: Cell) -> None:
-    """A cell that can be run at all."""
+    """Check that a cell can be run at all."""
     if not np.isfinite(cell.inverse_temperature):
         raise OptionError(f"the inverse temperature must be a finite number; found {cell.inverse_temperature}.")
     if cell.n_actions < 2:
@@ -50,7 +50,7 @@ def check_cell(cell: Cell) -> None:
 
 
 def run_cell(cell: Cell) -> list[Run]:
-    """Draw a training and a test batch, learn a target policy on the first, evaluate it on the second.
+    """Draw a training batch and a test batch, learn a target policy on the first, and evaluate it on the second.
 
     >>> [run.estimator for run in run_cell(Cell(1.0, 25, 100, 0))][:5]
     ['DM', 'DR', 'IPS', 'SNIPS', 'beta-IPS']

@@ -34,7 +34,7 @@ def read_cells(path: str | Path) -> Cells:
 
 
 def write_cells(path: Path, cells: Cells, runs: Runs) -> None:
-    """Means per cell with the columns of the published file, and over how many runs they are."""
+    """Write the means per cell with the columns of the published file, and how many runs each mean covers."""
     lines = [",".join((*CELLS.columns, "runs"))]
     for (temperature, actions, n), of_estimator in sorted(cells.items()):
         for name, (mse, stderr, variance) in of_estimator.items():
@@ -44,7 +44,7 @@ def write_cells(path: Path, cells: Cells, runs: Runs) -> None:
 
 
 def cells_from(runs: Runs) -> Cells:
-    """Means per cell of runs."""
+    """The means of the runs in each cell."""
     found: Cells = {}
     for cell, of_estimator in runs.items():
         for name, values in of_estimator.items():
@@ -64,7 +64,7 @@ def wins(cells: Cells, names: tuple[str, ...] = COMPARED) -> dict[str, int]:
 
 
 def significant(cells: Cells, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
-    """Cells in which the first is better, and worse, than the second by 1.96 standard errors, unpaired."""
+    """In how many cells the first is better, and worse, than the second by 1.96 standard errors, unpaired."""
     better = worse = 0
     for of_estimator in cells.values():
         a, b = of_estimator[first], of_estimator[second]
@@ -74,7 +74,7 @@ def significant(cells: Cells, first: str = "beta-IPS", second: str = "SNIPS") ->
 
 
 def significant_paired(runs: Runs, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
-    """The same with the difference taken seed by seed, which is the sharper test."""
+    """The same, but with the difference taken seed by seed, which is the sharper test."""
     better = worse = 0
     for of_estimator in runs.values():
         gain = of_estimator[second][:, 0] - of_estimator[first][:, 0]
@@ -85,7 +85,7 @@ def significant_paired(runs: Runs, first: str = "beta-IPS", second: str = "SNIPS
 
 
 def coverage(runs: Runs, temperature: float) -> dict[int, dict[str, float]]:
-    """Share of seeds in which value ± 1.96 √variance holds the truth, by n and estimator, over all action counts."""
+    """The share of seeds in which value ± 1.96 √variance contains the truth, by n and estimator, over all action counts."""
     hits: dict[int, dict[str, list[np.ndarray]]] = {}
     for (t, _, n), of_estimator in runs.items():
         if t == temperature:
@@ -98,7 +98,7 @@ def coverage(runs: Runs, temperature: float) -> dict[int, dict[str, float]]:
 
 
 def differences(rows: Mapping[Key, list[Row]], published: Mapping[Key, list[Row]], digits: int = 8) -> list[str]:
-    """Where runs differ from published ones in the first digits; rounding noise around 0 counts as 0."""
+    """Where runs differ from the published ones in the first digits; rounding noise around 0 counts as 0."""
     found = []
     for key, expected in sorted(published.items()):
         ours = {row[0]: row[1:] for row in rows[key]}

@@ -1,4 +1,4 @@
-"""The drawings of Figures 4 and 5: a panel per action count and inverse temperature, as published."""
+"""Draws Figures 4 and 5: one panel per action count and inverse temperature, as published."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def draw(
     styles: Mapping[str, tuple[str, str, str]],
     published: Mapping[Any, float] | None = None,
 ) -> Figure:
-    """Mean over seeds with its 95 % band against n, on log axes; published means as hollow points where given."""
+    """Plot the mean over seeds with its 95 % band against n, on log axes, with published means, if given, as hollow points."""
     figure_class = _figure_class()
     temperatures = sorted({cell[0] for cell in runs})
     actions = sorted({cell[1] for cell in runs})
@@ -77,7 +77,7 @@ def draw(
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as SVG and PNG beside each other; the same figure is the same file, byte for byte."""
+    """Write a figure as SVG and PNG side by side; the same figure gives the same files, byte for byte."""
     import matplotlib
     from PIL import Image  # which matplotlib needs anyway
 
@@ -113,7 +113,7 @@ def _panel(
 
 
 def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and half a 95 % interval over the seeds in which the value was identified; NaN where it never was."""
+    """The mean and half a 95 % interval over the seeds in which the value was identified; NaN if it never was."""
     mean, half = np.full(len(values), np.nan), np.full(len(values), np.nan)
     for k, found in enumerate(values):
         known = found[np.isfinite(found)]
@@ -134,7 +134,7 @@ def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int]
 
 
 def _limit(panels: Any, runs: Runs, quantity: Quantity, styles: Mapping[str, Any]) -> None:
-    """Let each row of panels show its means; bands, and variances that are 0 but for rounding, may leave it."""
+    """Make each row of panels show its means; bands, and variances that are 0 up to rounding, may leave the picture."""
     column = 0 if quantity == "squared_error" else 1
     for i, temperature in enumerate(sorted({cell[0] for cell in runs})):
         of_row = [of for cell, of in runs.items() if cell[0] == temperature]
@@ -149,7 +149,7 @@ def _signed(x: float) -> str:
 
 
 def check_available() -> None:
-    """Say that matplotlib is missing before the hours of running, not after."""
+    """Say that matplotlib is missing before hours of running, not after."""
     _figure_class()
 
 

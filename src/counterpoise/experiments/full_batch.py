@@ -1,7 +1,7 @@
-r"""The full-batch epoch of many runs: one step along the gradient of an objective of the whole log.
+r"""A full-batch epoch of many runs: one step along the gradient of an objective of the whole log.
 
-An objective O of the weights w has the gradient :math:`\sum_i (\partial O/\partial w_i) \nabla\pi_i / \pi_{0,i}`: only the
-derivatives ∂O/∂w differ. Those of SNIPS and of β-IPS with the value-variance-optimal β, differentiated through, are
+An objective O of the weights w has the gradient :math:`\sum_i (\partial O/\partial w_i) \nabla\pi_i / \pi_{0,i}`, so objectives
+differ only in the derivatives ∂O/∂w. Those of SNIPS, and of β-IPS differentiated through the β of least value variance, are
 written out below.
 """
 
@@ -18,7 +18,7 @@ FLOOR = 1e-11  # of the published baseline's denominator
 
 
 def epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Parameters) -> Iterator[Tensor]:
-    """Take one step each time; yields the gradient variance of every run before it."""
+    """Take one step each time, and yield the gradient variance of every run before it."""
     chosen = nn.functional.one_hot(rows.action, parameters.weights.shape[2]).to(rows.context)
     step = 0
     while True:
@@ -33,7 +33,7 @@ def epochs(rows: LoggedRows, runs: Sequence[Run], parameters: Parameters) -> Ite
 
 
 def _pass(rows: LoggedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """π(a|x) and ‖∇π(a|x)‖²/π₀² of every run and row."""
+    """π(a|x) and ‖∇π(a|x)‖²/π₀² for every run and row."""
     shape = (len(weights), len(rows))
     target, squares = weights.new_empty(shape), weights.new_empty(shape)
     for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
@@ -45,7 +45,7 @@ def _pass(rows: LoggedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(rows: LoggedRows, weights: Tensor, chosen: Tensor, target: Tensor, derivative: Tensor) -> Tensor:
-    """mean over rows of (n ∂O/∂w) ∇π/π₀ = Σᵢ cᵢ xᵢ (eₐ − π)ᵀ, for each of the stacked derivatives."""
+    """The mean over rows of (n ∂O/∂w) ∇π/π₀ = Σᵢ cᵢ xᵢ (eₐ − π)ᵀ, for each of the stacked derivatives."""
     kinds, dimension = len(derivative), weights.shape[1]
     total = weights.new_zeros(len(weights), kinds * dimension, weights.shape[2])
     for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
@@ -58,7 +58,7 @@ def _gradients(rows: LoggedRows, weights: Tensor, chosen: Tensor, target: Tensor
 
 
 def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple[Tensor, Tensor]:
-    """n ∂O/∂w of every run and row, and r − β, of which the gradient variance is measured."""
+    """n ∂O/∂w for every run and row, and r − β, from which the gradient variance is measured."""
     r = rows.reward
     derivative, centered = torch.empty_like(target), torch.empty_like(target)
     for objective in {run.objective for run in runs}:
@@ -83,11 +83,11 @@ def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple
 
 
 def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""The β of least value variance as the paper's experiments took it, which uses E[w] = 1 (eq. `optimal_offpolicy_beta`).
+    r"""The β of least value variance as the paper's experiments compute it, using E[w] = 1 (eq. `optimal_offpolicy_beta`).
 
     .. math:: \beta = \frac{\mathrm{mean}(r (w^2 - w))}{\max(\mathrm{mean}(w^2 - w), 10^{-11})}
 
-    It explodes where target and logging policy are close; `counterpoise.learn.objectives.value_baseline` does not.
+    It explodes if target and logging policy are close; `counterpoise.learn.objectives.value_baseline` does not.
     """
     w = target / propensity
     extra = w * w - w

@@ -1,6 +1,6 @@
 """The learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
 
-It needs NumPy and PyTorch only, so that a bare machine with a GPU can run it:
+It needs only NumPy and PyTorch, so you can run it on a bare machine with a GPU:
 ``python -m counterpoise.experiments.learning --device cuda --scale paper --out results``.
 """
 
@@ -73,7 +73,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean and sd over runs of one quantity, epoch by epoch."""
+    """The mean and sd of one quantity over runs, epoch by epoch."""
 
     mode: str
     quantity: str
@@ -98,7 +98,7 @@ class World:
 
 
 def _expected(feedback: Any) -> np.ndarray:
-    """All expected rewards in float32, made in parts."""
+    """All expected rewards in float32, computed in parts."""
     table = np.empty((len(feedback), N_ACTIONS), dtype=np.float32)
     for start in range(0, len(feedback), 20_000):
         rows = slice(start, min(start + 20_000, len(feedback)))
@@ -117,7 +117,7 @@ def run_curves(
     batch_size: int = 1024,
     first_seed: int = 0,
 ) -> list[Curve]:
-    """The curves of one method at some learning rates; all runs are one program."""
+    """The curves of one method at some learning rates; all runs go through one program."""
     from counterpoise.experiments.many import Run, train_many
     from counterpoise.experiments.on_policy import OnPolicyRun, train_on_policy
 
@@ -158,7 +158,7 @@ def _check_method(mode: Mode, method: str) -> None:
 def tune_lambda(
     world: World, learning_rate: float, *, runs: int, epochs: int, batch_size: int = 1024
 ) -> list[tuple[float, float]]:
-    """BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
+    """Tune BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
     from counterpoise.experiments.many import Run, SnipsValue, train_many
     from counterpoise.learn.options import LAMBDAS
 
@@ -180,7 +180,7 @@ def run_mode(
     runs: int | None = None,
     epochs: int | None = None,
 ) -> ResultFile:
-    """All curves of a mode in one CSV file, with the columns of the published one; an interrupted run continues it."""
+    """Write all curves of a mode to one CSV file, with the columns of the published one; after an interruption, it continues."""
     if scale not in SCALES:
         raise OptionError(f"there is no scale {scale!r}; choose from {', '.join(SCALES)}.")
     if mode not in METHODS:
@@ -231,7 +231,7 @@ def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tupl
 
 
 def main() -> None:
-    """The curves of all figures, or those of some modes, and BanditNet's tuning."""
+    """Run the curves of all figures, or those of some modes, and BanditNet's tuning."""
     parser = argparse.ArgumentParser(description="The paper's learning experiments, with NumPy and PyTorch only.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", choices=SCALES, default="smoke")

@@ -1,4 +1,4 @@
-"""The comparison of learning curves with published ones, and the order the paper claims."""
+"""Compares learning curves with the published ones, and checks the order that the paper claims."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FEW = 8  # with fewer runs than this their own sd is known too poorly, and the p
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many numbers were compared, those too far off, and gradient variances off by more than the factor but no
-    more than their own Monte Carlo error."""
+    """How many numbers were compared, which are too far off, and which gradient variances are off by more than the factor
+    but by no more than their own Monte Carlo error."""
 
     compared: int
     off: tuple[str, ...]
@@ -26,10 +26,11 @@ class Agreement:
 
 
 def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> Agreement:
-    """Compare at `EPOCHS` what both have.
+    """Compare what both have at `EPOCHS`.
 
-    Values must agree within 0.01 or `errors` standard errors of the difference of means, whichever is larger; gradient
-    variances within a factor, or they are noisy if within the standard errors: a mean over 32 runs may hang on one run.
+    Values must agree within 0.01 or `errors` standard errors of the difference of means, whichever is larger. Gradient
+    variances must agree within a factor; those that do not, but are within the standard errors, count as noisy, because a
+    mean over 32 runs may depend on a single run.
     """
     compared = 0
     off: list[str] = []
@@ -54,7 +55,7 @@ def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: fl
 
 
 def order(found: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:
-    """At how many (learning rate, epoch) of mini-batch training gradient variances rise in this order, or where not."""
+    """At how many (learning rate, epoch) pairs of mini-batch training the gradient variances rise in this order, and where not."""
     places = sorted({(key[2], key[4]) for key in found if key[:2] == ("mini_batch", "gradient_variance")})
     off = []
     for rate, epoch in places:

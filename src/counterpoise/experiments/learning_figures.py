@@ -1,4 +1,4 @@
-"""The drawings of Figures 1–3 and of the on-policy experiment: a panel per learning rate."""
+"""Draws Figures 1–3 and the on-policy experiment: one panel per learning rate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABEL = {"policy_value": "policy value on the test contexts", "gradient_variance
 
 
 def draw(curves: Curves, mode: str, quantity: str, *, published: Curves | None = None) -> Figure:
-    """Mean over runs with its 95 % band against the epoch; published means as hollow points where given."""
+    """Plot the mean over runs with its 95 % band against the epoch, with published means, if given, as hollow points."""
     mine = _by_panel(curves, mode, quantity)
     theirs = _by_panel(published or {}, mode, quantity)
     rates = sorted({rate for rate, _ in mine}, reverse=True)

@@ -1,8 +1,8 @@
-"""Many runs as one: linear softmax policies that differ in method, learning rate and seed, trained together.
+"""Trains many runs as one: linear softmax policies that differ in method, learning rate and seed.
 
-Runs are a batch dimension of every tensor, gradients are written out (no autograd), and on CUDA an epoch is one graph:
-at these sizes, launching kernels would cost more than running them. A run's numbers do not depend on which others
-share its program, up to rounding.
+Runs are a batch dimension of every tensor, gradients are written out (no autograd), and on CUDA an epoch is one graph,
+because at these sizes launching kernels would cost more than running them. Up to rounding, a run's numbers do not depend
+on which other runs share its program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Curves:
-    """What came of the runs: a row per run and a column per epoch, and the last weights, (runs, context, actions)."""
+    """What came of the runs: one row per run and one column per epoch, and the last weights, (runs, context, actions)."""
 
     runs: tuple[Run, ...]
     value: NDArray[np.float64]
@@ -79,12 +79,12 @@ def train_many(
     decay: float = 0.9,
     graph: bool | None = None,
 ) -> Curves:
-    """Train every run for some epochs; `batch_size=None` is full batch.
+    """Train every run for some epochs; `batch_size=None` means full batch.
 
-    `value(weights)` gives a number per run after every epoch, such as a `GreedyValue`. Gradient variance is measured as in
-    the paper's experiments: of each batch (mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B with c = (r − β)/π₀, summed over the epoch's
+    `value(weights)`, such as a `GreedyValue`, returns a number per run after every epoch. Gradient variance is measured as in
+    the paper's experiments: for each batch, (mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B with c = (r − β)/π₀, summed over the epoch's
     batches and divided by the number of rows. `decay` is that of `running_beta_ips`. `graph` asks for CUDA graphs or
-    forbids them; by default they are used where there is CUDA.
+    forbids them; by default they are used if there is CUDA.
 
     Examples
     --------
@@ -133,10 +133,10 @@ def train_many(
 
 
 class Parameters:
-    """Weights of all runs, (runs, context, actions), and Adam with each run's own learning rate.
+    """The weights of all runs, (runs, context, actions), and Adam with each run's own learning rate.
 
-    The learning rate and Adam's corrections for its first steps come as a table, an entry a step, because a CUDA graph
-    cannot count.
+    The learning rate and Adam's corrections for its first steps come as a table with one entry per step, because a CUDA
+    graph cannot count.
     """
 
     def __init__(self, runs: Sequence[Run], context_dimension: int, n_actions: int, device: torch.device) -> None:
@@ -152,20 +152,20 @@ class Parameters:
         self.rate = torch.tensor([run.learning_rate for run in runs], device=device)[:, None, None]
 
     def table(self, first: int, steps: int) -> Tensor:
-        """Per step: the factor of the learning rate, and the root of the second moment's correction."""
+        """For each step, the factor of the learning rate and the root of the second moment's correction."""
         k = np.arange(first + 1, first + steps + 1, dtype=np.float64)
         found = np.stack([1 / (1 - 0.9**k), 1 / np.sqrt(1 - 0.999**k)], 1)
         return torch.as_tensor(found, dtype=torch.float32, device=self.weights.device)
 
     def ascend(self, gradient: Tensor, entry: Tensor) -> None:
-        """One step of Adam, upwards, with the usual β₁ = 0.9, β₂ = 0.999, ε = 1e-8."""
+        """One step of Adam, uphill, with the usual β₁ = 0.9, β₂ = 0.999, ε = 1e-8."""
         self.mean.lerp_(gradient, 0.1)
         self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         self.weights.addcdiv_(self.mean * (self.rate * entry[0]), (self.square.sqrt() * entry[1]).add_(1e-8))
 
 
 class GreedyValue:
-    """Mean expected reward of the greedy actions on some contexts: `expected` has a row per context."""
+    """The mean expected reward of the greedy actions on some contexts; `expected` has one row per context."""
 
     def __init__(self, context: ArrayLike, expected: ArrayLike, *, device: str = "cpu") -> None:
         check_device(device)
@@ -183,7 +183,7 @@ class GreedyValue:
 
 
 class SnipsValue:
-    """SNIPS of the softmax policies on a log: by which λ of BanditNet is tuned, as published."""
+    """The SNIPS value of the softmax policies on a log, by which BanditNet's λ is tuned, as published."""
 
     def __init__(self, rows: LoggedRows) -> None:
         self.rows = rows
@@ -200,12 +200,12 @@ class SnipsValue:
 
 
 def chunks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Slices of rows whose matrices of that width stay in the cache of a CPU, or fill a GPU."""
+    """Slices of rows whose matrices of that width fit in the cache of a CPU, or fill a GPU."""
     size = max(1, (2**18 if device.type == "cpu" else 2**28) // width)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
 
 def squared_gradients(target: Tensor, probabilities: Tensor, factor: Tensor) -> Tensor:
-    """‖∇π(a|x)‖²/π₀² of every row."""
+    """‖∇π(a|x)‖²/π₀² for every row."""
     return logit_norms(target, squared_sum(probabilities)) * factor

@@ -1,4 +1,4 @@
-"""The mini-batch epoch of many runs: shuffle, then step through the batches with written-out gradients."""
+"""A mini-batch epoch of many runs: shuffle, then step through the batches with written-out gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.experiments.many import LoggedRows, Parameters, Run, squared_g
 def epochs(
     rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float, graph: bool
 ) -> Iterator[Tensor]:
-    """Train an epoch each time; yields the gradient variance of every run."""
+    """Train one epoch each time, and yield the gradient variance of every run."""
     epoch = _Epoch(rows, runs, parameters, batch_size, decay)
     device = rows.context.device
     replay: Callable[[], None] | None = None
@@ -31,7 +31,7 @@ def epochs(
 
 
 class _Epoch:
-    """The buffers of an epoch: all runs' rows in their own order, so that a batch is a slice."""
+    """The buffers of an epoch: the rows of all runs, each in its own order, so that a batch is a slice."""
 
     def __init__(
         self, rows: LoggedRows, runs: Sequence[Run], parameters: Parameters, batch_size: int, decay: float
@@ -100,12 +100,12 @@ class _Epoch:
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """0 before there is anything to divide."""
+    """The ratio, or 0 before there is anything to divide."""
     return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
 def _captured(epoch: _Epoch, device: torch.device) -> Callable[[], None]:
-    """The epoch as a CUDA graph. A trial step outside it lets the libraries set themselves up, and is undone."""
+    """The epoch as a CUDA graph. A trial step outside it lets the libraries set themselves up; it is then undone."""
     state = [epoch.parameters.weights, epoch.parameters.mean, epoch.parameters.square, epoch.sums, epoch.variance]
     saved = [tensor.clone() for tensor in state]
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""Many on-policy runs as one: policies that draw their own actions and learn by REINFORCE with a baseline.
+"""Trains many on-policy runs as one: policies that draw their own actions and learn by REINFORCE with a baseline.
 
-Section 2.1 of Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024: no baseline, the mean reward of the batch, or the one
-of least gradient variance, each taken from the batch at hand.
+This is section 2.1 of Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024: no baseline, the mean reward of the batch, or the
+baseline of least gradient variance, each taken from the current batch.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def train_on_policy(
     batch_size: int = 1024,
     value: GreedyValue | None = None,
 ) -> Curves:
-    """Train against a world whose expected rewards in [0, 1] are known: rewards are drawn, 1 or 0.
+    """Train against a world whose expected rewards in [0, 1] are known; the rewards drawn are 0 or 1.
 
-    An epoch passes over the world's contexts once; `value` is measured after each. Runs of one seed share their first
-    weights and the order of the contexts. The gradient variance of a batch is (mean(‖∇log π‖²(r − β)²) − ‖mean‖²)/B,
-    summed over the epoch's batches and divided by the rows, as off-policy.
+    An epoch passes over the world's contexts once, and `value` is measured after each epoch. Runs with the same seed share
+    their first weights and the order of the contexts. The gradient variance of a batch is (mean(‖∇log π‖²(r − β)²) − ‖mean‖²)/B,
+    summed over the epoch's batches and divided by the number of rows, just as off-policy.
     """
     for run in runs:
         if run.baseline not in BASELINES:
@@ -79,7 +79,7 @@ def train_on_policy(
 def _batch(
     world: GreedyValue, rows: Tensor, weights: Tensor, mean: Tensor, optimal: Tensor, chance: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Draw actions and rewards for every run's batch; the gradient, and its variance."""
+    """Draw actions and rewards for every run's batch, and return the gradient and its variance."""
     context = world.context[rows]
     probabilities = torch.softmax(torch.bmm(context, weights), -1)
     # the largest of probabilities over exponential noise is a draw from them
@@ -92,7 +92,7 @@ def _batch(
 def reinforce_gradient(
     context: Tensor, probabilities: Tensor, action: Tensor, reward: Tensor, mean: Tensor, optimal: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """mean((r − β)∇log π) of every run, (runs, context, actions), and its variance, written out for linear policies."""
+    """mean((r − β)∇log π) for every run, (runs, context, actions), and its variance, written out for linear policies."""
     size, action = action.shape[1], action[..., None]
     target = probabilities.gather(-1, action)[..., 0]
     rest = probabilities.square().sum(-1) - target.square()

@@ -1,4 +1,4 @@
-"""The cells of Figures 4 and 5: which there are at which scale, and how they are run and read."""
+"""The cells of Figures 4 and 5: which ones each scale has, and how they are run and read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGE = 20_000  # cells of more rows are tasks of their own; smaller ones share 
 
 
 def cells_of(scale: Scale) -> list[Cell]:
-    """The cells of a scale: a quick look, all that fit in minutes, or the paper's 16,000.
+    """The cells of a scale: enough for a quick look, all that fit in minutes, or the paper's 16,000.
 
     >>> [len(cells_of(scale)) for scale in ("smoke", "small", "paper")]
     [18, 960, 16000]
@@ -58,7 +58,7 @@ def run_cells(cells: Iterable[Cell], path: str | Path, *, jobs: int | None = Non
 
 
 def tasks_of(keys: Sequence[Key]) -> list[list[Key]]:
-    """Cells that share a world (actions, seed) together, the largest first so that no process ends up alone."""
+    """The cells, with those that share a world (actions, seed) together, largest first so that no process is left working alone."""
 
     def world(key: Key) -> tuple[int, int, int]:
         cell = cast(Cell, key)
@@ -77,7 +77,7 @@ def work(keys: Sequence[Key]) -> dict[Key, list[Row]]:
 
 
 def by_cell(rows: dict[Key, list[Row]]) -> dict[tuple[float, int, int], dict[str, np.ndarray]]:
-    """(T, actions, n) → estimator → a row (squared error, variance) per seed."""
+    """(T, actions, n) → estimator → one row (squared error, variance) per seed."""
     found: dict[tuple[float, int, int], dict[str, list[Row]]] = {}
     for key in sorted(rows):
         cell = cast(Cell, key)

@@ -26,7 +26,7 @@ from counterpoise.experiments.table1 import PAPER, Line
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text with aligned columns, the first to the left."""
+    """Rows of text with aligned columns, the first one to the left."""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = [
         "  ".join(
@@ -39,7 +39,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def claims(path: Path, published: Path | None = None) -> str:
-    """Everything that a file of runs or of means per cell says."""
+    """Everything that a file of runs, or of means per cell, tells us about the claims."""
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             header = next(csv.reader(stream), [])
@@ -56,7 +56,7 @@ def claims(path: Path, published: Path | None = None) -> str:
 
 
 def summary_of(runs: Runs, published: Cells) -> str:
-    """Who wins, and how far the means are from published ones."""
+    """Which estimator wins, and how far the means are from the published ones."""
     cells = cells_from(runs)
     text = _wins(cells)
     shared = [cell for cell in cells if cell in published]
@@ -66,7 +66,7 @@ def summary_of(runs: Runs, published: Cells) -> str:
 
 
 def _nearness(runs: Runs, cells: Cells, published: Cells, shared: Sequence[tuple[float, int, int]]) -> str:
-    """Means over all of the published seeds must be equal to theirs; means over fewer must be near."""
+    """How near the means are: over all of the published seeds they must be equal, and over fewer they must be close."""
     pairs = [(cell, name, cells[cell][name], published[cell][name]) for cell in shared for name in PUBLISHED]
     whole = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
     fewer = [(a, b) for cell, name, a, b in pairs if len(runs[cell][name]) != SEEDS]
@@ -81,7 +81,7 @@ def _nearness(runs: Runs, cells: Cells, published: Cells, shared: Sequence[tuple
 
 
 def table1(lines: Sequence[Line]) -> str:
-    """The table, a block per campaign, the paper's row beside it, and what the truth is worth."""
+    """The table, one block per campaign, with the paper's numbers beside ours and how well the truth itself is known."""
     blocks = []
     for campaign in dict.fromkeys(line.campaign for line in lines):
         mine = [line for line in lines if line.campaign == campaign]

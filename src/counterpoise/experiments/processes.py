@@ -1,4 +1,4 @@
-"""The runner: tasks over processes, one thread each, saved as they finish."""
+"""Runs tasks in several processes, one thread each, and saves them as they finish."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Worker = Callable[[Sequence[Key]], Mapping[Key, Sequence[Row]]]
 def run_tasks(
     worker: Worker, tasks: Sequence[Sequence[Key]], file: ResultFile, *, jobs: int | None, title: str
 ) -> None:
-    """Run every task (a list of keys) and add its rows to the file; what is finished survives an interruption."""
+    """Run every task (a list of keys) and add its rows to the file; whatever is finished survives an interruption."""
     count = jobs if jobs is not None else os.cpu_count() or 1
     if count < 1:
         raise OptionError(f"jobs must be at least 1; found {count}.")
@@ -66,7 +66,7 @@ def run_tasks(
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes started meanwhile use one thread: two that share two cores must not run four."""
+    """Make processes started in the meantime use one thread, because two that share two cores must not run four."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:

@@ -1,6 +1,6 @@
 """The five estimators and their variances as the paper's released code computes them.
 
-They are the yardstick: floors, zeros and all, to be compared with the published numbers digit by digit. The library's
+They are our yardstick, floors, zeros and all, and we compare them with the published numbers digit by digit. The library's
 own estimators agree with them wherever the value is identified, and say so where it is not.
 """
 
@@ -17,9 +17,9 @@ PUBLISHED = ("DM", "DR", "IPS", "SNIPS", "beta-IPS")
 def published(
     weight: Floats, reward: Floats, model_reward: Floats, model_value: Floats
 ) -> dict[str, tuple[float, float]]:
-    """Value and variance of every published estimator.
+    """The value and variance of every published estimator.
 
-    A log without overlap (all weights 0) gives IPS, SNIPS and beta-IPS the value 0 with the variance 0: as published.
+    If a log has no overlap (all weights are 0), IPS, SNIPS and beta-IPS have the value 0 and the variance 0, as published.
 
     >>> published(np.zeros(2), np.ones(2), np.ones(2), np.ones(2))["SNIPS"]
     (0.0, 0.0)

@@ -1,8 +1,8 @@
 """The two logistic regressions of the paper's recipe: the target policy and the reward model.
 
 Both minimize the objective of scikit-learn's ``LogisticRegression()`` with its solver (L-BFGS from 0, at most 100
-iterations) and agree with it to rounding. Written out here they go through the rows in blocks that stay in the cache
-and know that actions are one-hot, where scikit-learn allocates several n × n_actions matrices an iteration.
+iterations) and agree with it up to rounding. Written out here, they go through the rows in blocks that fit in the cache and
+know that actions are one-hot, whereas scikit-learn allocates several n × n_actions matrices per iteration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SoftmaxPolicy:
     iterations: int
 
     def __call__(self, context: Floats) -> Integers:
-        """The action of highest probability, per row."""
+        """The most probable action, per row."""
         found = np.empty(len(context), dtype=np.int64)
         for start in range(0, len(context), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -76,11 +76,11 @@ class RewardModel:
     iterations: int
 
     def __call__(self, context: Floats, action: Integers) -> Floats:
-        """Predicted reward of one action per row."""
+        """The predicted reward of one action per row."""
         return np.asarray(expit(context @ self.slope + self.of_action[action]))
 
     def all_actions(self, context: Floats) -> Floats:
-        """Predicted reward of every action, a column each."""
+        """The predicted reward of every action, one column each."""
         return np.asarray(expit((context @ self.slope)[:, None] + self.of_action))
 
 
@@ -95,7 +95,7 @@ def fit_reward_model(log: Feedback) -> RewardModel:
 
 
 def fit_rewards(context: Floats, action: Integers, reward: Floats, n_actions: int) -> RewardModel:
-    """Logistic regression of rewards of 0 and 1 on [context, one-hot action]."""
+    """A logistic regression of rewards of 0 and 1 on [context, one-hot action]."""
     n, d = context.shape
 
     def objective(flat: Floats) -> tuple[float, Floats]:
@@ -117,14 +117,14 @@ Objective = Callable[[Floats], tuple[float, Floats]]
 
 
 def _minimize(objective: Objective, size: int) -> tuple[Floats, int]:
-    """L-BFGS as scikit-learn calls it; where it stops without having converged, so did the published runs."""
+    """L-BFGS as scikit-learn calls it; if it stops before it has converged, so did the published runs."""
     options: Any = {"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * np.finfo(float).eps}
     found = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)
     return np.asarray(found.x, dtype=np.float64), int(found.nit)
 
 
 def _multinomial(inputs: Floats, label: Integers, weight: Floats, penalty: float, k: int) -> Objective:
-    """Weighted cross-entropy of a softmax over k actions; `inputs` is a row per dimension, the last one all ones."""
+    """The weighted cross-entropy of a softmax over k actions; `inputs` has one row per dimension, and the last is all ones."""
     n = inputs.shape[1]
 
     def objective(flat: Floats) -> tuple[float, Floats]:
@@ -149,7 +149,7 @@ def _multinomial(inputs: Floats, label: Integers, weight: Floats, penalty: float
 
 
 def _binary(inputs: Floats, label: Floats, weight: Floats, penalty: float) -> Objective:
-    """Weighted log-loss of one score."""
+    """The weighted log-loss of one score."""
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         loss, residual = _log_loss(flat @ inputs, label)

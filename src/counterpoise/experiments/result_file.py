@@ -1,4 +1,4 @@
-"""`ResultFile`: the tidy CSV of an experiment, which an interrupted run continues."""
+"""`ResultFile`: the tidy CSV of an experiment, which you can continue after an interruption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[float | int | str, ...]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a result file holds: change `version` whenever the same key would get other numbers."""
+    """What is in a result file; change `version` whenever the same key would get different numbers."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ class Recipe:
 class ResultFile:
     """Rows by key, in memory and on disk; a key is there with all of its rows or not at all.
 
-    The version of the recipe lies beside the CSV, in ``<name>.recipe.json``: the CSV itself stays plain.
+    The version of the recipe is stored next to the CSV, in ``<name>.recipe.json``, so the CSV itself stays plain.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class ResultFile:
 
     @classmethod
     def open(cls, path: str | Path, recipe: Recipe) -> ResultFile:
-        """Continue a file, or begin one; refuse what another recipe wrote, and what cannot be written."""
+        """Continue a file, or start one; refuse a file that another recipe wrote, or that cannot be written."""
         file = cls(Path(path), recipe)
         if file.path.is_dir():
             raise ResultFileError(f"{str(file.path)!r} is a folder: pass the name of a CSV file.")
@@ -59,7 +59,7 @@ class ResultFile:
         return self.path.with_suffix(".recipe.json")
 
     def add(self, results: Mapping[Key, Iterable[Row]]) -> None:
-        """Rows of finished keys."""
+        """Add the rows of finished keys."""
         for key, rows in results.items():
             self.rows[key] = list(rows)
 
@@ -96,7 +96,7 @@ class ResultFile:
 
 
 def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
-    """Rows of a CSV file by key, whoever wrote it."""
+    """The rows of a CSV file by key, whoever wrote it."""
     columns = recipe.keys + recipe.values
     found: dict[Key, list[Row]] = {}
     try:
@@ -123,7 +123,7 @@ def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely, or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part:
@@ -135,12 +135,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def missing_keys(keys: Sequence[Key], file: ResultFile) -> list[Key]:
-    """Keys still to be run."""
+    """The keys that still have to be run."""
     return [key for key in keys if key not in file.rows]
 
 
 def _text(x: float | int | str) -> str:
-    """Twelve digits, as the published files have, and integers without a point."""
+    """A number with twelve digits, as in the published files, and integers without a point."""
     if isinstance(x, float):
         return str(int(x)) if math.isfinite(x) and x == int(x) and abs(x) < 1e15 else f"{x:.12g}"
     return str(x)

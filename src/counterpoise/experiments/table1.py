@@ -40,7 +40,7 @@ DRAWS = 1_000_000
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table: relative absolute error, its mean and standard deviation over bootstrap samples."""
+    """One row of the table: the mean and standard deviation of the relative absolute error over bootstrap samples."""
 
     campaign: str
     estimator: str
@@ -61,7 +61,7 @@ def run_table(
     campaigns: Sequence[str],
     jobs: int | None = None,
 ) -> list[Line]:
-    """Bootstrap the random policy's log of each campaign and estimate the Thompson sampling policy's click rate."""
+    """Bootstrap the random policy's log of each campaign, and estimate the Thompson sampling policy's click rate."""
     if samples < 2:
         raise OptionError(f"a standard deviation needs at least 2 bootstrap samples; found {samples}.")
     logs = {campaign: load(str(data), str(priors), campaign) for campaign in campaigns}
@@ -91,7 +91,7 @@ class CampaignLog:
 
 @lru_cache(maxsize=3)
 def load(data: str, priors: str, campaign: str) -> CampaignLog:
-    """Read a campaign; the click rate of the target's own log is the truth, and on a sample a noisy one."""
+    """Read a campaign; the click rate of the target's own log is the truth, which is noisy on a sample."""
     log = OpenBanditLog(data, policy="random", campaign=cast(Any, campaign))
     frame = log.read("action", "position", "reward", "propensity", *(f"user_feature_{j}" for j in range(4)))
     slate = thompson_probabilities(*from_priors_file(priors, campaign), draws=DRAWS)
@@ -127,7 +127,7 @@ def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
 
 
 def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """The reward model of the other folds: its reward of the logged action, and its value of the target policy."""
+    """The reward model of the other folds: its reward for the logged action, and its value of the target policy."""
     x, a, r = log.features[rows], log.action[rows], log.reward[rows]
     share = log.slate.T[log.position[rows]]  # the target's probabilities at each row's position
     model_reward, model_value = np.empty(len(rows)), np.empty(len(rows))
@@ -140,7 +140,7 @@ def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int
 
 
 def _never(x: Floats, log: CampaignLog) -> RewardModel:
-    """The model of a log without a click."""
+    """The model for a log without a click."""
     return RewardModel(np.zeros(x.shape[1]), np.full(len(log.slate), -np.inf), 0)
 
 

@@ -1,4 +1,4 @@
-"""Anytime-valid intervals: for those who look at a log every day while it grows."""
+"""Anytime-valid intervals, for people who look at a log every day while it grows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.method import Evidence, Method
 
 
 @dataclass(frozen=True)
 class Anytime(Method):
-    """Valid however often, and whenever, one looks; narrowest near `tuned_for` rows, to be chosen before looking."""
+    """Valid however often, and whenever, you look; narrowest near `tuned_for` rows, which you must choose before you look."""
 
     tuned_for: float = 10_000
 
@@ -28,11 +28,11 @@ class Anytime(Method):
 
     @property
     def score(self) -> AnytimeScore:
-        """One that is valid at all times, too."""
+        """A score that is valid at all times, too."""
         return AnytimeScore(self.tuned_for)
 
     def uses_groups(self, *, is_clustered: bool) -> bool:
-        """Where rows are clustered."""
+        """Only if rows are clustered."""
         return is_clustered
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
@@ -42,7 +42,7 @@ class Anytime(Method):
 
 @dataclass(frozen=True)
 class AnytimeScore:
-    """What rewards that never vary leave open at all times at once."""
+    """What rewards that never vary leave open, at all times at once."""
 
     tuned_for: float
 
@@ -53,17 +53,17 @@ class AnytimeScore:
         return anytime_score(share, n, level)
 
     def reach(self, stderr: float, n: int, level: float) -> float:
-        """That of the anytime-valid interval."""
+        """The reach of the anytime-valid interval."""
         return anytime(0.0, stderr, n, level, tuned_for=self.tuned_for).upper
 
 
 def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_for: float = 10_000) -> Interval:
-    r"""An interval that stays valid however often, and whenever, one looks while the log grows.
+    r"""An interval that stays valid however often, and whenever, you look while the log grows.
 
     .. math:: \hat V \pm \hat\sigma \sqrt{\frac{2 (n\rho^2 + 1)}{n^2 \rho^2} \log\frac{\sqrt{n\rho^2 + 1}}{1 - \text{level}}}
 
-    An asymptotic confidence sequence: it covers at all times at once as the log grows. Narrowest, about 1.55 times the normal
-    interval, near `tuned_for` rows, which must be chosen before looking.
+    This is an asymptotic confidence sequence: it covers at all times at once as the log grows. It is narrowest, about 1.55 times the
+    normal interval, near `tuned_for` rows, which you must choose before you look.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_f
 
 
 def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    r"""As Wilson's score, but valid at all n at once: all p that a bet on every other p, equally weighted, has not refuted.
+    r"""Like Wilson's score, but valid at all n at once: all p that a bet on every other p, equally weighted, has not refuted.
 
     .. math:: \int_0^1 \left(\frac qp\right)^{n \hat p} \left(\frac{1 - q}{1 - p}\right)^{n (1 - \hat p)} dq < \frac{1}{1 - \text{level}}
 
@@ -123,4 +123,4 @@ def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, f
 
 def _check_rows(tuned_for: float) -> None:
     if isinstance(tuned_for, bool) or not isinstance(tuned_for, Real) or not 0 < tuned_for < math.inf:
-        raise OptionError(f"tuned_for must be a positive number of rows, found {tuned_for!r}.")
+        raise OptionError([Argument("tuned_for", tuned_for), " is not a positive number of rows."])

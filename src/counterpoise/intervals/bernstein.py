@@ -1,4 +1,4 @@
-"""Bernstein intervals: valid at any size of log, for rewards and weights with known bounds."""
+"""Bernstein intervals: valid for a log of any size, if rewards and weights have known bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals.bounds import check_reward_bounds, check_within
 from counterpoise.intervals.interval import Interval, check_level
 from counterpoise.intervals.method import Evidence, Method
@@ -16,7 +16,7 @@ from counterpoise.intervals.normal import normal
 
 @dataclass(frozen=True)
 class Bernstein(Method):
-    """For `ips` at any number of rows, where rewards and weights have bounds known before seeing the log; wide.
+    """For `ips` at any number of rows, if you know bounds on rewards and weights before you see the log; wide.
 
     `max_weight` is 1/(the smallest propensity that the logging policy can give).
     """
@@ -26,7 +26,7 @@ class Bernstein(Method):
 
     name: ClassVar[str] = "bernstein"
     about: ClassVar[str] = (
-        "Bernstein intervals: valid for any number of rows where rewards and weights are bounded, and wide."
+        "Bernstein intervals: valid for any number of rows if rewards and weights are bounded, but wide."
     )
     allows_differences: ClassVar[bool] = False
     estimators: ClassVar[tuple[str, ...]] = ("ips",)  # the only one whose rows have bounds known beforehand
@@ -37,34 +37,38 @@ class Bernstein(Method):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
-        """Both bounds must be among the options: there are no usual ones."""
+        """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
         given = options or {}
         reward_bounds, max_weight = given.get("reward_bounds"), given.get("max_weight")
         if reward_bounds is None or max_weight is None:
+            bounds, has_options = reward_bounds or (0, 1), "max_weight" in given
+            written = f"Pass interval=cp.intervals.Bernstein(reward_bounds={bounds}, max_weight=10)."
             raise OptionError(
-                "the bernstein interval needs reward_bounds=(low, high) and max_weight, both known before seeing the log; "
-                "max_weight is 1/(the smallest propensity the logging policy can give).",
-                do="" if given else "Pass interval=cp.intervals.Bernstein(reward_bounds=(0, 1), max_weight=10).",
-            )
+                ["the bernstein interval needs ", Argument("reward_bounds"), " and ", Argument("max_weight"),
+                 ", both known before you see the log."],
+                do="" if has_options else written,
+                suggestion="The largest weight is 1/(the smallest propensity that the logging policy can give).",
+            )  # fmt: skip
         return cls(reward_bounds, max_weight)
 
     @property
     def score(self) -> None:
-        """None: the bounds are in the interval."""
+        """None, because the interval already allows for the bounds."""
         return
 
     def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
-        """The log keeps to the bounds, and its rows are independent."""
+        """Check that the log keeps within the bounds and that its rows are independent."""
         check_within(self.reward_bounds, rewards)
         most = _check_weight(self.max_weight)
         if max_weight > most * (1 + 1e-12):  # 1/(1/3) may round to a little more than 3
             raise LogError(
-                f"max_weight is {most:g}, but the log has a weight of {max_weight:g}. A bound taken from the log itself is no bound: "
-                "give the largest weight that the logging policy allows, 1/(its smallest propensity)."
+                [Argument("max_weight", self.max_weight), f" is too small: the log has a weight of {max_weight:g}."],
+                do="Give the largest weight that the logging policy allows, 1/(its smallest propensity); a bound taken from the log itself "
+                "is no bound.",
             )
         if is_clustered:
             raise OptionError(
-                "the bernstein interval takes rows to be independent, and clusters say they are not: use jackknife."
+                "the bernstein interval assumes independent rows, and clusters say that they are not: use jackknife."
             )
 
     def interval(self, evidence: Evidence, level: float) -> Interval:
@@ -84,12 +88,12 @@ def bernstein(
     reward_bounds: tuple[float, float],
     max_weight: float,
 ) -> Interval:
-    r"""An interval for the value of IPS that holds at every n, for rewards and weights with bounds known beforehand.
+    r"""An interval for the value of IPS that holds at every n, if bounds on rewards and weights are known beforehand.
 
     .. math:: \frac1n\sum_i w_i r_i \pm \left( \sqrt{\frac{2 S^2 L}{n}} + \frac{7 R L}{3 (n - 1)} \right)
 
-    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It makes no appeal to large numbers, and pays for it:
-    the second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many.
+    L is log(4/(1 − level)), S² the sample variance of w·r and R its range. It does not rely on large numbers, and pays for that: the
+    second term alone is R·10/n at 95 %, often several times the normal interval. Its `note` says how many times.
 
     Examples
     --------
@@ -121,7 +125,7 @@ def _check_weight(max_weight: float) -> float:
     try:
         found = float(max_weight)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"max_weight must be a number: {error}.") from error
+        raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
     if not (math.isfinite(found) and found > 0):
-        raise OptionError(f"max_weight must be a positive number, found {found!r}.")
+        raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
     return found

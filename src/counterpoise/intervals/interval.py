@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Interval:
     note: str = ""
 
     def __iter__(self) -> Iterator[float]:
-        """So that `lower, upper = interval`."""
+        """Both ends, for `lower, upper = interval`."""
         return iter((self.lower, self.upper))
 
     def __contains__(self, value: float) -> bool:
@@ -30,20 +30,21 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """From end to end; infinite where the log says nothing."""
+        """The distance between the ends; infinite if the log says nothing."""
         return self.upper - self.lower
 
 
 def check_level(level: float) -> None:
-    """A confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is that of 1."""
+    """Check that a confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is infinite."""
     if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
         raise OptionError(
-            f"level must lie strictly between 0 and 1, found {level!r}. For a 95 % interval pass level=0.95."
+            [Argument("level", level), " does not lie strictly between 0 and 1."],
+            do=["For a 95 % interval, pass ", Argument("level", 0.95), "."],
         )
 
 
 def normal_quantile(level: float) -> float:
-    """How many standard errors to either side hold a share `level` of the normal distribution.
+    """How many standard errors to each side it takes to hold a share `level` of the normal distribution.
 
     >>> round(normal_quantile(0.95), 2)
     1.96
@@ -53,7 +54,7 @@ def normal_quantile(level: float) -> float:
 
 
 def symmetric(value: float, half: float, level: float, method: str) -> Interval:
-    """value ± half, and the whole line where either is unknown."""
+    """value ± half, or the whole line if either is unknown."""
     if math.isnan(value) or not math.isfinite(half):
         return Interval(-math.inf, math.inf, level, method)
     return Interval(value - half, value + half, level, method)

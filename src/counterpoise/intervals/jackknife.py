@@ -1,4 +1,4 @@
-"""Jackknife intervals: what leaving out one group of clusters after another shows."""
+"""Jackknife intervals: what we learn by leaving out one group of clusters after another."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from counterpoise.moments import Floats
 
 @dataclass(frozen=True)
 class Jackknife(Method):
-    """Right where rows of one cluster are alike, too; the default with a cluster."""
+    """Right even if rows of the same cluster are alike; the default if you name a cluster."""
 
     name: ClassVar[str] = "jackknife"
     about: ClassVar[str] = (
-        "Jackknife intervals: made by leaving out one group of clusters after another, so that rows of one cluster may be alike."
+        "Jackknife intervals: made by leaving out one group of clusters after another, so rows of the same cluster may be alike."
     )
     needs_groups: ClassVar[bool] = True
 
@@ -29,7 +29,7 @@ class Jackknife(Method):
 
 
 def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, clusters: float = math.inf) -> Interval:
-    """Value ± t·stderr, with one degree of freedom less than there are groups or effective `clusters`, whichever are fewer.
+    """Value ± t·stderr, with one degree of freedom less than the number of groups or effective `clusters`, whichever is smaller.
 
     >>> from counterpoise.intervals.normal import normal
     >>> jackknife(0.0, 1.0, 11).width > normal(0.0, 1.0).width
@@ -47,17 +47,17 @@ def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, 
 
 
 def jackknife_error(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    r"""Standard error from the values without each group (last axis), and how many groups have rows.
+    r"""The standard error from the values without each group (last axis), and how many groups have rows.
 
     .. math:: \hat\sigma^2 = \frac{G - 1}{G} \sum_g \left(\hat\theta_{-g} - \bar\theta_{-}\right)^2
 
-    Groups that hold whole clusters make it cluster-robust, for any smooth function of the moments and whatever their sizes. (The
-    delete-m formula for unequal sizes takes a group's variance to fall with its size, which is untrue where one user makes a group
-    large.)
+    If groups hold whole clusters, it is cluster-robust, for any smooth function of the moments and whatever the sizes of the groups.
+    (The delete-m formula for unequal sizes assumes that a group's variance falls with its size, which is not true if a single user
+    makes a group large.)
 
     Examples
     --------
-    For a mean over groups of one row it is the textbook error, sd/√n:
+    For a mean over groups of one row each, it is the textbook error, sd/√n:
 
     >>> rows = np.array([1.0, 2.0, 3.0, 6.0])
     >>> error, groups = jackknife_error((rows.sum() - rows) / 3, np.ones(4))
@@ -77,9 +77,9 @@ def jackknife_error(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:
 
 
 def effective_clusters(sizes: Floats) -> Floats:
-    r"""How many clusters of equal size the hashed groups' sizes (last axis) are worth, :math:`(\sum m)^2 / \sum m^2`.
+    r"""How many clusters of equal size the clusters are worth, :math:`(\sum m)^2 / \sum m^2`, from the hashed groups' sizes (last axis).
 
-    Clusters are not counted one by one. Hashed into G groups of sizes M, two of them meet with chance 1/G, so that
+    We do not count clusters one by one. Hashed into G groups of sizes M, two of them meet with chance 1/G, so that
 
     .. math:: E \sum_g M_g^2 = \sum_c m_c^2 \left(1 - \frac1G\right) + \frac{N^2}{G},
 

@@ -1,4 +1,4 @@
-"""`Method`: what every way to make intervals can be asked."""
+"""`Method`: what every way of making intervals can be asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterpoise.moments import Moments
 class Evidence:
     """What an interval is made from: one estimate, and the rows behind it.
 
-    `groups` is the number of hashed groups with rows, 0 where the error does not come from them; `clusters` how many clusters of equal
+    `groups` is the number of hashed groups with rows, or 0 if the error does not come from them; `clusters` is how many clusters of equal
     size the rows are worth.
     """
 
@@ -31,7 +31,7 @@ class Evidence:
 
 @runtime_checkable
 class Method(Protocol):
-    """A way to make intervals. Inherit from it, give it a `name` and an `interval`, and change what else is different.
+    """A way of making intervals. Inherit from it, give it a `name` and an `interval`, and override whatever else is different.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Method(Protocol):
     >>> round(Chebyshev().interval(Evidence(0.0, 1.0, n=100), 0.95).upper, 2)
     4.47
 
-    ``INTERVALS["chebyshev"] = Chebyshev`` makes the name do wherever an interval is asked for.
+    With ``INTERVALS["chebyshev"] = Chebyshev``, you can use the name wherever an interval is asked for.
     """
 
     name: ClassVar[str]
@@ -55,22 +55,22 @@ class Method(Protocol):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
-        """The method that its name stands for; a front end that takes a method's options apart from it passes them all."""
+        """The method that its name stands for; a front end that takes a method's options separately passes all of them."""
         own = getattr(cls, "__dataclass_fields__", {})
         given = {name: value for name, value in (options or {}).items() if name in own and value is not None}
         return cls(**given)
 
     @property
     def score(self) -> Score | None:
-        """What rewards that never vary leave open, to be added to the interval; None where the interval has it already."""
+        """What rewards that never vary leave open, to be added to the interval; None if the interval already includes it."""
         return Wilson()
 
     def uses_groups(self, *, is_clustered: bool) -> bool:
-        """Whether standard errors come from the jackknife over groups, not from the delta method."""
+        """Whether standard errors come from the jackknife over groups rather than from the delta method."""
         return self.needs_groups
 
     def check(self, *, rewards: tuple[float, float], max_weight: float, is_clustered: bool) -> None:
-        """Raise where the log breaks what the method takes for granted, by its extreme rewards and its largest weight."""
+        """Raise an error if the log's extreme rewards or its largest weight break what the method takes for granted."""
         return
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Normal intervals: the central limit theorem's."""
+"""Normal intervals, by the central limit theorem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one list of interval methods, and the way from what a user writes to a member of it."""
+"""The one list of interval methods, and how what a user writes becomes one of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
@@ -23,9 +23,9 @@ INTERVALS: dict[str, type[Method]] = {
 
 
 def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapping[str, Any] | None = None) -> Method:
-    """The method that `interval` asks for: a name or an object, by default the one that allows for clusters where there are any.
+    """The method that `interval` asks for, by name or as an object; by default, the one that allows for clusters if there are any.
 
-    `options` are a method's own, from a front end that cannot take objects, such as a command line.
+    `options` are the method's own options, from a front end that cannot take objects, such as the command line.
 
     >>> strategy(None, is_clustered=True)
     Jackknife()
@@ -37,21 +37,23 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
     if isinstance(interval, str):
         return _named(interval).from_options(options)
     if isinstance(interval, type):
-        raise OptionError(
-            f"interval is the class {interval.__name__}: pass an object, interval={interval.__name__}(…)."
-        )
+        made = Blank(f"{interval.__name__}(…)")
+        raise OptionError(f"{interval.__name__} is a class.", do=["Pass an object, ", Argument("interval", made), "."])
     if not isinstance(interval, Method):
-        raise OptionError(f"interval must be {_listed()}; found {interval!r}.")
+        raise _unknown(interval)
     return interval
 
 
 def _named(name: str) -> type[Method]:
     if name not in INTERVALS:
-        near = difflib.get_close_matches(name, INTERVALS, n=1)
-        suggestion = f"Did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"interval must be {_listed()}; found {name!r}.", suggestion=suggestion)
+        raise _unknown(name)
     return INTERVALS[name]
 
 
-def _listed() -> str:
-    return f"one of {', '.join(INTERVALS)}, or an object such as cp.intervals.Anytime(tuned_for=1e6)"
+def _unknown(found: object) -> OptionError:
+    near = difflib.get_close_matches(found, INTERVALS, n=1) if isinstance(found, str) else []
+    return OptionError(
+        [Argument("interval", found), f" is not an interval; choose from {', '.join(INTERVALS)}."],
+        suggestion=f"Did you mean {near[0]!r}?" if near else "",
+        do="" if isinstance(found, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
+    )

@@ -1,4 +1,4 @@
-"""Scores: what is left open about rewards that never vary, for which rows have no error to show."""
+"""Scores: what is still open if rewards never vary, and the rows therefore show no error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Score(Protocol):
         """The lowest and the highest mean that n rewards with the mean `share` leave open."""
 
     def reach(self, stderr: float, n: int, level: float) -> float:
-        """How far n rows may be off whose standard error is known, not estimated."""
+        """How far off n rows may be if their standard error is known rather than estimated."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Wilson:
         return wilson(share, n, level)
 
     def reach(self, stderr: float, n: int, level: float) -> float:
-        """That of the normal interval."""
+        """The reach of the normal interval."""
         return normal_quantile(level) * stderr
 
 
 def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
     r"""Wilson's score interval of a mean of n rewards between 0 and 1: all p with :math:`|\hat p - p| \le z \sqrt{p (1 - p)/n}`.
 
-    It has a width where all rewards are the same: no click in n rows leaves rates up to z²/(n + z²) open. It holds for fractions, too,
+    It has a width even if all rewards are the same: no click in n rows leaves rates up to z²/(n + z²) open. It also holds for fractions,
     whose variance is at most that of clicks with the same mean.
 
     Examples

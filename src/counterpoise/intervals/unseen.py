@@ -17,7 +17,7 @@ UNKNOWN = (-math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Unvaried:
-    """The rewards that one policy's weights see, all equal: their reward, its bounds, and the rows they are worth."""
+    """The rewards that one policy's weights see, if all are equal: that reward, its bounds, and how many rows they are worth."""
 
     reward: float
     bounds: tuple[float, float]
@@ -36,19 +36,19 @@ class Unvaried:
 
 @dataclass(frozen=True)
 class Unseen:
-    r"""What the rows cannot show of a value, or of the difference of two, added to an interval from what they show.
+    r"""What the rows cannot show about a value, or about the difference of two, added to an interval made from what they do show.
 
-    Rewards are r₀ in every row with a weight. Where the bounds of rewards are known, the value lies within a score interval (`wilson`)
-    at the effective sample; where they are not, nothing is known of it. For a difference both values are open, one up, one down.
+    The reward is r₀ in every row with a weight. If bounds on the rewards are known, the value lies within a score interval (`wilson`)
+    at the effective sample size; if not, nothing is known about it. For a difference, both values are open: one upward, one downward.
 
-    Where neither policy sees a reward but r₀, the difference also is :math:`E[u (r - r_0)]` with :math:`E[u] = 0`, u being the
+    If neither policy sees any reward but r₀, the difference is also :math:`E[u (r - r_0)]` with :math:`E[u] = 0`, where u is the
     difference of the weights. Its positive part has mass :math:`\tau = E[u^+]` and an effective sample of at least :math:`n \tau^2/E[u^2]`
     rows, in which no other reward came up. So it is at most
 
     .. math:: \tau \cdot \frac{z^2}{n \tau^2 / E[u^2] + z^2} \cdot (b - a) \le \frac z2 \sqrt{\frac{E[u^2]}{n}} \, (b - a),
 
-    the largest of all τ, which is not among the sums. That is the smaller bound where the policies are nearly alike, and 0 for two that
-    never differ, whatever rewards are.
+    the largest over all τ, which is not among the sums. That is the smaller bound if the policies are nearly alike, and it is 0 for two
+    that never differ, whatever the rewards are.
     """
 
     first: Unvaried | None = None
@@ -57,7 +57,7 @@ class Unseen:
     rows: int = 0
 
     def widen(self, interval: Interval, score: Score | None) -> Interval:
-        """The interval with what is unseen added at both ends; without a score it has it already."""
+        """The interval with what is unseen added at both ends; without a score, the interval already includes it."""
         if score is None or (self.first is None and self.second is None):
             return interval
         level = interval.level
@@ -73,7 +73,7 @@ class Unseen:
         return replace(interval, lower=interval.lower - down, upper=interval.upper + up, note=self._note(score))
 
     def _most(self, bounds: tuple[float, float], level: float, score: Score) -> float:
-        """The difference that two policies can have at most, by how much their weights differ."""
+        """The largest difference that two policies can have, given how much their weights differ."""
         if self.spread == 0.0:
             return 0.0
         low, high = bounds
@@ -96,9 +96,9 @@ def unvaried(
     reward_bounds: tuple[float, float] | None,
     clusters: Floats | None = None,
 ) -> list[Unvaried | None]:
-    """The one reward that a policy's weights see, or None where they see several, for each of a stack of moments.
+    """The one reward that a policy's weights see, or None if they see several, for each member of a stack of moments.
 
-    `clusters` are the effective clusters by weight: the rewards of one may be alike for reasons of its own.
+    `clusters` are the effective clusters by weight: the rewards of a cluster may be alike for reasons of its own.
 
     >>> log = Moments.stack([Moments.of(weight=[2.0, 0.0], reward=[0, 0]), Moments.of(weight=[2.0, 0.5], reward=[0, 1])])
     >>> unvaried(log, (np.array([0.0, 0.0]), np.array([0.0, 1.0])), None)

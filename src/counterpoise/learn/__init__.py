@@ -1,4 +1,4 @@
-"""Learn a policy from a log; importing this needs nothing but NumPy and PyTorch."""
+"""Learns a policy from a log; all you need to import this is NumPy and PyTorch."""
 
 try:
     import torch as _torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""Actions: the ids that a log knows them by, and their places in a policy."""
+"""Actions: the ids they have in a log, and their places in a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every o
 
 
 def as_ids(column: NDArray[Any]) -> Ids:
-    """Whole numbers as they are, and −1 for what cannot be an id, so that none is rounded into another one."""
+    """Whole numbers as they are, and −1 for anything that cannot be an id, so that no id is rounded into another."""
     if column.dtype.kind == "O" and all(type(one) is int and abs(one) < 2**63 for one in column):
         return column.astype(np.int64)
     if column.dtype.kind == "u":
@@ -30,7 +30,7 @@ def as_ids(column: NDArray[Any]) -> Ids:
 
 
 class DistinctIds:
-    """The distinct ids of a log, gathered part by part; memory grows with the ids, not with the rows.
+    """The distinct ids of a log, collected part by part; memory grows with the ids, not with the rows.
 
     >>> ids = DistinctIds("item")
     >>> for part in ([5, 5, 1000], [7, 5]):
@@ -44,7 +44,7 @@ class DistinctIds:
         self.found: Ids = np.empty(0, dtype=np.int64)
 
     def add(self, action: Ids) -> None:
-        """Take in some rows; what is not an id is reported elsewhere."""
+        """Take in some rows; anything that is not an id is reported elsewhere."""
         some = np.unique(action)
         fresh = some[(places(self.found, some) < 0) & (some >= 0)]
         if len(fresh):
@@ -62,7 +62,7 @@ class DistinctIds:
 
 
 def places(ids: Ids, action: Ids) -> Ids:
-    """Where actions stand among sorted ids; −1 for those that are not there."""
+    """The places of actions among sorted ids; −1 for those that are not there."""
     if not len(ids):
         return np.full(len(action), -1, dtype=np.int64)
     place = np.minimum(np.searchsorted(ids, action), len(ids) - 1)
@@ -70,7 +70,7 @@ def places(ids: Ids, action: Ids) -> Ids:
 
 
 def placed(ids: Ids | None, action: Tensor) -> Tensor:
-    """The same for a tensor; without ids an action is its own place."""
+    """The same for a tensor; without ids, an action is its own place."""
     if ids is None:
         return action
     return (
@@ -79,7 +79,7 @@ def placed(ids: Ids | None, action: Tensor) -> Tensor:
 
 
 def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
-    """Ids that a policy can have: one for each of its actions, in their order."""
+    """Ids, checked to be ones that a policy can have: one for each of its actions, in their order."""
     if (
         ids.shape != (n_actions,)
         or ids.dtype.kind not in "iu"

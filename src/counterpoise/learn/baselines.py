@@ -2,7 +2,7 @@ r"""Baselines of least gradient variance, each a ratio of two sums over rows, an
 
 .. math:: \beta^* = \frac{\sum_i \lVert\nabla\pi_i\rVert^2 r_i / \pi_{0,i}^2}{\sum_i \lVert\nabla\pi_i\rVert^2 / \pi_{0,i}^2}
 
-The two sums are what processes exchange (one all-reduce of two numbers), so that any number of them has the same β.
+The two sums are what processes exchange (one all-reduce of two numbers), so β is the same for any number of processes.
 References: Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, Theorem 1; on-policy: section 2.1.
 """
 
@@ -17,19 +17,19 @@ from counterpoise.errors import OptionError
 
 
 def gradient_sums(squared_norms: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""The numerator and the denominator of β*, from :math:`\lVert\nabla\pi(a_i|x_i)\rVert^2` of each row."""
+    r"""The numerator and the denominator of β*, from :math:`\lVert\nabla\pi(a_i|x_i)\rVert^2` for each row."""
     weight = squared_norms.detach() / propensity / propensity
     return torch.stack([torch.dot(weight, reward), weight.sum()])
 
 
 def on_policy_sums(squared_log_norms: Tensor, reward: Tensor) -> Tensor:
-    r"""The same two sums on-policy, from :math:`\lVert\nabla\log\pi(a_i|x_i)\rVert^2` of each row."""
+    r"""The same two sums on-policy, from :math:`\lVert\nabla\log\pi(a_i|x_i)\rVert^2` for each row."""
     weight = squared_log_norms.detach()
     return torch.stack([torch.dot(weight, reward), weight.sum()])
 
 
 def baseline_of(sums: Tensor) -> Tensor:
-    """β* from its two sums; 0 where no row has a gradient, since every baseline is as good then.
+    """β* from its two sums; 0 if no row has a gradient, because then one baseline is as good as another.
 
     >>> baseline_of(torch.tensor([3.0, 4.0])).item(), baseline_of(torch.tensor([0.0, 0.0])).item()
     (0.75, 0.0)
@@ -39,7 +39,7 @@ def baseline_of(sums: Tensor) -> Tensor:
 
 
 class RunningBaseline:
-    """β* from earlier batches only, so that the gradient of the batch at hand is unbiased.
+    """β* from earlier batches only, so that the gradient of the current batch is unbiased.
 
     The sums fade by `decay` with every batch, because the policy moves on. The first batch has no past and uses `initial`.
 
@@ -63,7 +63,7 @@ class RunningBaseline:
 
     @property
     def value(self) -> Tensor:
-        """β to use now."""
+        """The β to use now."""
         initial = torch.full_like(self.sums[1], self.initial)
         return torch.where(self.sums[1] > 0, baseline_of(self.sums), initial)
 

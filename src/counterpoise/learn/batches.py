@@ -1,4 +1,4 @@
-"""Batches of a log, in an order that seed and epoch alone decide, and the rows held out from them."""
+"""The batches of a log, in an order that only seed and epoch decide, and the rows held out from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Split:
         return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < self.holdout)
 
     def held_out_rows(self, source: Source, *, others: bool = False) -> Iterator[Rows]:
-        """The rows held out, chunk by chunk; or the others."""
+        """The rows that are held out, chunk by chunk, or the others."""
         for start in source.starts:
             rows = source.chunk(start)
             held = self.held_out(source.before(start), len(rows)) != others
@@ -42,7 +42,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Share:
-    """This process's share of every batch: each of `processes` takes every such row."""
+    """This process's share of every batch: out of every `processes` rows, it takes one."""
 
     rank: int
     processes: int
@@ -50,9 +50,9 @@ class Share:
 
 
 def batches(source: Source, epoch: int, batch_size: int | None, split: Split, share: Share) -> Iterator[Batch]:
-    """This process's share of every batch of an epoch: the batches are the same for any number of processes.
+    """This process's share of every batch of an epoch; the batches are the same for any number of processes.
 
-    Rows are shuffled within a chunk, and chunks among each other; what is left of a chunk joins the next.
+    Rows are shuffled within a chunk, and so are the chunks themselves; what is left of a chunk joins the next.
     """
     random = np.random.default_rng([split.seed, epoch])
     starts = source.starts

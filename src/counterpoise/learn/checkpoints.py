@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on after it was killed, as if nothing had happened."""
+"""Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class State:
 
 
 def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
-    """Write a run; `settings` say which run it is."""
+    """Write a run to disk; `settings` say which run it is."""
     moments = state.optimizer.state_dict()
     tensors = {f"policy.{name}": tensor for name, tensor in state.policy.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best.items()}
@@ -64,7 +64,7 @@ def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str,
 
 
 def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any], epochs: int) -> bool:
-    """Put a run back where it was, and say whether there was a checkpoint; one that is refused changes nothing."""
+    """Put a run back where it was, and return whether there was a checkpoint; one that is refused changes nothing."""
     if not Path(path).exists():
         return False
     with opened(path) as file:
@@ -93,7 +93,7 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
 
 
 def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> None:
-    """It is a checkpoint, of this very run, and not from after its end."""
+    """Check that this is a checkpoint, that it belongs to this very run, and that it is not from after its end."""
     path, found, saved = str(file.path), file.description.get("format"), file.description.get("settings")
     if found != FORMAT:
         raise PolicyFileError(
@@ -136,7 +136,7 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
 
 
 def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
-    """The optimizer's state without its tensors, whose groups and options must be those of this optimizer."""
+    """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
     alike = isinstance(groups, list) and len(groups) == len(now)
@@ -180,7 +180,7 @@ def _check_stored(file: TensorFile, state: State) -> None:
 
 
 def _alike(fresh: Any, saved: Any) -> bool:
-    """Whether an option can take the place of another one, which a schedule may have changed."""
+    """Whether an option can take the place of another, which a schedule may have changed."""
     if isinstance(fresh, list | tuple):
         return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
     if isinstance(fresh, int | float) and not isinstance(fresh, bool):

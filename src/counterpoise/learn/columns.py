@@ -1,4 +1,4 @@
-"""The columns that training reads from a log in memory: named ones, SQL expressions of them, and the rows that a condition lets through."""
+"""The columns that training reads from a log in memory: named ones and SQL expressions, for the rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
 
 
 def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:
-    """The columns to read: those named, and those that expressions and the condition are made of."""
+    """The columns to read: those that are named, and those that expressions and the condition use."""
     parts = [*names.parts, *([("where", where)] if where is not None else [])]
     read = dict.fromkeys(text for _, text in parts if text in available)
     for part, text in parts:

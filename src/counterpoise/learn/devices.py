@@ -11,7 +11,7 @@ from counterpoise.errors import Argument, OptionError
 
 
 def check_device(device: str) -> None:
-    """It is a CPU or a GPU, and a GPU is there when asked for."""
+    """Check that the device is a CPU or a GPU, and that there is a GPU if you ask for one."""
     try:
         kind = torch.device(device).type
     except (RuntimeError, TypeError):
@@ -26,7 +26,7 @@ def check_device(device: str) -> None:
 
 
 def join(device: str) -> tuple[int, int, torch.device]:
-    """This process's rank, how many processes there are, and its device; joins the group that torchrun announces."""
+    """Join the group that torchrun announces; returns this process's rank, how many processes there are, and its device."""
     announced = int(os.environ.get("WORLD_SIZE", "1"))
     if announced > 1 and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")

@@ -1,4 +1,4 @@
-"""The first look at a log: every row checked, and what training must know before it starts."""
+"""The first look at a log: checks every row, and finds out what training must know before it starts."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class _Totals:
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
-    """Check every row; raise one error that counts what is wrong.
+    """Check every row, and raise one error that counts everything that is wrong.
 
-    Without `n_actions` and `ids` the actions are the distinct ids of the log, in their order.
+    Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
     """
     found = _Totals(Columns(len(source.names.context)), DistinctIds(source.names.action))
     for start in source.starts:
@@ -83,7 +83,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
 
 def _refuse(found: _Totals, source: Source) -> None:
-    """Say what is wrong with a log as a whole."""
+    """Raise an error that says what is wrong with a log as a whole."""
     if found.problems:
         raise refusal(merge(found.problems), source.rows)
     if not source.rows:
@@ -103,7 +103,7 @@ def _refuse(found: _Totals, source: Source) -> None:
 
 
 def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
-    """How many actions there are, and their ids unless these are 0, 1, 2, …"""
+    """How many actions there are, and their ids unless those are 0, 1, 2, …"""
     span = int(distinct.found[-1]) + 1
     model = None if source.memory is None else source.memory.model_rewards
     if not distinct.have_gaps or (model is not None and model.shape[1] == span):  # the model has a column for each gap

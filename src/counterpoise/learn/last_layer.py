@@ -13,14 +13,14 @@ LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may 
 
 
 def is_split(policy: Policy) -> bool:
-    """Whether `body` and `scores` are all of the policy, and `scores` is a last layer of known gradient norms."""
+    """Whether `body` and `scores` make up the whole policy, and `scores` is a last layer whose gradient norms are known."""
     return type(policy).forward is Policy.forward and _has_norms(policy.scores, policy)
 
 
 def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | None, Tensor]:
-    """The logits, the layer that they come from, and its input; None for a layer whose gradient norms have no closed form.
+    """The logits, the layer that produces them, and its input; None for a layer whose gradient norms have no closed form.
 
-    A module says nothing about the order of its layers, so the layers are watched while it computes.
+    A module says nothing about the order of its layers, so we watch the layers while it runs.
     """
     if is_split(policy):
         h = policy.body(context)

@@ -1,6 +1,6 @@
 r"""One rule per layer type: the squared norm of each row's parameter gradient, and the weighted sum of these gradients.
 
-Both come from a layer's inputs and the gradients of its outputs, row by row; no row's parameter gradient is ever computed.
+Both come from a layer's inputs and the gradients of its outputs, row by row; we never compute any row's parameter gradient.
 
 The parameter gradient of a linear layer on row i is :math:`\delta_i h_i^\top`, whose squared norm is
 :math:`\lVert\delta_i\rVert^2 \lVert h_i\rVert^2` (Goodfellow 2015, "Efficient per-example gradient computations"). With
@@ -23,7 +23,7 @@ Gradients = dict[Tensor, Tensor]  # by parameter
 
 @dataclass(frozen=True)
 class Rule:
-    """`norms(layer, inputs, delta)` per row; `weighted(layer, inputs, delta)` summed over rows, delta being weighted."""
+    """`norms(layer, inputs, delta)` is per row; `weighted(layer, inputs, delta)` is summed over rows, with delta already weighted."""
 
     norms: Callable[[Any, Tensor, Tensor], Tensor]
     weighted: Callable[[Any, Tensor, Tensor], Gradients]

@@ -1,4 +1,4 @@
-"""`PolicyLearner`: fit a policy on a log, choose its epoch on held-out rows, keep it."""
+"""`PolicyLearner`: fits a policy on a log, and keeps the epoch that is best on held-out rows."""
 
 from __future__ import annotations
 
@@ -25,48 +25,49 @@ from counterpoise.log.log import LogFields, as_log
 
 
 class PolicyLearner:
-    """Learn a policy from a log of another one.
+    """Learns a policy from the log of another one.
 
-    It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`, `get_params`, `set_params` and
-    `sklearn.base.clone` work, and what was learned ends in an underscore.
+    It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`; `get_params`, `set_params` and
+    `sklearn.base.clone` work; and the names of what was learned end in an underscore.
 
     Parameters
     ----------
     objective
-        A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance of each batch;
-        ``"running_beta_ips"``, with that of the batches before it, hence unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet), with
-        `banditnet_lambda`; ``"dr"``, with `model_rewards`; with ``batch_size=None`` only, ``"snips"`` and ``"value_beta_ips"``
+        A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance in each batch;
+        ``"running_beta_ips"``, with that of the batches before it, and therefore unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet),
+        with `banditnet_lambda`; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and ``"value_beta_ips"``
         (differentiated through its baseline); or one that you registered yourself.
     policy
-        A `Policy`, trained in place; by default a linear softmax with an intercept, of contexts standardized by mean and standard
-        deviation of the training rows. A policy of yours sees the contexts as they are.
+        A `Policy`, which is trained in place; by default, a linear softmax with an intercept, on contexts standardized by the mean and
+        standard deviation of the training rows. A policy that you pass sees the contexts as they are.
     banditnet_lambda
-        BanditNet's λ, or several to choose from: the one with the best SNIPS value on the training rows is kept. None tries
+        BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
         0.6, 0.65, …, 0.95, as published.
     norms
-        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default the last layer's where it has a
+        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default, that of the last layer if it has a
         closed form (exact for linear policies, nearly free for others).
     holdout
-        Share of the rows kept from training. The epoch with the largest β-IPS value on them is the one kept, never the one with
-        the largest training objective. 0 keeps the last epoch.
+        The share of the rows that is kept from training. The epoch with the largest β-IPS value on those rows is kept, never the one
+        with the largest training objective. With 0, the last epoch is kept.
     patience
         Stop after this many epochs without a better held-out value.
     optimizer
-        A function of the parameters that gives an optimizer; by default Adam with `learning_rate`.
+        A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
     checkpoint
-        A file written after every epoch. If it already exists, `fit` goes on from it to the same result, for more epochs if asked.
-        A checkpoint of other options (optimizer and layers of the policy included) or of another log is refused. Where λ is
-        tuned, this file has the start, and each λ has a file of its own beside it (``run.lambda-0.6.safetensors``).
+        A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
+        epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
+        another log is refused. If λ is tuned, this file has the start, and each λ has its own file next to it
+        (``run.lambda-0.6.safetensors``).
     progress
-        A bar with value and gradient variance; by default where a terminal is watching.
+        Whether to show a bar with value and gradient variance; by default, only on a terminal.
 
-    Without `policy` and `n_actions` the actions are the distinct ids in the log, in their order: they need not be 0, 1, 2, …, and
-    stay with the policy (`classes_`), saved and loaded. Parquet files must not change during training.
+    Without `policy` and `n_actions`, the actions are the distinct ids in the log, in ascending order. They need not be 0, 1, 2, …, and
+    they stay with the policy (`classes_`) when you save and load it. Parquet files must not change during training.
 
-    Afterwards `policy_` is the policy of the best epoch, `history_` has an `Epoch` each, `best_epoch_` says which it is,
-    `mean_reward_` is what the logging policy earned, `dropped_rows_` how many bad rows were left out, and `feature_names_in_` (where
-    columns have names) and `n_features_in_` are the context's. The value of the best epoch flatters the policy, because the rows
-    that it is measured on also chose the epoch.
+    After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was best,
+    `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and `feature_names_in_` (if
+    columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters the policy, because the rows that
+    measure it also chose it.
 
     Examples
     --------
@@ -167,8 +168,8 @@ class PolicyLearner:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
-        memory; without data the parts are the arrays themselves. `where` and `drop_bad_rows` count, with the rule for a bad row that
-        `evaluate` has. `model_rewards` is an array of a reward model's predictions, a column per action, for DR.
+        memory. Without data, the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same
+        rule for a bad row. `model_rewards` is an array of a reward model's predictions, one column per action, for DR.
         """
         options = checked(self.get_params())
         asked = as_log(log, parts)
@@ -196,7 +197,7 @@ class PolicyLearner:
         return self
 
     def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
-        """What the log alone says."""
+        """Remember what the log alone tells us."""
         self.mean_reward_, self.dropped_rows_ = found.mean_reward, source.dropped
         self.context_ = source.names.context if named else ()
         self.n_features_in_ = len(source.names.context)
@@ -229,7 +230,7 @@ class PolicyLearner:
         return self._fitted().classes_
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of all actions, a row per context: a learner is a `target` for `evaluate`."""
+        """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
         return self._fitted().predict_proba(context)
 
     def predict(self, context: ArrayLike) -> NDArray[np.int64]:
@@ -237,7 +238,7 @@ class PolicyLearner:
         return np.asarray(self.classes_[self.predict_proba(context).argmax(axis=1)], dtype=np.int64)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy; `load_policy` reads it."""
+        """Write the policy to a file, which `load_policy` reads."""
         save_policy(self._fitted(), path)
 
     def _fitted(self) -> Policy:

@@ -1,4 +1,4 @@
-"""How good a policy in training is: the moments of its weights, and β-IPS on the held-out rows."""
+"""How good a policy is while it trains: the moments of its weights, and β-IPS on the held-out rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from counterpoise.moments import Moments
 
 
 def held_out_estimate(policy: Policy, source: Source, split: Split, level: float) -> Estimate:
-    """β-IPS with its interval; nan where no row is held out."""
+    """β-IPS with its interval; nan if no row is held out."""
     found = beta_ips(moments_of(policy, split.held_out_rows(source)))
     return replace(found, interval=normal(found.value, found.stderr, level))
 
 
 @torch.no_grad()
 def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
-    """Moments of weights and rewards, however many rows there are."""
+    """The moments of weights and rewards, however many rows there are."""
     total = Moments.empty()
     was_training = policy.training
     policy.eval()

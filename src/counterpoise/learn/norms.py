@@ -1,4 +1,4 @@
-"""Per-sample gradients of π(a|x): their squared norms and their weighted sums, one backward pass for both."""
+"""Per-sample gradients of π(a|x): their squared norms and their weighted sums, in one backward pass for both."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CELLS = 2**26  # numbers of per-sample gradients that the fallback computes at a
 class SampleGradients:
     r"""The gradients :math:`\nabla\pi(a_i|x_i)` of every row: their squared norms, then any weighted sum of them.
 
-    One forward and one backward pass to the layers' outputs serve both, so that a step with exact norms of all layers
-    costs little more than a plain one: the weights c_i = (r_i − β)/π₀ are known only after the norms, and weighting
-    the rows of the output gradients is all that is left to do.
+    One forward pass and one backward pass to the layers' outputs serve both, so a step with exact norms of all layers
+    costs little more than a plain one: the weights c_i = (r_i − β)/π₀ are known only after the norms, and then all that
+    is left to do is to weight the rows of the output gradients.
 
-    Where a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to
-    `torch.func`, which is right for these too and computes every row's gradient.
+    If a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to `torch.func`,
+    which is right for those, too, and computes every row's gradient.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class SampleGradients:
 
     @property
     def by_layer(self) -> bool:
-        """Whether the rules of the layers were enough."""
+        """Whether the layers' rules were enough."""
         return bool(self._calls)
 
     def weighted_sum(self, weight: Tensor) -> Gradients:
@@ -68,7 +68,7 @@ class SampleGradients:
 
 
 def has_rules(module: nn.Module) -> bool:
-    """Whether every layer with parameters has a rule, shares none of them and has none frozen."""
+    """Whether every layer with parameters has a rule, and none of its parameters are shared or frozen."""
     owners = [layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))]
     owned = [parameter for layer in owners for parameter in layer.parameters(recurse=False)]
     return (
@@ -81,7 +81,7 @@ def has_rules(module: nn.Module) -> bool:
 def _record(
     policy: Policy, context: Tensor, action: Tensor
 ) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
-    """π(a|x), and layer, input and output gradient of every layer with parameters; None unless each was called once."""
+    """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
     def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -124,9 +124,9 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
 
 
 def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:
-    r"""Variance of a batch's gradient: (mean(‖∇π‖² c²) − ‖mean(c ∇π)‖²) / B, with c = (r − β)/π₀.
+    r"""The variance of a batch's gradient: (mean(‖∇π‖² c²) − ‖mean(c ∇π)‖²) / B, with c = (r − β)/π₀.
 
-    `mean_squared_norm` is ‖mean(c ∇π)‖², of the gradient that the optimizer sees.
+    `mean_squared_norm` is ‖mean(c ∇π)‖², from the gradient that the optimizer sees.
     """
     return ((squared_norms * weight.square()).mean() - mean_squared_norm) / len(squared_norms)
 

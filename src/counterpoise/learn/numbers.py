@@ -37,7 +37,7 @@ def plain(column: Any) -> Numbers:
 
 
 def numeric(part: str, name: str, column: Any) -> Numbers:
-    """One number per row, of whichever type: ids must not become floats, which stand for several of them."""
+    """One number per row, of any type; ids must not become floats, because one float can stand for several ids."""
     array = _array(column)
     if np.ma.isMaskedArray(array):
         array = np.ma.filled(array.astype(np.float64), np.nan) if np.ma.is_masked(array) else np.ma.getdata(array)
@@ -56,7 +56,7 @@ def _array(column: Any) -> Numbers:
 
 
 def _check_type(part: str, name: str, array: Numbers) -> None:
-    """What is a number for `evaluate` is one here; contexts and actions may also be what NumPy can read as numbers."""
+    """Check types: what counts as a number for `evaluate` counts here, and contexts and actions may be anything NumPy reads as numbers."""
     amount = part in ("reward", "propensity")
     texts = array.dtype.kind in "USmM" or any(isinstance(one, str) for one in array.flat[:1000])
     try:

@@ -1,7 +1,7 @@
 r"""Objectives: what a policy is trained to maximize, and the one registry of them.
 
 Each is a pure function of tensors: `target` is π(a|x) of the logged action and carries the gradient, `propensity` is π₀(a|x), and
-what comes back is a scalar to *maximize* (negate it for an optimizer that minimizes). The equations are those of Gupta, Jeunen,
+the function returns a scalar to *maximize* (negate it for an optimizer that minimizes). The equations are those of Gupta, Jeunen,
 Oosterhuis & de Rijke, RecSys 2024.
 
 >>> import torch
@@ -33,13 +33,13 @@ def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
 
     .. math:: \hat V = \frac1n \sum_i \frac{\pi(a_i|x_i)}{\pi_0(a_i|x_i)} r_i
 
-    Unbiased, and a sum over rows, so mini-batches are fine; but no other objective here has a gradient of more variance.
+    Unbiased, and a sum over rows, so mini-batches are fine; but no other objective here has a gradient with more variance.
     """
     return (target / propensity * reward).mean()
 
 
 def lambda_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, banditnet_lambda: float | Tensor) -> Tensor:
-    r"""BanditNet: IPS of rewards translated by λ, the Lagrange multiplier of a constraint on the mean weight.
+    r"""BanditNet: IPS on rewards shifted by λ, the Lagrange multiplier of a constraint on the mean weight.
 
     .. math:: \hat V_\lambda = \frac1n \sum_i w_i (r_i - \lambda)
 
@@ -54,12 +54,12 @@ def beta_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, baseline: fl
     .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
 
     Unbiased for any β that does not depend on these rows. `baselines` has the β of least gradient variance, which depends on
-    them a little when it comes from the same batch. A `baseline` that carries a gradient is differentiated through: see
+    them a little if it comes from the same batch. If a `baseline` carries a gradient, it is differentiated through; see
     `value_beta_ips`.
 
     Examples
     --------
-    With a constant reward and β equal to it the gradient vanishes: there is nothing to learn.
+    If the reward is constant and β equals it, the gradient vanishes, because there is nothing to learn:
 
     >>> target = torch.tensor([0.2, 0.9], requires_grad=True)
     >>> beta_ips(target, torch.tensor([3.0, 3.0]), torch.tensor([0.5, 0.5]), baseline=3.0).backward()
@@ -77,7 +77,8 @@ def value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor
 def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
     r"""The β of least value variance, Cov(wr, w) / Var(w), differentiable; for full batches.
 
-    0 where the weights do not vary, since every β is as good then. It is a ratio of means, so mini-batches would bias its gradient.
+    It is 0 if the weights do not vary, because then one β is as good as another. It is a ratio of means, so mini-batches would bias its
+    gradient.
     """
     w = target / propensity
     u = w - w.mean()
@@ -105,11 +106,11 @@ def dr(
     model_rewards: Tensor,
     action: Tensor,
 ) -> Tensor:
-    r"""Doubly robust: IPS of what a reward model leaves over, plus the model's value of the policy.
+    r"""Doubly robust: IPS on what a reward model leaves over, plus the model's value of the policy.
 
     .. math:: \hat V = \frac1n \sum_i w_i (r_i - \hat r(a_i, x_i)) + \sum_a \pi(a|x_i)\, \hat r(a, x_i)
 
-    `probabilities` and `model_rewards` have a row per context and a column per action (eq. `DR`).
+    `probabilities` and `model_rewards` have one row per context and one column per action (eq. `DR`).
     """
     model_reward = model_rewards.gather(1, action[:, None])[:, 0]
     return (target / propensity * (reward - model_reward) + (probabilities * model_rewards).sum(1)).mean()
@@ -121,12 +122,12 @@ def constant_dr(target: Tensor, reward: Tensor, propensity: Tensor, *, model_rew
 
 
 def reinforce(log_target: Tensor, reward: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:
-    r"""On-policy: its gradient is that of the value of the policy that drew these very actions.
+    r"""On-policy: its gradient is that of the value of the very policy that drew these actions.
 
     .. math:: \nabla V \approx \frac1n \sum_i (r_i - \beta) \nabla \log \pi(a_i|x_i)
 
-    Only the gradient means anything. β is 0, the mean reward (Williams 1988), or the optimum of `baselines.on_policy_sums`; taken
-    from the same rows it costs a bias of order 1/n (eq. `onpolicy_grad`).
+    Only the gradient means anything. β is 0, the mean reward (Williams 1988), or the optimum from `baselines.on_policy_sums`; if it is
+    taken from the same rows, it costs a bias of order 1/n (eq. `onpolicy_grad`).
     """
     return ((reward - baseline) * log_target).mean()
 
@@ -138,12 +139,12 @@ def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: flo
 
 @dataclass(frozen=True)
 class Objective:
-    """An entry of the registry: what is maximized, and what training has to know about it.
+    """An entry in the registry: what is maximized, and what training has to know about it.
 
-    `value(target, reward, propensity)` is the scalar to maximize. It is also given whatever else it names as an argument:
-    `baseline` (the β that the rule `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), or a reward model's
-    `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is no mean over rows, so that mini-batches
-    would bias it. `slope`, where it is known, spares autograd: n ∂value/∂π of every row.
+    `value(target, reward, propensity)` is the scalar to maximize. It also gets whatever else it names as an argument: `baseline` (the β
+    that the rule `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), or a reward model's `model_rewards` together with
+    `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would bias it. `slope`, if it is
+    known, saves us autograd: it is n ∂value/∂π for every row.
 
     Examples
     --------
@@ -168,7 +169,7 @@ class Objective:
 
     @cached_property
     def _asked(self) -> tuple[str, ...]:
-        """The arguments that are to be filled in: those that `value` names, but for others with a default."""
+        """The arguments to fill in: those that `value` names, except for others that have a default."""
         found = inspect.signature(self.value).parameters.values()
         return tuple(one.name for one in found if one.default is one.empty or one.name in GIVEN + ON_REQUEST)
 
@@ -179,7 +180,7 @@ class Objective:
 
     @property
     def needs_model_rewards(self) -> bool:
-        """Whether it takes a reward model's predictions, and with them the probabilities of all actions."""
+        """Whether it takes a reward model's predictions, and the probabilities of all actions along with them."""
         return bool({"model_rewards", "probabilities"} & set(self._asked))
 
     @property
@@ -194,7 +195,7 @@ class Objective:
         return replace(self, value=partial(self.value, banditnet_lambda=banditnet_lambda))
 
     def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
-        """The scalar to maximize, from all that is known: what the function does not ask for is left out."""
+        """The scalar to maximize, from everything that is known; what the function does not ask for is left out."""
         return self.value(target, reward, propensity, **{name: known[name] for name in self._asked if name in known})
 
 
@@ -210,7 +211,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def register(name: str, objective: Objective) -> None:
-    """Make an objective of your own known to `PolicyLearner` under a name that is still free."""
+    """Make your own objective known to `PolicyLearner`, under a name that is still free."""
     if name in OBJECTIVES:
         raise OptionError(f"there is already an objective {name!r}.", do="Register yours under another name.")
     OBJECTIVES[name] = objective

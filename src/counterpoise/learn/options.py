@@ -1,4 +1,4 @@
-"""The options of training: checked once, before anything is trained."""
+"""The options of training, which are checked once, before anything is trained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Options:
-    """The parameters of a `PolicyLearner`, each of its type and in its range."""
+    """The parameters of a `PolicyLearner`, each with the right type and in its range."""
 
     objective: str
     policy: Policy | None
@@ -59,14 +59,14 @@ class Options:
         return Split(self.holdout, self.seed)
 
     def optimizer_of(self, policy: Policy) -> torch.optim.Optimizer:
-        """What steps along the gradients: the user's own, or Adam."""
+        """The optimizer, which steps along the gradients: the user's own, or Adam."""
         if self.optimizer is not None:
             return self.optimizer(policy.parameters())
         return torch.optim.Adam(policy.parameters(), lr=self.learning_rate)
 
 
 def checked(given: Mapping[str, Any]) -> Options:
-    """The parameters as a user gave them, if they make sense whatever the log."""
+    """The parameters a user gave, if they make sense whatever the log."""
     objective, batch_size, norms = objective_of(given["objective"]), given["batch_size"], given["norms"]
     if objective.full_batch and batch_size is not None:
         raise OptionError(
@@ -104,7 +104,7 @@ def checked(given: Mapping[str, Any]) -> Options:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number, whichever library's; 1.5 is not rounded, as it must be a mistake."""
+    """A whole number, from any library; 1.5 is not rounded, because it must be a mistake."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
     return int(value)
@@ -116,14 +116,14 @@ def maybe_whole(name: str, value: Any, least: int) -> int | None:
 
 
 def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
-    """A number that is allowed, whichever library's; `says` which ones are."""
+    """A number, from any library, that is allowed; `says` tells which ones are."""
     if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
         raise OptionError(f"{name} must {says}; found {value!r}.")
     return float(value)
 
 
 def lambdas(given: Any) -> float | tuple[float, ...]:
-    """BanditNet's λ: one, or several to choose from; None stands for those of the paper."""
+    """BanditNet's λ: one, or several to choose from; None means those of the paper."""
     if given is None:
         return LAMBDAS
     says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
@@ -138,7 +138,7 @@ def lambdas(given: Any) -> float | tuple[float, ...]:
 
 
 def check_policy(policy: Any, n_actions: Any) -> None:
-    """A policy of ours, or a module wrapped into one."""
+    """Check that this is one of our policies, or a module wrapped in one."""
     if policy is None:
         return
     if not isinstance(policy, Policy):
@@ -154,7 +154,7 @@ def check_policy(policy: Any, n_actions: Any) -> None:
 
 
 def check_sizes(source: Source, found: Inspection, options: Options) -> None:
-    """The options make sense for this log."""
+    """Check that the options make sense for this log."""
     modeled = None if source.memory is None else source.memory.model_rewards
     if modeled is not None and modeled.shape[1] != found.n_actions:
         raise OptionError(

@@ -19,7 +19,7 @@ Stamp = tuple[int, ...] | None
 
 
 class ParquetFiles:
-    """A file, folder or glob, or a list of them; which files they are is settled when they are opened."""
+    """A file, a folder, a glob, or a list of them; which files these are is settled when they are opened."""
 
     def __init__(self, path: Paths) -> None:
         is_one = isinstance(path, str | PathLike)
@@ -62,7 +62,7 @@ class ParquetFiles:
         return all(_stamp(file) == stamp for file, stamp in self._stamps.items())
 
     def changed(self) -> LogError:
-        """The error for rows that are not those of before."""
+        """The error for rows that are not the same as before."""
         touched = [file for file, stamp in self._stamps.items() if _stamp(file) != stamp]
         more = f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else ""
         return LogError(
@@ -73,7 +73,7 @@ class ParquetFiles:
 
 
 def _stamp(file: Path) -> Stamp:
-    """What changes when a file is written or replaced; the last part even where somebody sets the times back."""
+    """What changes when a file is written or replaced; the last part changes even if somebody sets the times back."""
     try:
         found = file.stat()
     except OSError:

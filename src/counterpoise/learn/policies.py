@@ -1,4 +1,4 @@
-"""Policies: modules that give a logit per action, and what every one of them can do."""
+"""Policies: modules that return a logit per action, and what every one of them can do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 class Policy(nn.Module):
     """A softmax policy: `body` turns a context into features, `scores` turns features into a logit per action.
 
-    Subclasses set the two; the split is what makes gradient norms of the last layer cheap. `ModulePolicy` makes a policy of any
-    module that gives logits.
+    Subclasses set the two; the split is what makes the gradient norms of the last layer cheap. `ModulePolicy` turns any module that
+    returns logits into a policy.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Policy(nn.Module):
         return logits
 
     def config(self) -> dict[str, Any]:
-        """The arguments that build this policy again, as JSON has them."""
+        """The arguments that build this policy again, as JSON stores them."""
         raise OptionError(
             f"{type(self).__name__} has no config.",
             do="Save its state_dict yourself, or give the class a config method.",
@@ -69,7 +69,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per row drawn from the policy, and its probability: what a logger must record with it."""
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
         actions, propensities = [], []
         for part in self._parts(context):
             logits = self(part)
@@ -95,7 +95,7 @@ class Policy(nn.Module):
         return np.arange(self.n_actions) if self._ids is None else self._ids
 
     def _places(self, action: Tensor) -> Tensor:
-        """The columns of the logits that actions stand for."""
+        """The columns of the logits that belong to actions."""
         found = placed(self._ids, action)
         if self._ids is not None and bool((found < 0).any()):
             raise OptionError(
@@ -109,7 +109,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of all actions as an array, a row per context; so a policy is a `target` for `evaluate`."""
+        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`."""
         self._check_names(context)
         try:
             table = np.array(
@@ -127,7 +127,7 @@ class Policy(nn.Module):
         return torch.cat(parts).numpy()
 
     def check_width(self, *found: int) -> None:
-        """Contexts have as many numbers as the policy takes, if it knows how many."""
+        """Check that contexts have as many numbers as the policy takes, if it knows how many."""
         if self.context_dimension is not None and found != (self.context_dimension,):
             raise OptionError(
                 f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}.",
@@ -135,12 +135,12 @@ class Policy(nn.Module):
             )
 
     def check_context(self, names: Sequence[str]) -> None:
-        """A context has as many columns as the policy takes numbers; no names fit any policy."""
+        """Check that a context has as many columns as the policy takes numbers; a context without names fits any policy."""
         if names and self.context_dimension is not None:
             self.check_width(len(names))
 
     def _check_names(self, context: Any) -> None:
-        """A frame has the columns that the policy was learned from, in their order."""
+        """Check that a frame has the columns that the policy was learned from, in their order."""
         names = getattr(context, "columns", ())
         if self.context_ and len(names) and all(isinstance(name, str) for name in names):
             from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
@@ -152,10 +152,10 @@ class Policy(nn.Module):
 
 
 class LinearSoftmax(Policy):
-    """Softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
+    """The softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    With `standardize` the contexts are centered and scaled first, by the buffers `body.mean` and `body.scale` (0 and 1 to begin
-    with); `PolicyLearner` takes both from the training rows for the policy that it makes itself.
+    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with);
+    when `PolicyLearner` makes the policy itself, it takes both from the training rows.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class MLP(Policy):
 class TwoTower(Policy):
     """Inner products of a context vector and an item vector, for catalogs of 10⁵ actions and more.
 
-    With `item_features` (a row per action) an item's vector is a linear map of its features, so that an item that was never
-    logged can be scored too; without them, every item has a vector of its own.
+    With `item_features` (one row per action), an item's vector is a linear map of its features, so you can also score an item that
+    was never logged; without them, every item has its own vector.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class TwoTower(Policy):
 
 
 class ItemScores(nn.Module):
-    """Logits u·(M f) of a context vector u for items with features f; only M is learned, the features are stored."""
+    """Logits u·(M f) of a context vector u for items with features f; only M is learned, and the features are stored."""
 
     features: Tensor
 
@@ -256,12 +256,12 @@ class ItemScores(nn.Module):
         nn.init.kaiming_uniform_(self.map, a=5**0.5)
 
     def forward(self, u: Tensor) -> Tensor:
-        """(M f) for all items first: one matrix of item vectors, whatever the batch."""
+        """The logits, with (M f) computed for all items first: one matrix of item vectors, whatever the batch."""
         return u @ (self.features @ self.map.T).T
 
 
 class ModulePolicy(Policy):
-    """Any module of your own that gives a logit per action.
+    """Any module of yours that returns a logit per action.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -277,7 +277,7 @@ class ModulePolicy(Policy):
 
 
 def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:
-    """Hidden layers, and how many features they give."""
+    """Hidden layers, and how many features they return."""
     layers: list[nn.Module] = []
     for size in hidden:
         _check_sizes(hidden=size)

@@ -1,4 +1,4 @@
-"""The progress bar of training, which stays quiet where nobody is watching."""
+"""The progress bar of training, which stays quiet if nobody is watching."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Progress:
-    """A bar of batches with the last epoch's value and gradient variance; nothing without a terminal or without rich."""
+    """A bar of batches with the last epoch's value and gradient variance; nothing if there is no terminal or no rich."""
 
     def __init__(self, wanted: bool | None, epochs: int, steps: int) -> None:
         self._bar: Any = None
@@ -36,7 +36,7 @@ class Progress:
             self._bar.advance(self._task, batches)
 
     def epoch_done(self, epoch: int, value: float, variance: float) -> None:
-        """Report that an epoch is done, and what it gave."""
+        """Report that an epoch is done, and what came of it."""
         if self._bar is not None:
             text = f"epoch {min(epoch + 1, self._epochs)}  value {value:.4g}  gradient variance {variance:.3g}"
             self._bar.update(self._task, completed=epoch * self._steps, description=text)

@@ -1,4 +1,4 @@
-"""Rows of a log as tensors, and which of them training can use."""
+"""The rows of a log as tensors, and which of them training can use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rows:
         return Rows(self.context[index], self.action[index], self.reward[index], self.propensity[index], more)
 
     def followed_by(self, other: Rows) -> Rows:
-        """These rows, then others."""
+        """These rows, followed by others."""
         pairs = zip(self.parts, other.parts, strict=True)
         return Rows(*(torch.cat(pair) for pair in pairs))
 
@@ -73,7 +73,7 @@ class Names:
 
     @classmethod
     def of(cls, log: Log) -> Names:
-        """Those of a log, which must name them all and one reward."""
+        """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
         if len(log.reward) > 1:
             raise OptionError(
@@ -86,7 +86,7 @@ class Names:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """(part, column) of every one of them."""
+        """(part, column) for every one of them."""
         return [*self.trained, *self.judged]
 
     @property
@@ -103,7 +103,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule that some rows break: how many rows, which one is the first, and what it has."""
+    """A rule that some rows break: how many rows, which one is the first, and what it contains."""
 
     rule: str
     count: int
@@ -140,7 +140,7 @@ def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = Non
 
 
 def merge(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems of several chunks, those of one rule together; the first chunk's come first."""
+    """The problems of several chunks, with those of the same rule added together; the first chunk's come first."""
     merged: dict[str, Problem] = {}
     for one in problems:
         known = merged.get(one.rule)
@@ -163,7 +163,7 @@ def refusal(problems: Sequence[Problem], rows: int) -> LogError:
 def _rules(
     columns: Mapping[str, Numbers], action: Numbers, names: Names, model_rewards: Numbers | None
 ) -> Iterator[tuple[str, Good, Numbers]]:
-    """Every rule, the rows that obey it, and the numbers that it is about; a NaN breaks every rule."""
+    """Every rule, the rows that obey it, and the numbers it is about; a NaN breaks every rule."""
     p, r = columns[names.propensity], columns[names.reward]
     yield f"propensity {names.propensity!r} must lie in (0, 1]", is_propensity(p), p
     # a policy may come to take the logged action always, and then this is its weight
@@ -189,7 +189,7 @@ def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple
 
 
 def _check_precision(rows: Rows, good: Good, columns: Mapping[str, Numbers], names: Names) -> None:
-    """Training is in single precision, which cannot hold every number that is good otherwise."""
+    """Check the numbers for single precision, in which we train and which cannot hold every number that is otherwise good."""
     usable = torch.as_tensor(good)
     fits = {names.propensity: rows.propensity > 0, names.reward: torch.isfinite(rows.reward)}
     fits |= {name: torch.isfinite(rows.context[:, k]) for k, name in enumerate(names.context)}

@@ -1,4 +1,4 @@
-"""Standardized contexts: mean and scale of every column of a log, and the layer that applies them."""
+"""Standardizes contexts: the mean and scale of every column of a log, and the layer that applies them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Standardize(nn.Module):
-    """(x − mean) / scale of every column; both are stored with the policy and are never learned.
+    """(x − mean) / scale for every column; both are stored with the policy and never learned.
 
     >>> layer = Standardize(2)
     >>> _ = layer.load_state_dict({"mean": torch.tensor([40.0, 50_000.0]), "scale": torch.tensor([10.0, 20_000.0])})
@@ -29,7 +29,7 @@ class Standardize(nn.Module):
 
 
 class Columns:
-    """Mean and standard deviation of every column, part by part, in one pass.
+    """The mean and standard deviation of every column, part by part, in one pass.
 
     Examples
     --------
@@ -65,6 +65,6 @@ class Columns:
 
     @property
     def scale(self) -> Tensor:
-        """The standard deviations; 1 where a column never varies."""
+        """The standard deviations; 1 for a column that never varies."""
         varies = self._highest > self._lowest
         return torch.where(varies, (self._scatter / max(self.rows, 1)).sqrt(), 1.0)

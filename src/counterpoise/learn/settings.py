@@ -1,4 +1,4 @@
-"""What a run depends on: the part of a checkpoint that must be the same for a run to go on."""
+"""What a run depends on: the part of a checkpoint that must be the same for the run to resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 4  # differences listed in an error
 
 
 def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Its class, and all options of all groups of parameters."""
+    """The optimizer's class, and all options of all groups of parameters."""
     groups = optimizer.param_groups
     found: dict[str, Any] = {"optimizer": type(optimizer).__name__}
     found["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
@@ -29,7 +29,7 @@ def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def settings_of_policy(policy: Policy) -> dict[str, Any]:
-    """Its layers with their options, its precision, and the numbers that training leaves alone."""
+    """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
     found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
     found["precision"] = ", ".join(sorted(kinds))
@@ -46,7 +46,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """An option as JSON gives it back."""
+    """An option as JSON would return it."""
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -64,7 +64,7 @@ def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
-    """Frozen parameters and buffers, such as items' features; but not the averages that some layers keep."""
+    """Frozen parameters and buffers, such as the features of items, but not the averages that some layers keep."""
     for name, parameter in policy.named_parameters():
         if not parameter.requires_grad:
             yield name, parameter

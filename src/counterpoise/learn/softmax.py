@@ -1,11 +1,11 @@
 r"""The softmax of logged actions: their probabilities and the size of their gradients, in one pass.
 
-For a row with probabilities π over actions and the logged action a, ∂π_a/∂z = π_a (e_a − π), hence
+For a row with probabilities π over actions and the logged action a, ∂π_a/∂z = π_a (e_a − π), so
 
 .. math:: \lVert\partial\pi_a/\partial z\rVert^2 = \pi_a^2 (1 - 2\pi_a + \textstyle\sum_b \pi_b^2)
 
-and with logits z = W h the gradient of W is the outer product with h: its squared norm is that times ‖h‖². Nothing
-per sample is needed beyond the probabilities themselves.
+and with logits z = W h, the gradient of W is the outer product with h, so its squared norm is that times ‖h‖². We need
+nothing per sample beyond the probabilities themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Logged(torch.autograd.Function):
 
 
 def squared_sum(probabilities: Tensor) -> Tensor:
-    """Σ_b π(b|x)² of every row, without a matrix of squares."""
+    """Σ_b π(b|x)² for every row, without a matrix of squares."""
     size: Tensor = torch.linalg.vector_norm(probabilities, dim=-1)
     return size.square_()
 
@@ -54,7 +54,7 @@ def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
-    """‖∂π_a/∂z‖², from what `logged_probability` gives."""
+    """‖∂π_a/∂z‖², from what `logged_probability` returns."""
     t = target.detach()
     t2 = t * t
     # written so, and not 1 - 2π + Σπ², because it loses fewer digits where π_a is close to 1
@@ -62,7 +62,7 @@ def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
 
 
 def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
-    """The same from logits by two log-sum-exps, for a loop of your own that has no use for `logged_probability`."""
+    """The same from logits, with two log-sum-exps, for a training loop of yours that has no use for `logged_probability`."""
     total = torch.logsumexp(logits, dim=-1)
     target = (logits.gather(-1, action[..., None])[..., 0] - total).exp()
     squares = (torch.logsumexp(2 * logits, dim=-1) - 2 * total).exp()
@@ -70,6 +70,6 @@ def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
 
 
 def last_layer_norms(logit_norms: Tensor, features: Tensor, *, bias: bool = False) -> Tensor:
-    """‖∇π_a‖² with respect to a linear last layer z = W h (+ b), with `features` h: exact for linear policies."""
+    """‖∇π_a‖² with respect to a linear last layer z = W h (+ b), with `features` h; exact for linear policies."""
     size = features.detach().square().sum(-1)
     return logit_norms * (size + 1 if bias else size)

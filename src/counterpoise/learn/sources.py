@@ -1,4 +1,4 @@
-"""Logs as training reads them: in memory, or in Parquet files chunk by chunk, and the same rows every time."""
+"""Logs as training reads them: in memory, or chunk by chunk from Parquet files, and the same rows every time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CHUNK = 2**18  # rows of a file in memory at a time
 class Source:
     """The rows of a log: in memory (one chunk), or in Parquet files (read chunk by chunk, every epoch).
 
-    The first pass calls `look` for all `starts` in their order; from then on `chunk` gives the same rows again. Bad rows are left
-    out and counted where the log says so (`drop_bad_rows`), and reported by `look` where it does not.
+    The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left out and
+    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`.
     """
 
     def __init__(self, log: Log, model_rewards: Any = None) -> None:
@@ -46,11 +46,11 @@ class Source:
 
     @property
     def starts(self) -> list[int]:
-        """The first row of every chunk, counted as the files have them."""
+        """The number of the first row of every chunk, as the files count them."""
         return [0] if self.files is None else list(range(0, self.files.rows, CHUNK))
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
-        """The rows of a chunk on the first pass, and what is wrong with them, if they are not to be dropped for it."""
+        """The rows of a chunk on the first pass, and what is wrong with them, unless bad rows are to be dropped."""
         rows, good, problems = self._read(start)
         kept, seen = self._kept(rows, good), self.rows + self.dropped
         self._before[start] = self.rows
@@ -75,23 +75,23 @@ class Source:
         return replace(kept, action=placed(self._ids, kept.action))
 
     def before(self, start: int) -> int:
-        """How many rows of earlier chunks there are to train on: the number of this chunk's first row."""
+        """How many rows to train on there are in earlier chunks, which is the number of this chunk's first row."""
         return self._before[start]
 
     def digest(self) -> str:
-        """A digest of every number of the log in its order, the same in memory and in files; after a pass, before `number`."""
+        """A digest of every number of the log in order, the same in memory and in files; call it after a pass and before `number`."""
         if self.memory is not None:
             self._digests = {at: self.memory.take(slice(at, at + CHUNK)).digest() for at in range(0, self.rows, CHUNK)}
         return hashlib.sha256(b"".join(self._digests[start] for start in sorted(self._digests))).hexdigest()[:16]
 
     def number(self, ids: Ids | None) -> None:
-        """From now on an action is its place among these ids."""
+        """From now on, replace an action by its place among these ids."""
         self._ids = ids
         if self.memory is not None:
             self.memory = replace(self.memory, action=placed(ids, self.memory.action))
 
     def to(self, device: torch.device) -> None:
-        """Keep what is in memory on a device."""
+        """Move what is in memory to a device, and keep it there."""
         if self.memory is not None:
             self.memory = self.memory.to(device)
 

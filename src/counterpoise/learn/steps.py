@@ -22,7 +22,7 @@ UNKNOWN = torch.tensor(torch.nan)
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a log; `total` is how many rows the batch has over all processes."""
+    """Some rows of a log; `total` is how many rows the batch has over all processes."""
 
     context: Tensor
     action: Tensor
@@ -42,7 +42,7 @@ class Step:
 
 
 class Logged(nn.Module):
-    """A policy as a function of logged rows; a module of its own so that DistributedDataParallel can wrap it."""
+    """A policy as a function of logged rows; it is a module so that DistributedDataParallel can wrap it."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def _has_bias(layer: nn.Module | None) -> bool:
 
 
 def default_norms(policy: Policy) -> Norms:
-    """The last layer's share where it has a closed form, which for a linear policy is everything."""
+    """The last layer if it has a closed form, which for a linear policy is everything."""
     return "last_layer" if is_split(policy) else "all"
 
 
@@ -79,10 +79,10 @@ def backward(
 ) -> Step:
     r"""Put the gradient of an objective's negative on a batch into the parameters' `.grad`, which must be empty.
 
-    `baseline` is what the objective subtracts from the rewards; None is β* of this very batch. With `norms="all"` β* minimizes
-    the variance of all parameters' gradient, with ``"last_layer"`` that of the last layer's (for item features: of the item
-    vectors'). The variance is that of the same parameters, over the rows of all processes. Without `measure` the variance is nan,
-    and the step a little cheaper.
+    `baseline` is what the objective subtracts from the rewards; None means β* of this very batch. With `norms="all"`, β* minimizes the
+    variance of the gradient of all parameters; with ``"last_layer"``, that of the last layer (for item features, of the item vectors).
+    The variance is that of the same parameters, over the rows of all processes. Without `measure`, the variance is nan and the step is a
+    little cheaper.
     """
     if objective.needs_model_rewards:
         return _backward_logits(policy, batch, baseline, objective)
@@ -103,7 +103,7 @@ def backward(
 
 
 def _gradients(layer: nn.Module | None) -> list[Tensor | None]:
-    """Of a linear last layer; of item features' map they are not those of the item vectors, which are measured."""
+    """The gradients of a linear last layer; for a map of item features, they are not those of the item vectors, which are measured."""
     return [parameter.grad for parameter in layer.parameters()] if isinstance(layer, nn.Linear) else []
 
 
@@ -115,7 +115,7 @@ def _backward_linear(
     objective: Objective,
     measure: bool,
 ) -> Step:
-    """The last layer's gradient written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; the rest by autograd."""
+    """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
     h = policy.body(batch.context)
     with torch.no_grad():
         features, action = h.detach(), batch.action[:, None]
@@ -138,7 +138,7 @@ def _backward_linear(
 
 
 def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective) -> Step:
-    """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' where none is linear."""
+    """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
     assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context)
     target, squares = logged_probability(logits, batch.action)
@@ -190,7 +190,7 @@ def _weights(
     objective: Objective,
     processes: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """c of each row, in whose sum Σ c ∇π the gradient consists; β; and the two sums that β* comes from."""
+    """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
     sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
     beta = _as_baseline(baseline, sums, batch.reward)
     if objective.slope is not None:
@@ -207,7 +207,7 @@ def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) ->
 
 
 def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tensor | None], processes: int) -> Tensor:
-    """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; without gradients at hand the second term, the lesser one, is left out."""
+    """(mean(‖∇π‖²c²) − ‖mean(c∇π)‖²)/B; if there are no gradients at hand, the second and smaller term is left out."""
     second_moment = _over_processes((norms * weight.square()).sum(), processes) / batch.total
     for gradient in gradients:
         if gradient is not None:

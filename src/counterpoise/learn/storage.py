@@ -25,10 +25,10 @@ UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, Runti
 
 
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
-    """Write a policy, whole or not at all; `context` names the columns it looks at, by default those it was learned from.
+    """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` gives them back as `context_`, and `evaluate` refuses others, or another order. A policy of your own class needs a
-    `config` method that gives its arguments, and `load_policy(path, make=…)`.
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. If you wrote the policy's class yourself, it
+    needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
     names = list(context or policy.context_)
     policy.check_context(names)
@@ -40,9 +40,9 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
 
 
 def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
-    """A policy as it was saved, on the CPU; `make` builds one of your own class from its arguments.
+    """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    A file that does not fit is refused before anything large is allocated: another format, missing or extra tensors, other shapes.
+    A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is allocated.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
 
 
 def _config(file: TensorFile) -> dict[str, Any]:
-    """What the file says about its policy, each part of the right type."""
+    """What the file says about its policy, with each part checked for its type."""
     found = file.description.get("format")
     if found != FORMAT:
         raise PolicyFileError(
@@ -99,7 +99,7 @@ def _config(file: TensorFile) -> dict[str, Any]:
 
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
-    """Make sure that the policy described is as large as the file, on torch's device without memory, before it is built."""
+    """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
     if build in KINDS.values() and any(
         isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
     ):
@@ -134,7 +134,7 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
-    `context_dimension`, how many numbers a context has, is needed for a `ModulePolicy` only: other policies know it.
+    Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
     try:
         import onnx  # noqa: F401

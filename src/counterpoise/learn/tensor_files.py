@@ -32,14 +32,14 @@ KNOWN = FLOATS | OTHERS
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor that is in a file, and not in memory."""
+    """A tensor that is in a file and not in memory."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None  # None for types that no policy has
 
 
 class TensorFile:
-    """A file of which only the header was read: what it describes, and which tensors it has."""
+    """A file whose header alone has been read: what it describes, and which tensors it has."""
 
     def __init__(self, path: str | PathLike[str], file: Any) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class TensorFile:
 
 @contextmanager
 def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
-    """A file of tensors, of which only the header is read."""
+    """A file of tensors, with only its header read."""
     open_file = _safetensors("safe_open")
     try:
         mode = Path(path).stat().st_mode
@@ -113,7 +113,7 @@ def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str
 
 
 def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write one safetensors file with a JSON description; it replaces an old one only when it is complete on disk."""
+    """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
     save = _safetensors("save")
     data = save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
@@ -130,7 +130,7 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
 def check_tensors(
     file: TensorFile, own: Mapping[str, Tensor], stored: Mapping[str, Stored], *, exactly: bool = False
 ) -> None:
-    """A file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision too."""
+    """Check that a file has the tensors of a model and no others, by name, shape and kind of number; with `exactly`, by precision, too."""
     path = str(file.path)
     for name in sorted(own.keys() ^ stored.keys()):
         which = "lacks" if name in own else "has"
@@ -150,7 +150,7 @@ def check_tensors(
 
 
 def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
-    """There are no NaNs and infinities, which training never leaves behind."""
+    """Check that there are no NaNs or infinities, which training never leaves behind."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise file.damaged(f"{name!r} contains numbers that are not finite")

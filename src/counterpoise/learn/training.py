@@ -1,4 +1,4 @@
-"""A training run: epoch after epoch, from a start or a checkpoint, to the epoch that is kept."""
+"""A training run: epoch after epoch, from the start or from a checkpoint, to the epoch that is kept."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Path = str | PathLike[str] | None
 
 
 class Training:
-    """One run of some options on a log, with one λ (which only some objectives look at).
+    """One run with some options on a log, and with one λ (which only some objectives use).
 
-    After `run` the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
+    After `run`, the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
     """
 
     history: list[Epoch]
@@ -53,7 +53,7 @@ class Training:
         self._logged = shared(Logged(policy), self.processes, self.device)
 
     def run(self, checkpoint: Path = None) -> None:
-        """Train for all epochs, or for those that the checkpoint still lacks."""
+        """Train for all epochs, or for those that the checkpoint does not have yet."""
         self._checkpoint = checkpoint
         state, settings = self._restored()
         self._running.sums = state.sums.to(self.device)

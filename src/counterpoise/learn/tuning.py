@@ -1,4 +1,4 @@
-"""BanditNet's λ: one training run for each value, and the best by SNIPS on the training rows, as published."""
+"""Tunes BanditNet's λ: one training run for each value, and the best by SNIPS on the training rows, as published."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tune(options: Options, source: Source, found: Inspection, policy: Policy, la
 
 
 def _share_start(options: Options, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
-    """Every λ starts from the same weights, also those that come after a kill: the checkpoint has them."""
+    """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
     if options.checkpoint is None:
         return
     state = start_of(options, policy)

@@ -1,1 +1,1 @@
-"""A log and the question put to it: columns, targets, the rule for a good row."""
+"""A log and the question we ask of it: columns, targets, and the rule for a good row."""

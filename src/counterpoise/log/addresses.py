@@ -1,4 +1,4 @@
-"""Addresses of databases: what looks like one, and how it may be shown to others."""
+"""Addresses of databases: what looks like one, and how to show it without its password."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 
 _ENGINES = (
     "postgres|postgresql|mysql|mariadb|sqlite|duckdb|snowflake|bigquery|trino|clickhouse|mssql|oracle|redshift|jdbc"
 )
 _SETTING = r"(?i)(?:password|passwd|pwd)\s*=\s*"
+_VALUE = r"('(?:[^'\\]|\\.)*'?|[^\s&]+)"
+_SETTING_AND_VALUE = rf"(?i:password|passwd|pwd)\s*=\s*{_VALUE}"
 _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 
 
 def looks_like_address(text: str) -> bool:
-    """Whether a text is meant for a database, well written or not: a scheme, a user with a password, or settings.
+    """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
 
     >>> [looks_like_address(one) for one in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
     [True, True, False]
@@ -30,10 +32,16 @@ def looks_like_address(text: str) -> bool:
 
 
 def mistyped(text: str) -> OptionError:
-    """The error that an address of a database is not written as one."""
+    """The error for the address of a database that is mistyped."""
     return OptionError(
-        f"{without_password(text)!r} looks like the address of a database and there is no such file. Write an address as "
-        "postgresql://user:…@host/database, and name the log with table=… or query=…."
+        f"{without_password(text)!r} looks like the address of a database, and there is no such file.",
+        do=[
+            "Write an address as postgresql://user:…@host/database, and name the log with ",
+            Argument("table"),
+            " or ",
+            Argument("query"),
+            ".",
+        ],
     )
 
 
@@ -48,22 +56,40 @@ def without_password(address: str) -> str:
     return without(secrets_of(address), address)
 
 
+def forgetting_password(address: str) -> str:
+    """An address that still leads to its database, for those who bring the password themselves (PostgreSQL: PGPASSWORD, ~/.pgpass).
+
+    >>> forgetting_password("postgresql://me:hunter2@db/logs?password=hunter3&sslmode=require")
+    'postgresql://me@db/logs?sslmode=require'
+    >>> forgetting_password("host=db password='hunter 2' dbname=logs")
+    'host=db dbname=logs'
+    """
+    if not secrets_of(address):
+        return address
+    scheme = _SCHEME.match(address)
+    start = scheme.end() if scheme else 0
+    user, at, place = address[start:].rpartition("@")
+    bare = address[:start] + user.partition(":")[0] + at + place
+    bare = re.sub(rf"(?<=[?&]){_SETTING_AND_VALUE}&?|\s*{_SETTING_AND_VALUE}", "", bare).rstrip("?&").lstrip()
+    return without_password(bare)
+
+
 def without(secrets: Sequence[str], text: str) -> str:
-    """A text in which dots stand for the secrets."""
+    """A text with dots in place of the secrets."""
     for secret in secrets:
         text = text.replace(secret, "…")
     return text
 
 
 def secrets_of(address: str) -> list[str]:
-    """What an address holds that nobody may see, longest first."""
+    """The parts of an address that nobody may see, longest first."""
     if not looks_like_address(address):
         return []
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
     found = [
         rest.rpartition("@")[0].partition(":")[2],
-        *re.findall(rf"{_SETTING}('(?:[^'\\]|\\.)*'?|[^\s&]+)", address),
+        *re.findall(rf"{_SETTING}{_VALUE}", address),
     ]
     # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
     found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]

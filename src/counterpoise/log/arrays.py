@@ -1,4 +1,4 @@
-"""Arrays that were given without a log, gathered under the names of their parts."""
+"""Arrays given without a log, collected under the names of their parts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from counterpoise.errors import OptionError
 
 
 class Arrays(dict[str, Any]):
-    """A mapping of arrays that grows as parts are given; every name may be put in once."""
+    """A mapping of arrays that grows as parts are given; every name can be added only once."""
 
     def put(self, name: str, value: Any) -> str:
-        """One more array, and the name of its column."""
+        """Add one more array, and return the name of its column."""
         if name in self:
             raise OptionError(
                 f"two of the arrays are called {name!r}: give the target (or segment, or key) another name."

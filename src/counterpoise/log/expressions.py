@@ -1,4 +1,4 @@
-"""Columns by their exact names, and those that a log does not have but its columns make: SQL expressions, chosen actions."""
+"""Columns by their exact names, and columns computed from those of the log: SQL expressions and chosen actions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import TypeVar
 import polars as pl
 import polars.selectors as cs
 
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, OptionError, first_line
 from counterpoise.log.question import Question
 from counterpoise.log.rules import missing
+from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 def column(name: str) -> pl.Expr:
-    """The column of exactly this name; `pl.col` takes '*' and '^…$' for patterns."""
+    """The column with exactly this name; `pl.col` would read '*' and '^…$' as patterns."""
     return cs.by_name(name).as_expr()
 
 
 def columns(names: Iterable[str]) -> list[pl.Expr]:
-    """The columns of exactly these names."""
+    """The columns with exactly these names."""
     return [column(name) for name in names]
 
 
@@ -36,7 +37,7 @@ class Plan:
     number: str | None = None  # name of a column for the row's number in the log
 
     def complete(self, frame: Frame, question: Question) -> Frame:
-        """The rows that the condition lets through, with a column for every expression and deterministic target."""
+        """The rows that meet the condition, with a column for every expression and deterministic target."""
         frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
         frame = computed(frame, self.expressions)
         if question.choices:
@@ -65,23 +66,25 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
 
 
 def only(frame: Frame, where: str | None) -> Frame:
-    """The rows that meet an SQL condition; the query language also compares dates with text."""
+    """The rows that meet an SQL condition; it may also compare dates with text."""
     if where is None:
         return frame
     try:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
         return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)")
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
-        raise ColumnError(f"where={where!r} is no SQL condition on this log: {first_line(error)}.") from error
+        raise ColumnError(
+            [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
+        ) from error
     except pl.exceptions.PolarsError as error:
         raise ColumnError(
-            f"where={where!r} does not fit the types of this log: cannot compute it, {first_line(error)}. Compare numbers "
-            "without quotes."
+            [Argument("where", where), f" does not fit the types of this log: {first_line(error)}."],
+            do="Write numbers without quotes.",
         ) from error
 
 
 def _checked_sql(frame: Frame, query: str) -> Frame:
-    """The answer of a query, tried on one row of nulls first: a lazy frame would tell only later that its types do not fit."""
+    """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
     schema = frame.collect_schema()
     plain = _plain_names(schema)
     query = _respelt(query, plain)
@@ -91,13 +94,13 @@ def _checked_sql(frame: Frame, query: str) -> Frame:
 
 
 def _plain_names(names: Iterable[str]) -> dict[str, str]:
-    """Other names for the columns that polars' SQL would take for patterns, and then refuse."""
+    """Other names for the columns that polars' SQL would read as patterns, and then refuse."""
     odd = [name for name in names if name == "*" or (name.startswith("^") and name.endswith("$"))]
     return {name: f"counterpoise column {k}" for k, name in enumerate(odd)}
 
 
 def _respelt(text: str, names: Mapping[str, str]) -> str:
-    """SQL with other names for some columns, which it quotes; what stands in single quotes is text and stays."""
+    """SQL with other names for some columns, if they are quoted; whatever is in single quotes is text and stays as it is."""
 
     def spell(found: re.Match[str]) -> str:
         name = found[1] and found[1].replace('""', '"')
@@ -113,7 +116,7 @@ DIGITS = 38  # of decimals, which is all that polars reads of files
 
 
 def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> None:
-    """No decimals of more digits than can be read."""
+    """Check that no decimals have more digits than we can read."""
     for name in names:
         dtype = schema[name]
         if isinstance(dtype, pl.Decimal) and (dtype.precision or 0) > DIGITS:
@@ -124,7 +127,7 @@ def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> Non
 
 
 def plan(question: Question, names: Sequence[object], number: str | None = None) -> Plan:
-    """What to read and what to compute: a text that names a column is that column, any other is an SQL expression."""
+    """What to read and what to compute: a text that names a column is that column, and any other is an SQL expression."""
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
     expressions: dict[str, None] = {}
@@ -144,9 +147,9 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
 
 
 def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
-    """The columns that an expression is made of; raises if it is none, or if they are not there."""
+    """The columns that an expression uses; raises an error if it is not an expression, or if they do not exist."""
     if not isinstance(text, str):
-        raise ColumnError(f"{part} must be the name of a column, found {type(text).__name__}.")
+        raise ColumnError([Argument(part), f" must be the name of a column, found {type(text).__name__}."])
     plain = _plain_names(available)
     back = {name: odd for odd, name in plain.items()}
     try:
@@ -155,7 +158,7 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         roots = [back.get(name, name) for name in spelt]
     except pl.exceptions.PolarsError as error:
         if part == "where":
-            raise ColumnError(f"where={text!r} is no SQL condition: {error}.") from error
+            raise ColumnError([Argument("where", text), f" is not an SQL condition: {first_line(error)}."]) from error
         raise missing(part, text, available) from error
     unknown = [name for name in roots if name not in available]
     if unknown and (len(roots) == 1 and roots[0] == text):
@@ -165,22 +168,24 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
     lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
     if roots and _is_aggregate(lengths, expression):
         raise ColumnError(
-            f"{part}={text!r} must give one value per row, but adds up rows. Write it without aggregates."
+            [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
         )
     return roots
 
 
 def _expression(part: str, text: str, spelt: str) -> pl.Expr:
-    """A text (and how polars takes it) that is one expression, and looks at this log alone: a subquery can only be one over a file."""
+    """A text (and how polars reads it) that is one expression and looks only at this log; a subquery could only read a file."""
     expression = pl.sql_expr(spelt)
     hidden = (name for name in expression.meta.root_names() if name.startswith("_POLARS_TMP"))
     if ".subplan(" in str(expression) or next(hidden, None) is not None:
-        raise ColumnError(f"{part}={text!r} must read no files: write it without SELECT, of the log's columns alone.")
+        raise ColumnError(
+            [argument_of(part, text), " must read no files: write it without SELECT, of the log's columns alone."]
+        )
     return expression
 
 
 def _is_aggregate(two_rows: pl.LazyFrame, expression: pl.Expr) -> bool:
-    """Whether two rows become one; a probe without types cannot always tell, and the engine will."""
+    """Whether two rows become one; a test without types cannot always tell, but the engine will."""
     try:
         return two_rows.select(expression.alias("probe")).collect().height != 2
     except pl.exceptions.PolarsError:

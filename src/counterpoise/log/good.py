@@ -1,6 +1,6 @@
-"""The rule for a good row, written once: plain arithmetic that narwhals, NumPy and numba all run as it stands.
+"""The rule for a good row, written once, in plain arithmetic that narwhals, NumPy and numba all run as it is.
 
-Every test is a range test, false for null and NaN on every engine, so that no engine's notion of either matters.
+Every test is a range test, which is false for null and NaN on every engine, so it does not matter how an engine treats either.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ LARGEST = 1e50  # squares of products of weights and rewards must stay finite
 
 
 def is_propensity(p: Values) -> Values:
-    """The logging policy took the logged action, so that its probability is above 0."""
+    """Whether this can be a propensity: the logging policy did take the logged action, so its probability is above 0."""
     return (p > 0) & (p <= 1)
 
 
 def is_probability(t: Values) -> Values:
-    """A target may never take the logged action, or always."""
+    """Whether this can be a target's probability: a target may take the logged action never, or always."""
     return (t >= 0) & (t <= 1)
 
 
 def is_number(x: Values) -> Values:
-    """A finite number, small enough to be squared."""
+    """Whether this is a finite number, small enough to be squared."""
     return (x <= LARGEST) & (x >= -LARGEST)
 
 
 def is_believable(t: Values, p: Values) -> Values:
-    """The weight, too, is small enough to be squared."""
+    """Whether the weight, too, is small enough to be squared."""
     return t <= p * LARGEST

@@ -1,4 +1,4 @@
-"""The hash that sends every cluster to one of a few groups, alike on every engine."""
+"""The hash that sends every cluster to one of a few groups, the same on every engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
 def with_groups(frame: Frame, groups: int) -> Frame:
-    """The integer ids in column g as groups, by arithmetic every engine has: two squarings and a product modulo a prime.
+    """The integer ids in column g as groups, by arithmetic that every engine has: two squarings and a product modulo a prime.
 
-    The prime is below 2²⁶, so nothing exceeds 2⁵³ and engines that compute in float64 agree too. Neighboring ids land far apart,
-    as ids are often given out in order. Step by step, because x·x written out doubles the text of an SQL statement each time.
+    The prime is below 2²⁶, so nothing exceeds 2⁵³, and engines that compute in float64 agree, too. Neighboring ids land far apart,
+    because ids are often given out in order. It goes step by step, because x·x written out doubles the text of an SQL statement each time.
     """
     g = nw.col("g")
     frame = frame.with_columns(g=g % PRIME)
@@ -33,10 +33,10 @@ def with_groups(frame: Frame, groups: int) -> Frame:
 
 
 def integer_ids(values: pl.Series) -> pl.Series:
-    """The ids of a cluster column as integers: whole numbers as they are, all else by the MD5 of its text; NaN is no id.
+    """The ids of a cluster column as integers: whole numbers as they are, anything else by the MD5 of its text; NaN is not an id.
 
-    Decided value by value. Databases and Spark compute the same checksum, so that moments of one log are the same wherever it lives,
-    and those stored today fit tomorrow's.
+    This is decided value by value. Databases and Spark compute the same checksum, so the moments of a log are the same wherever it
+    lives, and those stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
         narrow = values.dtype in (
@@ -68,5 +68,5 @@ def _checksums(values: pl.Series) -> pl.Series:
 
 
 def _checksum(text: str) -> int:
-    """The first six of the checksum's hexadecimal digits: below the prime, and enough for 10,000 groups."""
+    """The first six hexadecimal digits of the checksum, which stay below the prime and are enough for 10,000 groups."""
     return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:6], 16)

@@ -1,4 +1,4 @@
-"""The guess which columns of a log are the reward, the propensity and the targets, from their names."""
+"""Guesses from their names which columns of a log are the reward, the propensity and the targets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoise.errors import ColumnError
+from counterpoise.errors import Argument, Blank, ColumnError
 
 USUAL = {
     "reward": ("reward", "click", "clicked", "r"),
@@ -33,7 +33,7 @@ class Parts:
 def guess(
     columns: Sequence[str], *, reward: str | None = None, propensity: str | None = None, target: Sequence[str] = ()
 ) -> Parts:
-    """What was given stays; the rest is looked up among the usual names, in any case of letters.
+    """What you give stays as it is; the rest is looked up among the usual names, in upper or lower case.
 
     Every column called pi, target, pi_… or target_… is a target.
 
@@ -75,6 +75,6 @@ def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> t
 def _unknown(part: str, columns: Sequence[str]) -> str:
     shown = ", ".join(map(repr, columns[:20])) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
     raise ColumnError(
-        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}. "
-        f"Pass {part}=COLUMN."
+        f"which column is the {part}? None has a usual name ({', '.join(USUAL[part])}); the log has {shown or 'no columns'}.",
+        do=["Pass ", Argument(part, Blank("COLUMN")), "."],
     )

@@ -1,4 +1,4 @@
-"""What a policy is, as a text that is the same tomorrow and another one for another policy."""
+"""The identity of a policy, as a text that stays the same tomorrow and differs for another policy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 
 
 def identity(policy: Any) -> str | None:
-    """A policy's name with a hash of its code and parameters, None where something in it cannot be looked at.
+    """A policy's name with a hash of its code and parameters, or None if something in it cannot be inspected.
 
-    Of the code of installed packages only names count. Two policies that were made alike have the same identity:
+    For code in installed packages, only the names count. Two policies made in the same way have the same identity:
 
     >>> def halves(share):
     ...     return lambda batch: np.full(batch.num_rows, share)
@@ -39,7 +39,7 @@ class _Hashes:
         self.kept: list[Any] = []  # an object that is gone could lend its id to another
 
     def of(self, value: Any) -> bytes:
-        """The hash of a value from those of its parts."""
+        """The hash of a value, made from the hashes of its parts."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             return _hash(type(value).__name__.encode(), repr(value).encode())
         if id(value) not in self.known:
@@ -109,14 +109,14 @@ def _reduced(value: Any) -> Iterator[Any]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function and those inside it look up."""
+    """The names that a function, and the functions inside it, look up."""
     inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
     return set(code.co_names).union(*inner)
 
 
 @functools.cache
 def _is_installed(module: str | None) -> bool:
-    """Whether a module is part of Python or of a package: its code changes with its version, and has no end."""
+    """Whether a module is part of Python or of a package, whose code changes with its version and would be endless to follow."""
     known = sys.modules.get(module or "")
     if known is None or module == "__main__":
         return False

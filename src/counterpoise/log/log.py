@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields
 from os import PathLike
+from os.path import exists
 from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
-from counterpoise.errors import OptionError
-from counterpoise.log.addresses import without_password
+from counterpoise.errors import Argument, OptionError
+from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
@@ -19,24 +21,25 @@ Columns = Any  # one of them, or several
 
 
 class LogFields(TypedDict, total=False):
-    """The parts of a log, as `Log` and every verb take them. The command line and the docs read their words here."""
+    """The parts of a log, as `Log` and every verb take them. The command line and the docs take their wording from here."""
 
-    reward: Annotated[Columns, "the reward that came of the choice; several are answered in one pass"]
+    reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
     propensity: Annotated[Column, "the logging policy's probability of the logged action"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
-    cluster: Annotated[Column, "the unit of randomization, such as the user: errors allow for its rows to be alike"]
+    cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
     key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
     model_value: Annotated[Columns, "the model's value of each target"]
-    control: Annotated[Mapping[str, float] | None, "further control variates: column → its known mean"]
+    control: Annotated[Mapping[str, float] | None, "further control variates: each column and its known mean"]
     where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
     table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
     query: Annotated[str | None, "which query of a database is the log"]
     external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
     groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
     reward_bounds: Annotated[
-        tuple[float, float] | None, "the least and the largest reward there can be, where that is known"
+        tuple[float, float] | Mapping[str, tuple[float, float]] | None,
+        "the least and the largest reward there can be, where that is known; of several rewards also by name",
     ]
     drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
 
@@ -45,9 +48,9 @@ class LogFields(TypedDict, total=False):
 class Log:
     """A log: its data, and the names of the columns that play a part.
 
-    `data` is a mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a folder,
-    a glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; a Spark DataFrame. Every
-    column may be an SQL expression of others. Without data, the parts are the arrays themselves.
+    `data` can be a mapping of arrays or any frame (pandas, polars, pyarrow, …; lazy ones are read in batches); the path of a file, a
+    folder, a glob or a list of them; a DuckDB file, connection or relation; a ``postgresql://`` URL; an ibis table; or a Spark DataFrame.
+    Every column may be an SQL expression of others. Without data, the parts are the arrays themselves.
 
     Examples
     --------
@@ -74,7 +77,7 @@ class Log:
     query: str | None = None
     external_access: bool = False
     groups: int | None = None
-    reward_bounds: tuple[float, float] | None = None
+    reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
 
     def __init__(self, data: Data = None, **given: Unpack[LogFields]) -> None:
@@ -92,11 +95,11 @@ class Log:
         object.__setattr__(self, "data", data)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
-        """The same log with other parts."""
+        """The same log with some parts changed."""
         return self._with(self.data, changed)
 
     def of(self, data: Data) -> Self:
-        """The same parts of other data."""
+        """The same parts, for other data."""
         return self._with(data, {})
 
     def _with(self, data: Data, changed: LogFields) -> Self:
@@ -109,10 +112,21 @@ class Log:
         return isinstance(self.data, Arrays)
 
     def need(self, *parts: str) -> None:
-        """Raise for the first part that nobody named."""
+        """Raise an error for the first of these parts that has no name."""
         for part in parts:
             if getattr(self, part) in (None, ()):
-                raise OptionError(f"{part} is missing: name its column, or pass its array.")
+                raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
+        is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
+        return {**self.__dict__, "data": forgetting_password(self.data) if is_address else self.data}
+
+    def __copy__(self) -> Self:
+        return self.of(self.data)  # by way of a pickle, a copy would have no password
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
         told = [_shown(self.data)]
@@ -124,7 +138,7 @@ class Log:
 
 
 def as_log(log: Log | Data, given: LogFields) -> Log:
-    """A log from what a verb was given: a `Log`, or its data and parts.
+    """The log that a verb was given, as a `Log` or as its data and parts.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
     Log(1 array, reward='r')
@@ -133,19 +147,19 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
         return Log(log, **given)
     if given:
         raise OptionError(
-            f"the log already says which columns play which part: leave out {', '.join(given)}, or ask about "
-            f"log.but({next(iter(given))}=…)."
+            "the log already says which columns play which part.",
+            do=f"Leave out {', '.join(given)}, or ask about log.but({next(iter(given))}=…).",
         )
     return log
 
 
 def help_of(part: str) -> str:
-    """What a part of a log is, in words."""
+    """What a part of a log is, in a few words."""
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
 
 
 def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
-    """The parts under one form each: names, or tuples of names; arrays go to the others."""
+    """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
     for part in ("propensity", "action", "cluster", "model_reward"):
         if part in found:
@@ -162,27 +176,30 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
     for part in ("reward", "key", "context"):
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
-            raise OptionError(f"{part} names a column twice: {', '.join(map(repr, columns))}.")
+            raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
     control, where = found.get("control"), found.get("where")
     if control and isinstance(data, Arrays):
-        raise OptionError("control names columns: pass them in a log, a mapping of arrays will do.")
+        raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
     if control is not None and not isinstance(control, Mapping):
-        raise OptionError(f"control maps columns to their known means, found {type(control).__name__}.")
+        raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
     if where is not None and not isinstance(where, str):
-        raise OptionError(f"where must be an SQL condition as text, found {type(where).__name__}.")
+        raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
 
 
 def one(part: str, value: Any, arrays: Arrays | None) -> str:
-    """The name of one column; an array is put in with the others under the name of its part."""
+    """The name of one column; an array joins the others under the name of its part."""
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
             raise OptionError(
-                f"{part} must name a column of the log, found {type(value).__name__}. Without a log, pass arrays."
+                [
+                    Argument(part),
+                    f" must name a column of the log, found {type(value).__name__}. Without a log, pass arrays.",
+                ]
             )
         return value
     if isinstance(value, str):
         raise OptionError(
-            f"{part}={value!r} names a column, but there is no log: pass the log first, or the array itself."
+            [Argument(part, value), " names a column, but there is no log: pass the log first, or the array itself."]
         )
     return arrays.put(part, value)
 
@@ -198,7 +215,9 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     if arrays is None:
         if isinstance(value, str):
             return (value,)
-        raise OptionError(f"{part} must be the name of a column or a list of names, found {type(value).__name__}.")
+        raise OptionError(
+            [Argument(part), f" must be the name of a column or a list of names, found {type(value).__name__}."]
+        )
     if isinstance(value, Mapping):
         return tuple(arrays.put(str(name), column) for name, column in value.items())
     if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
@@ -207,7 +226,7 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
 
 
 def _context(value: Any, arrays: Arrays | None) -> tuple[str, ...]:
-    """Contexts may be a table of numbers, a column each."""
+    """The context columns; they may be given as a table of numbers, one column each."""
     if arrays is not None and np.ndim(value) == 2 and not isinstance(value, list | tuple):
         table = np.asarray(value)
         return tuple(arrays.put(f"context_{k}", table[:, k]) for k in range(table.shape[1]))

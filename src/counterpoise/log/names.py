@@ -1,4 +1,4 @@
-"""The names of columns inside a query: made here, and nowhere taken apart again."""
+"""The names of columns inside a query, which are made here and taken apart nowhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW = "p", "q", "e", "g
 class Lane:
     """One set of sums: a contrast of one reward, and the columns of the query that are added up for it.
 
-    `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None: the policy
-    that wrote the log). Where rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
+    `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None means the policy
+    that wrote the log). If rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     """
 
     contrast: Contrast
@@ -36,7 +36,7 @@ class Lane:
 class Names:
     """Every internal name that a question needs.
 
-    With `apart`, each reward has rows of its own: those on which it is good.
+    With `apart`, each reward has its own rows: those on which it is good.
     """
 
     question: Question
@@ -49,17 +49,17 @@ class Names:
 
     @cached_property
     def shifted(self) -> tuple[str, ...]:
-        """The rewards less their centers."""
+        """The rewards minus their centers."""
         return tuple(f"s{j}" for j in range(len(self.rewards)))
 
     @cached_property
     def centers(self) -> tuple[str, ...]:
-        """A center for each row's segment, where one for all will not do."""
+        """A center for each row's segment, if one for all will not do."""
         return tuple(f"c{j}" for j in range(len(self.rewards)))
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets' probabilities of the logged action, or a user's own weights."""
+        """The targets' probabilities of the logged action, or the user's own weights."""
         return tuple(f"t{k}" for k in range(len(self.question.targets)))
 
     @cached_property
@@ -74,12 +74,12 @@ class Names:
 
     @cached_property
     def centered_values(self) -> tuple[str, ...]:
-        """The model's values less the center."""
+        """The model's values minus the center."""
         return tuple(f"w{k}" for k in range(len(self.values)))
 
     @cached_property
     def centered_controls(self) -> tuple[str, ...]:
-        """The control variates less their known means."""
+        """The control variates minus their known means."""
         return tuple(f"y{k}" for k in range(len(self.controls)))
 
     @cached_property
@@ -94,7 +94,7 @@ class Names:
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
-        """All sums that are wanted: rewards × contrasts."""
+        """All the sums we want: rewards × contrasts."""
         return tuple(self._lane(j, k) for j in range(len(self.rewards)) for k in range(len(self.question.contrasts)))
 
     def lanes_of(self, reward: int) -> tuple[Lane, ...]:

@@ -8,10 +8,10 @@ from functools import cached_property
 from numbers import Real
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import Log, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
-from counterpoise.log.targets import Target, targets_of
+from counterpoise.log.targets import CHOSEN, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
 
@@ -21,7 +21,7 @@ GROUPS = 100
 
 @dataclass(frozen=True)
 class Question:
-    """What to read from a log, and what to make of it: the one thing that readers, weights and engines are given.
+    """What to read from a log, and what to compute from it; this is all that readers, weights and engines get.
 
     A contrast is a target's own value, (name, ""), or its difference from another policy, (name, other). `weight` is a member of
     `counterpoise.weights`.
@@ -37,21 +37,28 @@ class Question:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
-            raise OptionError(f"groups must be a whole number from 2 to 10,000, found {self.groups!r}.")
+            raise OptionError([Argument("groups", self.groups), " is not a whole number from 2 to 10,000."])
         if (self.log.model_reward is None) != (not self.model_value):
             raise OptionError(
-                "model_reward and model_value go together: the model's reward of the logged action, and of the target."
+                [
+                    Argument("model_reward"),
+                    " and ",
+                    Argument("model_value"),
+                    " go together: the model's reward of the logged action, and its value of the target.",
+                ]
             )
         for name, mean in self.control.items():
             if isinstance(mean, bool) or not isinstance(mean, Real) or not abs(float(mean)) <= 1e50:
-                raise OptionError(f"control maps a column to its known mean; that of {name!r} is {mean!r}.")
+                raise OptionError(
+                    [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
+                )
         reserved = set(self.control) & set(ROW + MODEL)
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if len(set(self.segment)) < len(self.segment):
-            raise OptionError(f"segment names a column twice: {', '.join(map(repr, self.segment))}.")
+            raise OptionError([Argument("segment"), f" names a column twice: {', '.join(map(repr, self.segment))}."])
 
     @cached_property
     def target_names(self) -> tuple[str, ...]:
@@ -63,6 +70,12 @@ class Question:
         """The names of columns inside a query."""
         return Names(self)
 
+    def about(self, reward: str | None) -> Question:
+        """The question about one of its rewards, which alone then decides which rows are good."""
+        if reward is None or self.log.reward == (reward,):
+            return self
+        return replace(self, log=self.log.but(reward=reward))
+
     @property
     def control(self) -> Mapping[str, float]:
         """Further control variates, and their known means."""
@@ -70,7 +83,7 @@ class Question:
 
     @property
     def policies(self) -> tuple[Target, ...]:
-        """The targets that Python computes."""
+        """The targets whose probabilities Python computes."""
         return tuple(target for target in self.targets if target.is_policy)
 
     @property
@@ -80,7 +93,7 @@ class Question:
 
     @property
     def numbers(self) -> dict[str, tuple[str, str]]:
-        """Internal name → (part, column) of every column that must hold numbers."""
+        """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
         parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
         if self.weight.needs_propensity:
@@ -94,7 +107,7 @@ class Question:
 
     @property
     def others(self) -> Iterator[tuple[str, str]]:
-        """(part, column) of the columns that may hold anything."""
+        """(part, column) for the columns that may contain anything."""
         log = self.log
         for column in self.segment:
             yield "segment", column
@@ -105,26 +118,26 @@ class Question:
         if log.action is not None and (self.choices or self.policies):
             yield "action", log.action
         for target in self.choices:
-            yield "target", target.source.column
+            yield CHOSEN, target.source.column
         if self.policies:
             for column in log.context:
                 yield "context", column
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """(part, column) of every column to read."""
+        """(part, column) for every column to read."""
         made = {target.column for target in (*self.choices, *self.policies)}
         read = [entry for entry in self.numbers.values() if entry[1] not in made]
         return [*read, *self.others]
 
     @property
     def moment_columns(self) -> tuple[str, ...]:
-        """Columns of the moments of a target's value."""
+        """The columns of the moments of a target's value."""
         return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
 
 
 def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
-    """The question about a log; arrays given without data become its columns."""
+    """The question about a log; if there are only arrays, they become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
@@ -133,7 +146,14 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
         rival = _rival(against, targets, log, arrays)
         rivals = [one.name for one in targets if one.name != rival.name]
         if not rivals:
-            raise OptionError(f"target and against are both {rival.name!r}: name two different policies.")
+            raise OptionError(
+                [
+                    Argument("target"),
+                    " and ",
+                    Argument("against"),
+                    f" are both {rival.name!r}: name two different policies.",
+                ]
+            )
         if rival.name != LOGGING and rival.name not in {one.name for one in targets}:
             targets += (rival,)
             contrasts += ((rival.name, ""),)
@@ -146,37 +166,42 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:
-    """The question about some of its targets."""
+    """The same question about some of its targets."""
     values = {one.name: question.model_value[one.name] for one in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
 
 
 def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:
-    """The other policy of a comparison: one of the targets by its name, the logging policy, or a target of its own."""
+    """The other policy of a comparison: one of the targets by name, the logging policy, or a separate target."""
     if isinstance(against, str) and (against == LOGGING or against in {one.name for one in targets}):
         return next((one for one in targets if one.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
-        raise OptionError("against must name a policy.")
+        raise OptionError([Argument("against"), " must name a policy."])
     if arrays is not None:
         return Target("against", many("against", {"against": against}, arrays)[0])
     found = targets_of(against, log)
     if len(found) != 1:
-        raise OptionError(f"against must be one policy, found {len(found)}.")
+        raise OptionError([Argument("against"), f" must be one policy, found {len(found)}."])
     return found[0]
 
 
 def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[str, str]:
-    """The model's value of each target, in the order of the targets; a mapping is by target."""
+    """The model's value of each target, in the order of the targets; a mapping gives them by target."""
     value, names = log.model_value, [one.name for one in targets]
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(
-                f"model_value needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}."
+                [
+                    Argument("model_value"),
+                    f" needs one entry per target: {', '.join(names)}; found {', '.join(map(str, value))}.",
+                ]
             )
         ordered = [value[name] for name in names]
         own = [f"model_value of {name}" for name in names]
         value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
     values = many("model_value", value, arrays)
     if values and len(values) != len(names):
-        raise OptionError(f"model_value needs one column per target ({len(names)}), found {len(values)}.")
+        raise OptionError(
+            [Argument("model_value"), f" needs one column per target ({len(names)}), found {len(values)}."]
+        )
     return dict(zip(names, values, strict=True)) if values else {}

@@ -3,54 +3,58 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import narwhals as nw
 
-from counterpoise.errors import ColumnError, LogError
+from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import GROUP, PROPENSITY
 from counterpoise.log.question import Question
+from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A row rule: false for null and NaN on every engine, so that no engine's notion of either matters."""
+    """A rule for rows, which is false for null and NaN on every engine, so it does not matter how an engine treats either."""
 
     part: str
     column: str
     expected: str
     holds: nw.Expr
     shows: str
-    advice: str
+    advice: Pieces
     target: str | None = None  # the internal name of the one target that it speaks of
 
 
 @dataclass(frozen=True)
 class Problem:
-    """How many rows break a rule, the first of them, and what it holds."""
+    """How many rows break a rule, which one is the first, and what it contains."""
 
     rule: Rule
     count: int
     row: int | None  # None where rows have no order
     found: Any
 
-    def __str__(self) -> str:
+    @property
+    def said(self) -> Sentence:
+        """The problem in words, and what to do."""
         rule = self.rule
         found = "null" if self.found is None else f"{self.found}"
         if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
             found = f"a propensity of {found}"
-        verb = "row does" if self.count == 1 else "rows do"
+        rows, do = (f"{self.count:,} rows", "do") if self.count > 1 else ("1 row", "does")
+        broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
         where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
-        return f"{rule.part} {rule.column!r} must {rule.expected}: {self.count:,} {verb} not; {where}. {rule.advice}"
+        return Sentence([f"{rule.part} {rule.column!r} must {rule.expected}: {broken}; {where}. ", *rule.advice])
 
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
-    """No two columns share a name, or engines would silently take the first; some do not tell A from a."""
+    """Check that no two columns share a name, because engines would silently take the first; some cannot tell A from a."""
     seen: dict[str, str] = {}
     for name in names:
         key = name.casefold() if any_case else name
@@ -63,18 +67,20 @@ def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
 
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
-    """The error that a column is not there; the nearest names are suggested."""
+    """The error for a column that does not exist, which suggests the nearest names."""
     near = difflib.get_close_matches(column, available, n=1) or _sounds_like(part, available)
     shown = ", ".join(map(repr, available[:20])) + (f" and {len(available) - 20} more" if len(available) > 20 else "")
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint, has = f"Did you mean {near[0]!r}?" if near else "", f"; the log has {shown or 'no columns'}."
     if inside:
-        return ColumnError(f"no column {column!r} in {part}={inside!r}; the log has {shown or 'no columns'}.{hint}")
-    hint += f" Pass {part}={near[0]!r}." if near else f" Pass {part}= one of these, or an SQL expression of them."
-    return ColumnError(f"no column {column!r} for {part}; the log has {shown or 'no columns'}.{hint}")
+        return ColumnError([f"no column {column!r} in ", argument_of(part, inside), has], suggestion=hint)
+    advice: Pieces = (
+        [argument_of(part, near[0]), "."] if near else [Argument(part), " one of these, or an SQL expression of them."]
+    )
+    return ColumnError(f"no column {column!r} for {part}{has}", suggestion=hint, do=["Pass ", *advice])
 
 
 def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
-    """Columns whose usual name fits the part."""
+    """The columns whose name is one of the usual ones for the part."""
     usual = {
         "reward": ("reward", "click", "clicked", "r"),
         "propensity": ("propensity", "propensity_score", "pscore", "p", "action_prob"),
@@ -83,7 +89,7 @@ def _sounds_like(part: str, available: Sequence[str]) -> list[str]:
 
 
 def check_type(part: str, column: str, dtype: Any) -> None:
-    """Numbers, booleans and decimals are numbers; text, dates and nested values are not."""
+    """Check that a column holds numbers: booleans and decimals will do; text, dates and nested values will not."""
     if dtype.is_numeric() or dtype in (nw.Boolean, nw.Unknown) or str(dtype) == "Null":
         return
     advice = "Cast it to a number first" if dtype == nw.String else "Pass a column of numbers"
@@ -93,7 +99,7 @@ def check_type(part: str, column: str, dtype: Any) -> None:
 
 
 def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
-    """What every row must obey: for all targets, or for some, by their internal names."""
+    """The rules that every row must obey, for all targets or for some of them, by their internal names."""
     log, names = question.log, question.names
     found = []
     if question.weight.needs_propensity:
@@ -128,14 +134,14 @@ def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
 
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
-    """All rules at once; of several rewards, each has rows of its own, and none decides about a row."""
+    """All rules at once; if there are several rewards, each has its own rows, and none of them decides about a row."""
     apart = len(question.log.reward) > 1
     held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
     return nw.all_horizontal(*held, ignore_nulls=False)
 
 
 def only_good(frame: Frame, question: Question) -> Frame:
-    """The rows that break no rule; of several rewards, the bad ones are blank."""
+    """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
     rewards = question.names.rewards
     if len(rewards) == 1:
@@ -156,17 +162,17 @@ def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int) 
 
 
 def indicator(condition: nw.Expr) -> nw.Expr:
-    """1.0 where a condition holds, else 0.0; some engines add no truth values, and some take 1.0 for an exact decimal."""
+    """1.0 where a condition holds, else 0.0; some engines cannot add up truth values, and some read 1.0 as an exact decimal."""
     return nw.when(condition).then(nw.lit(1)).otherwise(nw.lit(0)).cast(nw.Float64)
 
 
 def key_of(rule: Rule) -> tuple[str, str, str]:
-    """What makes two rules the same, wherever their columns stand."""
+    """What makes two rules the same, wherever their columns are."""
     return rule.part, rule.column, rule.expected
 
 
 def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems of several batches, those of one rule together."""
+    """The problems of several batches, with those of the same rule added together."""
     merged: dict[tuple[str, str, str], Problem] = {}
     for problem in problems:
         key = key_of(problem.rule)
@@ -178,23 +184,29 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def refuse(problems: Sequence[Problem], rows: int) -> None:
-    """Say what is wrong with the log."""
+    """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    raise LogError(f"of {rows:,} rows: " + " Also: ".join(str(problem) for problem in merged))
+    raise LogError([f"of {rows:,} rows: ", *_listed(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
-    return LogError(f"all {rows:,} rows are bad. " + " Also: ".join(map(str, merge_problems(problems))))
+    return LogError([f"all {rows:,} rows are bad. ", *_listed(merge_problems(problems))])
+
+
+def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+    for k, problem in enumerate(problems):
+        yield from [" Also: ", problem.said] if k else [problem.said]
 
 
 FINITE = "be a finite number"
-_DROP = "Fix the logger, or drop such rows with drop_bad_rows=True."
+_OR_DROP = (", or drop such rows with ", Argument("drop_bad_rows", True), ".")
+_DROP = ("Fix the logger", *_OR_DROP)
 _PROPENSITY = (
-    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: "
-    "fix the logger, or drop such rows with drop_bad_rows=True."
+    "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: fix the logger",
+    *_OR_DROP,
 )
 _TARGET = (
-    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): "
-    "fix the policy, or drop such rows with drop_bad_rows=True."
+    "It is the target policy's probability of the logged action (1 or 0 for a deterministic policy): fix the policy",
+    *_OR_DROP,
 )

@@ -1,4 +1,4 @@
-"""Targets: policies as a log sees them, each made into one record in one place."""
+"""Targets: policies as a log sees them, each turned into one record in one place."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.log import Log, many
 
 Targets = Any  # one target, a list of them, or a mapping of names to them: see `evaluate`
+CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A deterministic target: the column with the action that it takes, to be compared with the logged one.
+    """A deterministic target: the column with the action it takes, which is compared with the logged one.
 
     >>> Chosen("item_new")
     Chosen(column='item_new')
@@ -29,6 +30,11 @@ class Chosen:
     def __post_init__(self) -> None:
         if not isinstance(self.column, str):
             raise OptionError(f"Chosen names the column of an action, found {type(self.column).__name__}.")
+
+
+def argument_of(part: str, column: str) -> Argument:
+    """What to write for a column to play a part."""
+    return Argument("target", Chosen(column)) if part == CHOSEN else Argument(part, column)
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,14 @@ class Target:
 
     @property
     def described(self) -> str:
-        """What it is made from, as a text that is the same tomorrow."""
+        """What it is made from, as a text that stays the same tomorrow."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
         return self.source if isinstance(self.source, str) else "a policy"
 
     @property
     def column(self) -> str:
-        """The column of its probabilities; one of our own making where the log has none."""
+        """The column of its probabilities; we make one if the log has none."""
         if isinstance(self.source, str):
             return self.source
         kind = "choice" if isinstance(self.source, Chosen) else "policy"
@@ -75,7 +81,7 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     ['new', 'greedy']
     """
     if given is None:
-        raise OptionError("target is missing: name its column, or pass its array.")
+        raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
         if is_policy(given) or isinstance(given, Chosen):
             raise OptionError("a policy or a chosen action needs a log with named columns: pass the log first.")
@@ -83,20 +89,23 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     found: dict[str, Target] = {}
     for name, one in _named(given):
         if name in found:
-            raise OptionError(f"two targets are called {name!r}: name them yourself, target={{'a': …, 'b': …}}.")
+            raise OptionError(
+                f"two targets are called {name!r}.",
+                do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
+            )
         found[name] = Target(name, one)
     targets = tuple(found.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
-        raise OptionError("action is missing: name the column with the logged action.")
+        raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
     if any(target.is_policy for target in targets) and not log.context:
-        raise OptionError("a policy needs context=[…], the columns it looks at.")
+        raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
     return targets
 
 
 def is_policy(target: object) -> bool:
-    """Whether a target is no column but something that computes one: a callable, or a classifier with predict_proba."""
+    """Whether a target is not a column but something that computes one: a callable, or a classifier with predict_proba."""
     return not isinstance(target, str | type | Chosen) and (callable(target) or hasattr(target, "predict_proba"))
 
 
@@ -106,7 +115,7 @@ def _named(given: Any) -> Iterator[tuple[str, Any]]:
             yield str(name), _source(one)
         return
     for one in given if isinstance(given, list | tuple) else [given]:
-        yield _name_of(one), _source(one)
+        yield name_of(one), _source(one)
 
 
 def _source(one: Any) -> Any:
@@ -121,11 +130,12 @@ def _source(one: Any) -> Any:
     )
 
 
-def _name_of(one: Any) -> str:
+def name_of(one: Any) -> str:
+    """What a target is called that nobody named."""
     if isinstance(one, str):
         return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
     if isinstance(one, Chosen):
         return one.column
     if isinstance(one, PathLike):
-        return _name_of(str(one))
+        return name_of(str(one))
     return str(getattr(one, "__name__", type(one).__name__))

@@ -1,4 +1,4 @@
-"""Mergeable moments: what one pass over a log keeps of it."""
+"""Mergeable moments: everything that one pass over a log needs to keep."""
 
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.moments import MODEL, ROW, Floats, Moments

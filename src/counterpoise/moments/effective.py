@@ -1,4 +1,4 @@
-"""What the weights leave of a log: how many rows it is worth, and where the rewards that count lie."""
+"""What the weights leave of a log: how many rows it is still worth, and where the rewards that count lie."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def effective_sample_size(moments: Moments) -> float:
 
 
 def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
-    """Whether every row with a weight has its reward at one `end` of a range of this `width`; for a stack, an answer per member."""
+    """Whether the reward of every row with a weight is at one `end` of a range of this `width`; for a stack, one answer per member."""
     return (width == 0) | (abs(mean_distance(moments, end, np.where(width > 0, width, 1.0))) <= 1e-12)  # rounding
 
 

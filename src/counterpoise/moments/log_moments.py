@@ -1,12 +1,13 @@
-"""`LogMoments`: everything that one pass over a log keeps, ready to be stored and added to the next."""
+"""`LogMoments`: everything that one pass over a log keeps, ready to be stored and added to tomorrow's."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.tails import EMPTY, KEPT, Tail
+from counterpoise.moments.weighed import PLAIN, Weighed
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
@@ -24,9 +26,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class LogMoments:
-    """The moments of a log by contrast, segment and group, with its largest weights and a count of what was dropped.
+    """The moments of a log by contrast, segment and group, with its largest weights and a count of the rows that were dropped.
 
-    `+` adds the moments of another log with the same columns: yesterday plus today makes both days. Groups are hashed from the
+    `+` adds the moments of another log with the same columns and weight: yesterday plus today makes both days. Groups are hashed from the
     clusters, so a cluster always lands in the same group. Duplicates are counted within each log, not across logs.
     """
 
@@ -40,9 +42,10 @@ class LogMoments:
     control: tuple[tuple[str, float], ...] = ()  # control variates and their known means
     dropped: int = 0
     duplicates: int | None = None
+    weight: Weighed = PLAIN
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
-        """Moments of one target, over the whole log or in one segment."""
+        """The moments of one target, over the whole log or in one segment."""
         name, segment = target if isinstance(target, tuple) else (target, None)
         if (name, "") not in self.moments:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
@@ -62,7 +65,7 @@ class LogMoments:
 
     @property
     def n(self) -> int:
-        """How many rows there are, dropped ones not counted."""
+        """How many rows there are, not counting those that were dropped."""
         return int(next(iter(self.moments.values())).n.sum())
 
     def __add__(self, other: LogMoments) -> LogMoments:
@@ -72,17 +75,15 @@ class LogMoments:
         segments = in_order(self.segments + other.segments)
         mine, theirs = self._aligned(segments), other._aligned(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
-        return LogMoments(
-            {key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
-            {key: tuple(a + b for a, b in zip(mine.tails[key], theirs.tails[key], strict=True)) for key in mine.tails},
-            segments,
-            np.fmin(mine.reward_min, theirs.reward_min),
-            np.fmax(mine.reward_max, theirs.reward_max),
-            self.segment_columns,
-            self.cluster,
-            self.control,
-            self.dropped + other.dropped,
-            duplicates,
+        tails = {key: tuple(map(add, mine.tails[key], theirs.tails[key])) for key in mine.tails}
+        return replace(
+            mine,
+            moments={key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
+            tails=tails,
+            reward_min=np.fmin(mine.reward_min, theirs.reward_min),
+            reward_max=np.fmax(mine.reward_max, theirs.reward_max),
+            dropped=self.dropped + other.dropped,
+            duplicates=duplicates,
         )
 
     def __radd__(self, other: object) -> LogMoments:
@@ -99,17 +100,13 @@ class LogMoments:
             none = Moments.empty(stack.columns, stack.shape[1:])
             return Moments.stack([none if k < 0 else stack[k] for k in place])
 
-        return LogMoments(
-            {key: stretch(stack) for key, stack in self.moments.items()},
-            {key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
-            segments,
-            np.append(self.reward_min, np.nan)[place],
-            np.append(self.reward_max, np.nan)[place],
-            self.segment_columns,
-            self.cluster,
-            self.control,
-            self.dropped,
-            self.duplicates,
+        return replace(
+            self,
+            moments={key: stretch(stack) for key, stack in self.moments.items()},
+            tails={key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
+            segments=segments,
+            reward_min=np.append(self.reward_min, np.nan)[place],
+            reward_max=np.append(self.reward_max, np.nan)[place],
         )
 
     # -- storing them --------------------------------------------------------------------------------------------------
@@ -120,7 +117,7 @@ class LogMoments:
 
     @classmethod
     def from_json(cls, text: str) -> LogMoments:
-        """Moments that `to_json` wrote; anything else is refused."""
+        """The moments that `to_json` wrote; anything else is refused."""
         try:
             return cls.from_plain(stored.parse(text))
         except stored.BROKEN as error:
@@ -150,15 +147,19 @@ class LogMoments:
             "control": [list(pair) for pair in self.control],
             "dropped": self.dropped,
             "duplicates": self.duplicates,
+            "weight": self.weight.to_plain(),
         }
 
     @classmethod
-    def from_plain(cls, raw: Any) -> LogMoments:
-        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
+    def from_plain(cls, raw: Any, *, unsaid: Weighed = PLAIN) -> LogMoments:
+        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else.
+
+        Moments that were stored before they knew their weight have the one that is `unsaid`.
+        """
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS)
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight",))
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         for one in stored.items(raw["contrasts"], "contrasts"):
@@ -180,6 +181,7 @@ class LogMoments:
             tuple(_control(pair) for pair in stored.items(raw["control"], "control")),
             stored.count(raw["dropped"], "dropped"),
             None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
+            Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
         )
         _check_whole(made)
         return made
@@ -194,10 +196,8 @@ _KEYS = (
 def _tail(raw: Any) -> Tail:
     raw = stored.record(raw, "a tail", ("weights", "zeros"))
     weights, zeros = stored.numbers(raw["weights"], "weights"), stored.count(raw["zeros"], "zeros")
-    if weights.ndim != 1 or len(weights) > KEPT or (weights < 0).any() or (np.diff(weights) > 0).any():
-        raise ValueError(
-            f"the largest weights should be at most {KEPT:,} numbers in descending order, none of them negative"
-        )
+    if weights.ndim != 1 or len(weights) > KEPT or (np.diff(weights) > 0).any():
+        raise ValueError(f"the largest weights should be at most {KEPT:,} numbers in descending order")
     return Tail(weights, zeros)
 
 
@@ -209,7 +209,7 @@ def _label(raw: Any) -> Label:
 
 
 def _ends(raw: Any, what: str) -> Floats:
-    """The smallest or largest reward of every segment; nan for null, which marks a segment without rows."""
+    """The smallest or largest reward of every segment; null, which marks a segment without rows, becomes nan."""
     values = stored.items(raw, what)
     known = np.array([value is not None for value in values], dtype=bool)
     found = np.full(len(values), np.nan)
@@ -234,6 +234,11 @@ def _check_whole(log: LogMoments) -> None:
             raise ValueError(f"the moments of {key[0]!r} are damaged")
     rows = first.n.sum(axis=1)
     too_many = any(tail.zeros > rows[k] for tails in log.tails.values() for k, tail in enumerate(tails))
+    least = min(
+        (float(one.weights[-1]) for tails in log.tails.values() for one in tails if len(one.weights)), default=0.0
+    )
+    if least < 0 and not log.weight.may_be_negative:
+        raise ValueError("a weight is negative")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
     ends = (log.reward_min, log.reward_max)
@@ -245,14 +250,14 @@ def _check_whole(log: LogMoments) -> None:
 
 
 def as_label(segment: Hashable) -> Label:
-    """The label of a segment that is given as one value, or as a tuple of values."""
+    """The label of a segment, given as one value or as a tuple of values."""
     return tuple(plain(value) for value in (segment if isinstance(segment, tuple) else (segment,)))
 
 
 def plain(value: Any) -> Any:
-    """A segment's value as JSON keeps it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
+    """A segment's value as JSON can store it: text, numbers, booleans and null as they are, anything else (dates, infinities) as text.
 
-    Times with a zone are written in UTC, because databases return them in whatever zone the session or process is set to.
+    Times with a zone are written in UTC, because databases return them in whatever zone the session or process uses.
 
     >>> from datetime import datetime
     >>> plain(datetime.fromisoformat("2026-11-14 01:30:00+02:00"))
@@ -277,18 +282,15 @@ def in_order(labels: Sequence[Label]) -> tuple[Label, ...]:
 def _check_alike(first: LogMoments, second: LogMoments) -> None:
     for what, mine, theirs in (
         ("targets", tuple(first.moments), tuple(second.moments)),
-        ("columns", _columns(first), _columns(second)),
+        ("columns", *([stack.columns for stack in log.moments.values()] for log in (first, second))),
         ("segment columns", first.segment_columns, second.segment_columns),
         ("clusters", (first.cluster, _groups(first)), (second.cluster, _groups(second))),
         ("controls", first.control, second.control),
+        ("weights", str(first.weight), str(second.weight)),
     ):
         if mine != theirs:
             found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."
             raise MomentsError(found, do="Evaluate both logs the same way.")
-
-
-def _columns(log: LogMoments) -> Sequence[tuple[str, ...]]:
-    return [stack.columns for stack in log.moments.values()]
 
 
 def _groups(log: LogMoments) -> int:

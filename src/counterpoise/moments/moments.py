@@ -1,4 +1,4 @@
-"""`Moments`: the count, mean and scatter of a log's rows, which every estimate is made from."""
+"""`Moments`: the count, mean and scatter of a log's rows, from which every estimate is made."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MODEL: tuple[str, ...] = ("e", "ue", "v")
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    r"""Count, mean and centered scatter of the rows z = (u, s, u·s) of a log.
+    r"""The count, mean and centered scatter of the rows z = (u, s, u·s) of a log.
 
     With w = target / propensity and r the reward, u = w − 1 and s = r − c, where c is a provisional center of the
     rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
 
-    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward of the logged action and v is the
+    A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward for the logged action and v is the
     model's value of the target policy. Every further control variate adds one column, minus its known mean.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
@@ -77,7 +77,7 @@ class Moments:
         controls: Mapping[str, ArrayLike] | None = None,
         center: float | None = None,
     ) -> Moments:
-        """Moments of rows that are given as arrays; `controls` are columns whose true mean is 0.
+        """The moments of rows given as arrays; `controls` are columns whose true mean is 0.
 
         >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).center
         4.0
@@ -111,7 +111,7 @@ class Moments:
     def of_sums(
         cls, n: ArrayLike, sums: Floats, products: Floats, center: ArrayLike, columns: Sequence[str]
     ) -> Moments:
-        """Moments from Σz and Σz·zᵀ, which is what an engine that can only add delivers."""
+        """The moments from Σz and Σz·zᵀ, which is all that an engine that can only add will give us."""
         count = np.asarray(n, dtype=np.int64)
         mean = sums / np.maximum(count, 1)[..., None]
         scatter = products - sums[..., :, None] * mean[..., None, :]
@@ -128,7 +128,7 @@ class Moments:
 
     @classmethod
     def stack(cls, parts: Sequence[Moments]) -> Moments:
-        """Several moments of the same columns as one stack, with a new leading axis."""
+        """Several moments of the same columns as one stack with a new leading axis."""
         columns = parts[0].columns
         for part in parts[1:]:
             _check_columns(columns, part.columns)
@@ -143,7 +143,7 @@ class Moments:
     # -- adding them ---------------------------------------------------------------------------------------------------
 
     def __add__(self, other: object) -> Moments:
-        """Moments of the rows of both."""
+        """The moments of the rows of both."""
         if not isinstance(other, Moments):
             return NotImplemented
         if self.shape == other.shape == ():
@@ -175,14 +175,14 @@ class Moments:
     def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
-        What comes before is merged with what comes after. Subtracting from the total instead would lose all digits when one
-        group holds nearly all of the scatter.
+        We merge what comes before with what comes after. Subtracting from the total would lose all digits when one group holds
+        nearly all of the scatter.
         """
         before, after = self._running()._moved(1), self[..., ::-1]._running()._moved(1)[..., ::-1]
         return Moments.stack([before, after]).merge(axis=0)
 
     def _running(self) -> Moments:
-        """Running totals along the last axis, in log₂ steps: every member takes in the total that ends 1, 2, 4, … before it."""
+        """Running totals along the last axis, in log₂ steps: every member adds the total that ends 1, 2, 4, … places before it."""
         total, step = self, 1
         while step < self.shape[-1]:
             total = Moments.stack([total._moved(step), total]).merge(axis=0)
@@ -234,7 +234,7 @@ class Moments:
         return np.shape(self.n)
 
     def __getitem__(self, index: Any) -> Moments:
-        """Part of a stack."""
+        """A part of a stack."""
         key = index if isinstance(index, tuple) else (index,)
         rest = (slice(None),)
         inner = key if Ellipsis in key else (*key, ...)
@@ -243,11 +243,11 @@ class Moments:
         )
 
     def average(self, column: str) -> Floats:
-        """Mean of one column."""
+        """The mean of one column."""
         return self.mean[..., self.columns.index(column)]
 
     def covariance(self, first: str, second: str) -> Floats:
-        """Scatter of two columns over n."""
+        """The scatter of two columns, divided by n."""
         entry = self.scatter[..., self.columns.index(first), self.columns.index(second)]
         return cast(Floats, entry / np.maximum(self.n, 1))
 
@@ -259,7 +259,7 @@ class Moments:
 
     @classmethod
     def from_json(cls, text: str) -> Moments:
-        """Moments that `to_json` wrote; anything else is refused.
+        """The moments that `to_json` wrote; anything else is refused.
 
         >>> week = Moments.of([0.5, 2.0], [1, 0])
         >>> Moments.from_json(week.to_json()).to_json() == week.to_json()
@@ -283,7 +283,7 @@ class Moments:
 
     @classmethod
     def from_plain(cls, raw: Any) -> Moments:
-        """Moments from what `to_plain` returned; a ValueError says what is wrong with anything else."""
+        """The moments from what `to_plain` returned; for anything else, a ValueError says what is wrong with it."""
         raw = stored.record(raw, "moments", ("n", "mean", "scatter", "center", "columns"))
         columns = tuple(stored.text(name, "a column's name") for name in stored.items(raw["columns"], "columns"))
         if columns[: len(ROW)] != ROW or len(set(columns)) < len(columns):

@@ -1,7 +1,7 @@
 """The stored state of a daily job: what was asked, which batches were added, and their moments, in one file with a checksum.
 
-The latest batches are kept apart, so that any of them can be replaced exactly (subtracting sums would lose digits). Older ones are
-added up, so the file stays small however many there are.
+The latest batches are kept apart, so any of them can be replaced exactly (subtracting sums would lose digits). Older ones are added up,
+so the file stays small however many there are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -22,11 +22,14 @@ from typing import Any
 from counterpoise.errors import Argument, MomentsError
 from counterpoise.moments import stored
 from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.weighed import PLAIN, Weighed
 from counterpoise.whole_files import whole_file
 
 FORMAT = 2
 APART = 31  # batches that can be replaced
 NUMBERS = 200_000  # that they may take together, about 4 MB; the last batch is always kept apart
+
+Rewards = tuple[LogMoments, ...]  # the moments of some rows, one for each reward
 
 _HEAD = b'{"format": 2, "sha256": "%s", '
 
@@ -49,39 +52,48 @@ class Batch:
 
 @dataclass(frozen=True)
 class State:
-    """What was asked, which batches were added, and their moments: one by one for the latest, added up for those before."""
+    """What was asked, which batches were added, and their moments: one by one for the latest, added up for the older ones."""
 
     question: dict[str, Any]
     batches: tuple[Batch, ...]
-    older: LogMoments | None
-    recent: tuple[LogMoments, ...]
+    older: Rewards  # none where all batches are kept apart
+    recent: tuple[Rewards, ...]
 
     @cached_property
-    def moments(self) -> LogMoments:
-        """The moments of all batches."""
-        return reduce(add, (*([] if self.older is None else [self.older]), *self.recent))
+    def moments(self) -> Rewards:
+        """The moments of all batches, one for each reward."""
+        return reduce(_sum, (*([self.older] if self.older else []), *self.recent))
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        """The rewards' names."""
+        return _names(self.question["reward"])
 
     @property
     def first_apart(self) -> int:
         """The index of the first batch whose moments are kept apart."""
         return len(self.batches) - len(self.recent)
 
-    def added(self, batch: Batch, moments: LogMoments, instead_of: set[int]) -> State:
+    def added(self, batch: Batch, moments: Rewards, instead_of: set[int]) -> State:
         """The state with one more batch at its end, and without those it stands `instead_of`, all of which are kept apart."""
         kept = [k for k in range(len(self.batches)) if k not in instead_of]
         recent = [self.recent[k - self.first_apart] for k in kept if k >= self.first_apart]
         older = self.older
         recent.append(moments)
         while len(recent) > 1 and (len(recent) > APART or sum(map(_size, recent)) > NUMBERS):
-            older = recent[0] if older is None else older + recent[0]
+            older = _sum(older, recent[0]) if older else recent[0]
             recent = recent[1:]
         return State(self.question, (*(self.batches[k] for k in kept), batch), older, tuple(recent))
 
 
-def _size(moments: LogMoments) -> int:
+def _sum(first: Rewards, second: Rewards) -> Rewards:
+    return tuple(map(add, first, second))
+
+
+def _size(moments: Rewards) -> int:
     """How many numbers there are to store."""
-    tails = sum(len(tail.weights) for each in moments.tails.values() for tail in each)
-    return tails + sum(stack.mean.size + stack.scatter.size for stack in moments.moments.values())
+    tails = sum(len(tail.weights) for one in moments for each in one.tails.values() for tail in each)
+    return tails + sum(stack.mean.size + stack.scatter.size for one in moments for stack in one.moments.values())
 
 
 def load(path: str | PathLike[str]) -> State | None:
@@ -102,7 +114,7 @@ def load(path: str | PathLike[str]) -> State | None:
 
 
 def existing(path: str | PathLike[str]) -> State:
-    """The state in a file that has to exist."""
+    """The state in a file that must exist."""
     known = load(path)
     if known is None:
         raise MomentsError(
@@ -113,7 +125,7 @@ def existing(path: str | PathLike[str]) -> State:
 
 
 def _content(path: Path) -> bytes | None:
-    """A state's JSON, once the checksum in front of it has proved right."""
+    """A state's JSON, once the checksum in front of it has been verified."""
     if not path.exists():
         return None
     if not path.is_file():
@@ -142,8 +154,8 @@ def store(path: Path, state: State) -> None:
             {"batch": one.key, "files": dict(one.files), "rows": one.rows, "dropped": one.dropped}
             for one in state.batches
         ],
-        "older": None if state.older is None else state.older.to_plain(),
-        "recent": [moments.to_plain() for moments in state.recent],
+        "older": _to_plain(state.older) if state.older else None,
+        "recent": [_to_plain(moments) for moments in state.recent],
     }
     try:
         body = json.dumps(raw, allow_nan=False)[1:].encode()
@@ -162,22 +174,43 @@ def store(path: Path, state: State) -> None:
 
 
 def _from_plain(raw: Any) -> State:
-    """A state whose parts all belong together; a ValueError says which does not."""
+    """A state whose parts all belong together; if one does not, a ValueError says which."""
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
     question = _checked_question(raw["question"])
     batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
-    older = None if raw["older"] is None else LogMoments.from_plain(raw["older"])
-    recent = tuple(LogMoments.from_plain(one) for one in stored.items(raw["recent"], "recent"))
+    how = question["weight"]
+    unsaid = Weighed(how, mean_is_one=how == PLAIN.how, may_be_negative=how == "Own()")
+    count = len(_names(question["reward"]))
+    older = () if raw["older"] is None else _moments(raw["older"], count, unsaid)
+    recent = tuple(_moments(one, count, unsaid) for one in stored.items(raw["recent"], "recent"))
     first = len(batches) - len(recent)
     rows = [batch.rows for batch in batches]
-    if not recent or first < 0 or (older is None) != (first == 0):
+    if not recent or first < 0 or (not older) != (first == 0):
         raise ValueError("it does not have the moments of each of its batches")
-    if [one.n for one in recent] != rows[first:] or (older is not None and older.n != sum(rows[:first])):
+    if [one[0].n for one in recent] != rows[first:] or (older and older[0].n != sum(rows[:first])):
         raise ValueError("its batches and their moments disagree about the number of rows")
-    for moments in (*recent, *([] if older is None else [older])):
-        if [list(contrast) for contrast in moments.moments] != question["contrasts"]:
+    for moments in (*older, *(moments for one in recent for moments in one)):
+        contrasts = [list(contrast) for contrast in moments.moments]
+        if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
             raise ValueError("its moments answer another question than it asks")
     return State(question, batches, older, recent)
+
+
+def _to_plain(moments: Rewards) -> Any:
+    """The moments of one reward as they are, those of several in a list."""
+    return moments[0].to_plain() if len(moments) == 1 else [one.to_plain() for one in moments]
+
+
+def _moments(raw: Any, rewards: int, unsaid: Weighed) -> Rewards:
+    each = [raw] if rewards == 1 else stored.items(raw, "the moments of several rewards")
+    found = tuple(LogMoments.from_plain(one, unsaid=unsaid) for one in each)
+    if len(found) != rewards or len({one.n + one.dropped for one in found}) > 1:
+        raise ValueError("its rewards do not have the moments of the same rows")
+    return found
+
+
+def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
+    return (reward,) if isinstance(reward, str) else tuple(reward)
 
 
 def _batch(raw: Any) -> Batch:
@@ -191,9 +224,9 @@ def _batch(raw: Any) -> Batch:
     return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
 
 
-_TEXTS, _MAYBE, _MAPPING = "a list of texts", "text or null", "a mapping"
+_TEXTS, _MAYBE, _MAPPING, _ONE_OR_MORE = "a list of texts", "text or null", "a mapping", "text or a list of texts"
 _PARTS = {
-    "reward": "text", "propensity": "text", "target": _TEXTS, "target columns": _MAPPING, "contrasts": "a list of pairs",
+    "reward": _ONE_OR_MORE, "propensity": _MAYBE, "target": _TEXTS, "target columns": _MAPPING, "contrasts": "a list of pairs",
     "segment": _TEXTS, "cluster": _MAYBE, "groups": "a number", "key": _TEXTS, "model_reward": _MAYBE,
     "model_value": _MAPPING, "control": _MAPPING, "where": _MAYBE, "action": _MAYBE, "context": _TEXTS,
     "drop_bad_rows": "true or false", "version": _MAPPING, "weight": "text",
@@ -202,10 +235,11 @@ _PARTS = {
 
 def _checked_question(raw: Any) -> dict[str, Any]:
     question = stored.record(raw, "the question", tuple(_PARTS))
-    fits = {
+    fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
-        _TEXTS: lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        _TEXTS: _are_texts,
+        _ONE_OR_MORE: lambda value: isinstance(value, str) or (_are_texts(value) and len({*value}) == len(value) > 1),
         _MAPPING: lambda value: (
             isinstance(value, dict) and all(type(one) in (str, int, float) for one in value.values())
         ),
@@ -219,13 +253,17 @@ def _checked_question(raw: Any) -> dict[str, Any]:
     return question
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
+    return _are_texts(value) and len(value) == 2
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other jobs from adding to a state in this folder meanwhile, so that none overwrites what another added.
+    """Keep other jobs from adding to a state in this folder in the meantime, so that none overwrites what another added.
 
     The lock is on the folder itself: it leaves no file behind and ends with the process. Windows and some network disks have no such lock.
     """

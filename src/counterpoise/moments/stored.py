@@ -1,4 +1,4 @@
-"""Reads stored JSON with suspicion: the right keys, the right types and finite numbers, or a `ValueError` that says what is wrong."""
+"""Reads stored JSON with suspicion: it has the right keys, the right types and finite numbers, or a `ValueError` says what is wrong."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def parse(text: str | bytes) -> Any:
     return json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
 
 
-def record(value: Any, what: str, keys: Sequence[str]) -> dict[str, Any]:
-    """A mapping with exactly these keys."""
+def record(value: Any, what: str, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """A mapping with exactly these keys, and perhaps the optional ones."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} should be an object, found {type(value).__name__}")
-    for wrong, found in (("lacks", set(keys) - set(value)), ("has an unknown entry", set(value) - set(keys))):
+    for wrong, found in (("lacks", set(keys) - set(value)), ("has an unknown entry", set(value) - {*keys, *optional})):
         if found:
             raise ValueError(f"{what} {wrong} {sorted(found)[0]!r:.80}")
     return value

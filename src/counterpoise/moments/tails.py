@@ -14,7 +14,7 @@ KEPT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """The `KEPT` largest weights in descending order, and how many weights are 0. `+` merges.
+    """The `KEPT` largest weights in descending order, and how many weights are 0. `+` merges two of them.
 
     >>> (Tail(np.array([3.0, 1.0]), zeros=1) + Tail(np.array([2.0]), zeros=0)).weights.tolist()
     [3.0, 2.0, 1.0]
@@ -32,10 +32,10 @@ EMPTY = Tail(np.empty(0), 0)
 
 
 def pareto_k(tail: Tail, n: int) -> float:
-    """Shape k of the generalized Pareto distribution that fits the largest weights: moments up to order 1/k exist.
+    """The shape k of the generalized Pareto distribution that fits the largest weights: moments up to order 1/k exist.
 
-    Below 0.5 the weights have a variance; above 0.7 standard errors cannot be trusted. Fitted to the largest min(n/5, 3√n) weights,
-    at most `KEPT`; nan if fewer than five of them differ from the smallest, −1 if the largest are within a tenth of each other.
+    Below 0.5 the weights have a variance; above 0.7 standard errors cannot be trusted. The fit uses the largest min(n/5, 3√n) weights, at
+    most `KEPT`; it is nan if fewer than five of them differ from the smallest, and −1 if the largest are within a tenth of each other.
 
     >>> u = (np.arange(10_000) + 0.5) / 10_000
     >>> round(pareto_k(Tail(np.sort(u**-0.8)[::-1][:KEPT], 0), 10_000), 1)  # a Pareto tail of k = 0.8

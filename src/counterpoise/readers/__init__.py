@@ -1,1 +1,1 @@
-"""Where rows come from: arrays, frames, files, databases."""
+"""Where rows come from: arrays, frames, files and databases."""

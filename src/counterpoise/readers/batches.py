@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise.errors import Argument, MomentsError, OptionError, Text
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
-from counterpoise.moments.state import Batch, State
+from counterpoise.moments.state import Batch, Rewards, State
 from counterpoise.readers.kept_questions import check_same, question_kept
 from counterpoise.readers.seen_files import Seen, check_unchanged, files_seen
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A batch on its way into a state: what is known of it before its log is read."""
+    """A batch on its way into a state: what we know about it before its log is read."""
 
     place: Path
     question: dict[str, Any]
@@ -43,13 +43,13 @@ def start(
     replaces: bool = False,
     version: str | Mapping[str, str] | None = None,
 ) -> Addition:
-    """Refuse, before the log is read, a batch that was added already or a state that answers another question."""
+    """Refuse, before the log is read, a batch that has already been added or a state that answers another question."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
     if batch is not None and (not isinstance(batch, str) or not batch):
-        raise OptionError(f"batch must be a text such as '2026-11-14', found {batch!r}.")
+        raise OptionError([Argument("batch", batch), " must be a text such as '2026-11-14'."])
     if not isinstance(replaces, bool):
-        raise OptionError(f"replace must be True or False, found {replaces!r}.")
+        raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
     log, asked = question.log.data, question_kept(question, version)
@@ -64,14 +64,14 @@ def start(
     return job
 
 
-def finish(job: Addition, today: LogMoments) -> LogMoments:
-    """The stored moments with today's; stored before they are returned, all or nothing."""
+def finish(job: Addition, today: Rewards) -> Rewards:
+    """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
     check_unchanged(job.seen, job.log, job.batch.key)
-    new = replace(job.batch, rows=today.n, dropped=today.dropped)
+    new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
-            state = State(job.question, (new,), None, (today,))
+            state = State(job.question, (new,), (), (today,))
         else:
             check_same(job.place, known, job.question)
             outdated = _outdated(job, known)
@@ -82,43 +82,54 @@ def finish(job: Addition, today: LogMoments) -> LogMoments:
     return state.moments
 
 
-def stored_moments(path: str | PathLike[str]) -> LogMoments:
-    """The moments of everything that was added to a state."""
+def stored_state(path: str | PathLike[str] | None) -> State:
+    """A state that has to exist."""
     if not isinstance(path, str | PathLike):
-        raise OptionError(f"state must be the path of a file, found {type(path).__name__}.")
-    return states.existing(path).moments
+        raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
+    return states.existing(path)
 
 
 def _outdated(job: Addition, known: State) -> set[int]:
-    """The places of the batches that the new one replaces; without replace=True there must be none."""
+    """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)
     if not job.replaces:
         for kind, said in _TWICE.items():
             files = [file for found in overlaps.values() for why, file in found if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
-                raise MomentsError(said.format(name=files[0], state=str(job.place), others=others))
+                what, advice = said
+                raise MomentsError(what.format(name=files[0], state=str(job.place), others=others), do=advice)
     for k in overlaps:
         _check_replaceable(job, known, k)
     return set(overlaps)
 
 
-_TWICE = {
-    "key": "the batch {name!r} is in the state {state!r} already: adding it again would count its rows twice. Give only what is new, or "
-    "pass replace=True to put this log in its place.",
-    "content": "the file {name!r} is in the state {state!r} already{others}: adding it again would count its rows twice. Give only what "
-    "is new; if these are other rows, give them their own key with batch=.",
-    "path": "the file {name!r} is in the state {state!r} with other content{others}: the rows that it had then and still has would count "
-    "twice. If all its rows are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True to put "
-    "it in the place of what it had added.",
-    "folder": "the file {name!r} is in the state {state!r}{others}, and in its folder no more: if the folder was compacted, its rows would "
-    "count twice. If all rows in it are new, give them a key with batch='2026-11-14'; if the old ones are among them, pass replace=True "
-    "to put the folder in the place of what it had added.",
-}
+_REPLACE, _DAY = Argument("replace", True), Argument("batch", "2026-11-14")
+_TWICE: dict[str, tuple[str, Text]] = {
+    "key": (
+        "the batch {name!r} is already in the state {state!r}: adding it again would count its rows twice.",
+        ["Give only what is new, or pass ", _REPLACE, " to put this log in its place."],
+    ),
+    "content": (
+        "the file {name!r} is already in the state {state!r}{others}: adding it again would count its rows twice.",
+        ["Give only what is new; if these are other rows, give them a key of their own with ", Argument("batch"), "."],
+    ),
+    "path": (
+        "the file {name!r} is in the state {state!r} with other content{others}: rows that it had then and still has would count twice.",
+        ["If all its rows are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put it in the place of what it had added."],
+    ),
+    "folder": (
+        "the file {name!r} is in the state {state!r}{others}, but no longer in its folder: if the folder was compacted, its rows would "
+        "count twice.",
+        ["If all rows in it are new, give them a key with ", _DAY, "; if the old ones are among them, pass ", _REPLACE,
+         " to put the folder in the place of what it had added."],
+    ),
+}  # fmt: skip
 
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
-    """The places of the batches some of whose rows the new one seems to have, and what says so: kinds of `_TWICE`, with names."""
+    """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
     new, found = job.batch, {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
@@ -139,7 +150,7 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
 
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
-    """What the path of every file looks like, gone or not, that is in the log's folders or meets its globs."""
+    """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
     given = [job.log] if isinstance(job.log, str | PathLike) else job.log
     for place in (Path(one).resolve() for one in given) if job.seen else ():
@@ -151,11 +162,12 @@ def _inside(job: Addition) -> re.Pattern[str] | None:
 
 
 def _check_replaceable(job: Addition, known: State, k: int) -> None:
-    """A batch is replaced as a whole, by whoever says which one, and while it is kept apart."""
+    """Check that a batch can be replaced: as a whole, by a call that says which one, and while it is still kept apart."""
     new, batch, state, inside = job.batch, known.batches[k], str(job.place), _inside(job)
     if batch.key is not None and batch.key != new.key:
         raise MomentsError(
-            f"the state {state!r} has files of this log as {batch}: say which batch to replace, with batch={batch.key!r} and replace=True."
+            f"the state {state!r} has files of this log as {batch}.",
+            do=["Say which batch to replace, with ", Argument("batch", batch.key), " and ", _REPLACE, "."],
         )
     contents = set(new.files.values())
     for file, content in batch.files.items() if batch.key is None else ():
@@ -171,19 +183,19 @@ def _check_replaceable(job: Addition, known: State, k: int) -> None:
         )
 
 
-def _check_no_copy(job: Addition, known: State, outdated: set[int], today: LogMoments) -> None:
+def _check_no_copy(job: Addition, known: State, outdated: set[int], today: Rewards) -> None:
     """Files that were compressed, converted or written with other line ends have other bytes and the same moments."""
     for k, moments in enumerate(known.recent, known.first_apart):
-        if k not in outdated and _is_copy(moments, today):
+        if k not in outdated and all(map(_is_copy, moments, today)):
             raise MomentsError(
                 f"{job.batch} has the same numbers as {known.batches[k]} in the state {str(job.place)!r}: it looks like a copy "
-                "(compressed, converted, or with other line ends), whose rows would count twice. If these are other rows after all, give "
-                "them a key with batch=."
+                "(compressed, converted, or with other line ends), whose rows would count twice.",
+                do=["If these are other rows after all, give them a key with ", Argument("batch"), "."],
             )
 
 
 def _is_copy(first: LogMoments, second: LogMoments) -> bool:
-    """Whether two logs have the same rows as far as their moments tell, whatever their files look like."""
+    """Whether two logs have the same rows as far as their moments can tell, whatever their files look like."""
     if first.segments != second.segments or first.moments.keys() != second.moments.keys():
         return False
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))

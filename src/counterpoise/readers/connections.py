@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from counterpoise.errors import CounterpoiseError, LogError, OptionError, first_line
+from counterpoise.errors import Argument, CounterpoiseError, LogError, OptionError, Pieces, first_line
 from counterpoise.log.addresses import secrets_of, without
 from counterpoise.log.log import Log
 from counterpoise.readers import judge, postgres
 
-ONLY_DUCKDB = "external_access= is for DuckDB files that counterpoise opens; leave it out for any other log."
+ONLY_DUCKDB: Pieces = [
+    Argument("external_access"),
+    " only works with DuckDB files that counterpoise opens; leave it out for this log.",
+]
+TABLE_AND_QUERY: Pieces = [Argument("table"), " and ", Argument("query")]
 CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
 Table = str | Sequence[str] | None
 
@@ -27,9 +31,9 @@ def is_database(log: object) -> bool:
 
 
 def check_no_database(log: Log) -> None:
-    """Refuse what only a database understands."""
+    """Refuse options that only a database understands."""
     if log.table is not None or log.query is not None:
-        raise OptionError("`table=` and `query=` only work with a database, and this log is not one.")
+        raise OptionError([*TABLE_AND_QUERY, " only work with a database, and this log is not one."])
     if log.external_access:
         raise OptionError(ONLY_DUCKDB)
 
@@ -43,16 +47,16 @@ def opened(log: Log) -> Iterator[Any]:
 
 @contextmanager
 def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
-    """What a log's table is asked from: a connection of ours, which is read-only and closed at the end, or the user's own as it is.
+    """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
 
-    Whatever a driver raises becomes an error that says what to do and never holds the password.
+    Whatever a driver raises becomes an error that says what to do and never contains the password.
     """
     is_ours = isinstance(log, str | PathLike)
     if external_access and not (is_ours and _duckdb_file(str(log))):
         raise OptionError(ONLY_DUCKDB)
     opened = None
     try:
-        opened = _connect(str(log), external_access) if is_ours else None
+        opened = _opened(str(log), external_access) if is_ours else None
         yield opened if is_ours else log
     except CounterpoiseError:
         raise
@@ -69,11 +73,22 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
                 opened.close() if is_of(opened, "duckdb") else opened.disconnect()
 
 
+def _opened(place: str, external_access: bool) -> Any:
+    """A connection of ours, or an error that says why there is none."""
+    try:
+        return _connect(place, external_access)
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        refused = _no_answer(error, without(secrets_of(place), first_line(error)), is_ours=True)
+    raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
+
+
 def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
     if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
         return LogError(
-            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not, unless you "
-            "trust it: pass external_access=True."
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not.",
+            do=["If you trust it, pass ", Argument("external_access", True), "."],
         )
     if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
         return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
@@ -109,7 +124,7 @@ def _connect(place: str, external_access: bool) -> Any:
 
 
 def _duckdb_file(place: str) -> str | None:
-    """The file that an address of DuckDB names; MotherDuck's is no file."""
+    """The file that a DuckDB address names; an address of MotherDuck is not a file."""
     if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
         return place[len("duckdb://") :]
     return None if "://" in place else place
@@ -118,10 +133,12 @@ def _duckdb_file(place: str) -> str | None:
 def relation(log: Any, table: Table, query: str | None) -> Any:
     """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
     if table is not None and query is not None:
-        raise OptionError("pass table= or query=, not both.")
+        raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
     if not hasattr(log, "table") or _is_table(log):
         if table is not None or query is not None:
-            raise OptionError("this log is a table already: table= and query= are for connections, files and URLs.")
+            raise OptionError(
+                ["this log is a table already; ", *TABLE_AND_QUERY, " are for connections, files and URLs."]
+            )
         return _native(log)
     if is_of(log, "ibis") and log.name == "duckdb":
         log = log.con
@@ -129,7 +146,9 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
         judge.check_query(query, dialect_of(log))
         return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
-        raise OptionError("name the log's table with table=…, or select it with query=….")
+        raise OptionError(
+            ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]
+        )
     path = [table] if isinstance(table, str) else list(table)
     try:
         if is_of(log, "duckdb"):
@@ -140,12 +159,13 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
             raise
         name = ".".join(path)
         raise LogError(
-            f"no table {name} in this database. Check its name; logs in the schema shop is table=['shop', 'logs']."
+            f"no table {name} in this database.",
+            do=["Check its name; logs in the schema shop is ", Argument("table", ["shop", "logs"]), "."],
         ) from None
 
 
 def _native(table: Any) -> Any:
-    """A table as it is, but one of DuckDB through ibis as DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
     if not is_of(table, "ibis"):
         return table
     backend = table.get_backend()
@@ -156,9 +176,9 @@ def _native(table: Any) -> Any:
 
 
 def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
-    """A table or view that is there: DuckDB would take a file, or a variable of the Python that asks, of that name as well.
+    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
 
-    Asked in SQL, as the `table` of DuckDB before 2 finds no view, and no name with a quote in it.
+    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
     """
     there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
     if path[-1].lower() not in {name.lower() for (name,) in there}:
@@ -172,7 +192,7 @@ def database_of(native: Any) -> str:
 
 
 def dialect_of(log: Any) -> Any:
-    """The SQL that a connection or table speaks, as sqlglot takes it; DuckDB's parser is asked itself."""
+    """The SQL dialect of a connection or table, by sqlglot's name for it; for DuckDB we ask its own parser."""
     if is_of(log, "duckdb"):
         return "duckdb"
     backend = log.get_backend() if _is_table(log) else log

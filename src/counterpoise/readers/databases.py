@@ -1,4 +1,4 @@
-"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis knows, with the columns that a question names."""
+"""Logs in databases: DuckDB, PostgreSQL, and every table that ibis can open, with the columns that a question names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMAINDERS = {"sqlite": f"{{}} % {PRIME}"}
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The needed columns in batches, for policies that only run here."""
+    """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
@@ -41,7 +41,7 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
 
 
 def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """The rows the condition lets through, with a column for every expression and deterministic target, and their names."""
+    """The rows that meet the condition, with a column for every expression and deterministic target, and their names."""
     available = list(native.columns)
     check_distinct(available, any_case=is_of(native, "duckdb"))
     native, names = _with_columns(_with_fewer_digits(native, question), question, available)
@@ -78,7 +78,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
 
 
 def _with_fewer_digits(native: Any, question: Question) -> Any:
-    """Decimals of more than 38 digits as what narwhals can hold: labels and ids as text, numbers as floats."""
+    """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
     if not is_of(native, "ibis"):
         return native
     labels = {column for _, column in question.others} - {column for _, column in question.numbers.values()}
@@ -88,7 +88,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
 
 
 def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
-    """The rows that the condition lets through, with further columns: name → expression; every step needs a name of its own."""
+    """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if database_of(native) == "postgres":
         return postgres.computed(native, expressions, where)
     computed = "".join(f', ({text}\n) AS "{name}"' for name, text in expressions.items())
@@ -100,10 +100,10 @@ def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str
 
 
 def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
-    """A limit that limits nothing, where PostgreSQL would otherwise plan, and SQLite compute, for minutes.
+    """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
 
-    They write the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
-    the subquery has a limit. The price is that PostgreSQL then works with one process, so that short questions go without.
+    Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
+    the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
     """
     is_long = len(question.numbers) > 4 or question.groups > 1
     return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows

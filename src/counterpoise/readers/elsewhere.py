@@ -14,7 +14,7 @@ from counterpoise.log.rules import indicator, missing
 
 
 def has_column(part: str, column: str, available: Sequence[str]) -> bool:
-    """Whether a text names a column; a text that looks like a name and is not there is a mistake, any other an expression."""
+    """Whether a text names a column; a text that looks like a name but does not exist is a mistake, and any other is an expression."""
     if column in available:
         return True
     if re.fullmatch(r"\w+", column):
@@ -25,7 +25,7 @@ def has_column(part: str, column: str, available: Sequence[str]) -> bool:
 def with_actions(
     frame: nw.LazyFrame[Any], question: Question, names: dict[str, str]
 ) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    """A column for every deterministic target: 1 where the logged action is the one it takes, 0 elsewhere, null if unknown."""
+    """A column for every deterministic target: 1 if the logged action is the one it takes, 0 if not, null if unknown."""
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
     made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
@@ -37,7 +37,7 @@ def with_actions(
 
 
 def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
-    """The error that an expression or condition is not valid here."""
+    """The error for an expression or condition that is not valid here."""
     texts = " or ".join(repr(text) for text in asked if text is not None)
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."

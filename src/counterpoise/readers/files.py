@@ -1,4 +1,4 @@
-"""Readers of files: Parquet, CSV, Arrow and JSON lines, one or many, larger than memory."""
+"""Reads files: Parquet, CSV, Arrow and JSON lines, one or many, even if they are larger than memory."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRED) -> pl.LazyFrame:
-    """All files as one lazy frame; folders named column=value are columns.
+    """All files as one lazy frame; folders named column=value become columns.
 
-    Text formats do not say what a column holds: a reward of 0 and 1 in the first rows may be 0.5 later, so `numbers` are floats.
-    The types of other columns are guessed from the `inferred` first rows of each file, None for all rows.
+    Text formats do not say what a column contains: a reward that is 0 or 1 in the first rows may be 0.5 later, so `numbers` are floats.
+    The types of other columns are guessed from the `inferred` first rows of each file, or from all rows if it is None.
     """
     files = files_of(log)
     check_once(files)
@@ -103,12 +103,12 @@ def _open(
 
 
 def _escaped(names: Sequence[str]) -> list[str]:
-    """Names for scans that take globs and, in the oldest polars we support, nothing else."""
+    """File names, escaped for scans that take globs and, in the oldest polars we support, nothing else."""
     return [glob.escape(name) for name in names]
 
 
 def _schema(path: Path, inferred: int | None) -> pl.Schema:
-    """The columns of one file; its name is in the error if it is damaged. Null is the type of a text file's empty column."""
+    """The columns of one file; if it is damaged, the error names it. An empty column of a text file has the type Null."""
     kind = _format(path)
     try:
         opened = _open([path], kind, inferred=inferred)
@@ -126,14 +126,14 @@ def _schema(path: Path, inferred: int | None) -> pl.Schema:
 
 
 def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
-    """The columns without a value, all of them where there are no rows: CSV calls them text."""
+    """The columns without a value, which is all of them if there are no rows; CSV calls them text."""
     texts = rows.select(pl.col(pl.String))
     empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
     return {name: pl.Null() for name, found in empty.items() if found == [True]}
 
 
 def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
-    """The columns of whole numbers that fit into no integer, which CSV takes for integers all the same: they are text."""
+    """The columns of whole numbers too large for any integer type, which CSV takes for integers all the same; they are text."""
     whole = [name for name, dtype in schema.items() if dtype == pl.Int128]
     if not whole:
         return {}
@@ -145,7 +145,7 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
 
 
 def _check_header(path: Path, kind: str) -> None:
-    """No two columns of a CSV file have one name; polars would call the second one something else."""
+    """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
     first = _texts(path, separator="," if kind == "csv" else "\t").head(1).collect(engine="streaming")
     names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
     for name in names:
@@ -154,9 +154,9 @@ def _check_header(path: Path, kind: str) -> None:
 
 
 def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
-    """No row of JSON lines has a key twice, of which polars would take the first.
+    """Check that no row of JSON lines has the same key twice, because polars would take the first.
 
-    Only lines with more keys than the file has columns are looked at closely, and the first ones, whose columns may be fewer.
+    We look closely only at lines with more keys than the file has columns, and at the first ones, which may have fewer.
     """
     for path in files:
         if _format(path) != "json lines":
@@ -181,14 +181,14 @@ def _suspicious_lines(path: Path, rows: int | None) -> pl.DataFrame:
 
 
 def _texts(path: Path, **options: Any) -> pl.LazyFrame:
-    """The lines of a text file, its first one too, as text."""
+    """The lines of a text file, including the first, as text."""
     return pl.scan_csv(
         engine_name(path), glob=False, has_header=False, infer_schema=False, truncate_ragged_lines=True, **options
     )
 
 
 def _repeated_key(line: str | None) -> str | None:
-    """The key that a line's object has twice; a line that is no JSON is the reader's business."""
+    """The key that a line's object has twice; a line that is not JSON is the reader's business."""
     try:
         pairs = json.loads(line or "null", object_pairs_hook=_Pairs)
     except ValueError:
@@ -198,14 +198,14 @@ def _repeated_key(line: str | None) -> str | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON, with every key that is written there."""
+    """A JSON object, with every key that is written in it."""
 
 
 _RENAME = "Every column needs a name of its own: rename one of them."
 
 
 def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: Sequence[str]) -> dict[str, Any]:
-    """The types of text files' columns: numbers where all are numbers, text where they are of several kinds."""
+    """The types of text files' columns: numbers if all are numbers, text if they are of several kinds."""
     types: dict[str, Any] = {}
     for name in schemas[0]:
         found = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
@@ -226,7 +226,7 @@ def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: 
 
 
 def _folders(path: Path) -> dict[str, str | None]:
-    """The columns that a file's folders name, as text: day=2026-01-01 gives day."""
+    """The columns that a file's folders name, as text: day=2026-01-01 gives the column day."""
     pairs = [part.split("=") for part in path.parts[:-1] if part.count("=") == 1 and "*" not in part]
     return {name: None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value) for name, value in pairs}
 
@@ -240,7 +240,7 @@ _NUMBERS = (
 
 
 def _values(texts: Sequence[str | None]) -> pl.Series:
-    """The values of folders, of one type; dates stay text, as they are written: '2026-01-01' compares and prints alike."""
+    """The values of folders, all of one type; dates stay text, because '2026-01-01' compares and prints the same either way."""
     given = [text for text in texts if text is not None]
     if given and all(text in ("true", "false") for text in given):
         return pl.Series([None if text is None else text == "true" for text in texts], dtype=pl.Boolean)
@@ -252,7 +252,7 @@ def _values(texts: Sequence[str | None]) -> pl.Series:
 
 
 def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> None:
-    """A folder's column that the file has too must say the same; polars writes such files, and reads the folder's."""
+    """Check that a column says the same in the folder's name and in the file; polars writes such files, and reads the folder's value."""
     for name, value in folders.items():
         try:
             own = _open([path], kind, inferred=None).select(column(name))
@@ -268,7 +268,7 @@ def _check_folders(path: Path, kind: str, folders: Mapping[str, str | None]) -> 
 
 
 def damaged(path: Path, error: BaseException) -> LogError:
-    """The error that a file is truncated, corrupt or of another format than its name says."""
+    """The error for a file that is truncated, corrupt, or in another format than its name says."""
     said, advice = first_line(error), "The file is damaged or incomplete: write it again, or leave it out"
     if said.startswith("InvalidNumber"):  # of JSON, where 39 digits are too many
         advice = "If it is a whole number too long for any integer, write it as text"
@@ -276,7 +276,7 @@ def damaged(path: Path, error: BaseException) -> LogError:
 
 
 def find_damaged(files: Sequence[Path]) -> LogError | None:
-    """The error of the first file that cannot be read to its end; looked for only once reading all of them has failed."""
+    """The error for the first file that cannot be read to its end; we look for it only after reading all of them has failed."""
     for path in files:
         try:
             for _ in _open([path], _format(path), inferred=None).collect_batches(

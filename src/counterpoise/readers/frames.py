@@ -1,4 +1,4 @@
-"""Readers of logs in memory: arrays, and every frame that narwhals knows, eager or lazy."""
+"""Reads logs in memory: arrays, and every frame that narwhals supports, eager or lazy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def completed(
 def with_policies(
     whole: Iterable[pl.DataFrame], question: Question, report: Report | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The batches with a column for every policy, in pieces small enough for one."""
+    """The batches with a column for every policy, in pieces small enough for a policy."""
     first_row = 0
     for batch in whole:
         for piece in batch.iter_slices(BATCH) if question.policies else (batch,):
@@ -43,7 +43,7 @@ def with_policies(
 
 
 def batches(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
-    """The needed columns and expressions as polars frames: in one piece what is in memory, in batches what is lazy.
+    """The columns and expressions we need, as polars frames: in one piece if they are in memory, in batches if they are lazy.
 
     Rows come in the log's order; `number` names a column for their number in it.
     """
@@ -80,7 +80,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
 
 
 def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
-    """The needed columns and expressions of a lazy frame."""
+    """The columns and expressions we need from a lazy frame."""
     schema = scan.collect_schema()
     wanted = plan(question, schema.names(), number)
     check_digits(schema, wanted.read)
@@ -88,7 +88,7 @@ def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) 
 
 
 def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False) -> pl.Series:
-    """A column of any eager frame as a polars series; a label or id keeps every digit."""
+    """A column of any eager frame as a polars series; labels and ids keep every digit."""
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
     native = values.to_native()
@@ -150,7 +150,7 @@ def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
 
 
 def _whole(values: Sequence[Any], array: Any) -> Any:
-    """Whole numbers that only a float had room for, as they are: ids would fall together."""
+    """Whole numbers that only fit in a float, kept exactly as they are, because rounded ids would collide."""
     return np.array(values, dtype=object) if all(isinstance(value, int) for value in values) else array
 
 
@@ -161,7 +161,7 @@ _TIMES |= {f"M{unit}": "M8[D]" for unit in "DWMY"}
 
 
 def _as_number(name: str, row: int, value: object) -> float | None:
-    """A Python object as a number: Decimal, int of any size, bool, float; None is null."""
+    """A Python object as a number: Decimal, int of any size, bool or float; None is null."""
     if value is None or type(value).__name__ in _NULLS:
         return None
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
@@ -184,7 +184,7 @@ def _is_null(value: object) -> bool:
 
 
 def _series_of_objects(name: str, values: list[Any]) -> pl.Series:
-    """Python objects as their own type where they share one, else as text; arrays are lists."""
+    """Python objects as their own type if they share one, and otherwise as text; arrays become lists."""
     values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     is_whole = all(value is None or type(value) is int for value in values)
     try:

@@ -1,4 +1,4 @@
-"""What a text of SQL may be: a query that only reads, one condition, one expression; judged by a parser before anything runs."""
+"""What an SQL text may be: a query that only reads, one condition, or one expression; a parser decides before anything runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import Argument, ColumnError, OptionError, first_line
+from counterpoise.log.targets import argument_of
 
 Parse = Callable[[str], list[Any]]
 
@@ -33,7 +34,7 @@ def check_query(query: str, dialect: Any) -> None:
 
 
 def not_one_query(reason: str = "") -> OptionError:
-    """The error that a query does more, or less, than read."""
+    """The error for a query that does more, or less, than read."""
     return OptionError(
         "query must be one statement that only reads: SELECT, WITH … SELECT or VALUES, without a second one behind it"
         f"{f'; the database says: {reason}' if reason else ''}. Nothing was run."
@@ -41,7 +42,7 @@ def not_one_query(reason: str = "") -> OptionError:
 
 
 def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
-    """Refuse texts (text → the part it plays) that are not one condition or expression each."""
+    """Refuse any of these texts (text → the part it plays) that is not one condition or expression."""
     if dialect != "duckdb":
         for text, part in texts.items():
             parsed(part, text, dialect)
@@ -53,14 +54,14 @@ def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
 
 def not_one(part: str, text: str) -> ColumnError:
     """The error that a text is more than one expression."""
-    return ColumnError(f"{part}={text!r} must be one {_what(part)}, and no statement.")
+    return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
 
 
 def parsed(part: str, text: str, dialect: Any) -> Any:
-    """The tree of a text that is one condition or expression of a dialect.
+    """The tree of a text that is one condition or expression in a dialect.
 
-    It is one if it stands for one column with brackets around it and without: `true LIMIT 7` does not with them, `a) AS x, (b` does
-    not without.
+    It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
+    fails without.
     """
     import sqlglot
 
@@ -70,7 +71,10 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
         except sqlglot.errors.SqlglotError as error:
             raise ColumnError(
-                f"{part}={text!r} is no {_what(part)} that {_name(dialect)} would understand: {first_line(error)}."
+                [
+                    argument_of(part, text),
+                    f" is not an SQL {_what(part)} that {_name(dialect)} understands: {first_line(error)}.",
+                ]
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
@@ -109,7 +113,7 @@ def _is_one_column(exp: Any, tree: Any) -> bool:
 
 @contextmanager
 def _duckdb_parser() -> Iterator[Parse]:
-    """DuckDB's own parser: a text's statements as trees, or a ValueError for what is no SELECT; the connection is ours."""
+    """DuckDB's own parser: a text's statements as trees, or a ValueError for anything but a SELECT; the connection is ours."""
     import duckdb
 
     def parse(text: str) -> list[Any]:
@@ -133,12 +137,12 @@ def _duckdb_reads(query: str) -> bool:
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
-    """As `parsed` does it, with DuckDB's own parser; and no file is read, nor rows or columns made, by the way."""
+    """The same check as in `parsed`, with DuckDB's own parser; and the text may not read files, or make rows or columns, on the side."""
     try:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
         raise ColumnError(
-            f"{part}={text!r} must be one {_what(part)} that DuckDB understands, and no statement: {first_line(error)}."
+            [argument_of(part, text), f" must be one {_what(part)} that DuckDB understands: {first_line(error)}."]
         ) from error
     if len(bare) != 1 or bare != bracketed or len(bare[0]["node"]["select_list"]) != 1:
         raise not_one(part, text)
@@ -147,14 +151,19 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
         raise not_one(part, text)
     if any(map(_reads_elsewhere, _nodes(tree))):
         raise ColumnError(
-            f"{part}={text!r} must read no files: it may look at tables of the database, not at anything outside "
-            "them. Select what it needs with query=."
+            [
+                argument_of(part, text),
+                " must read no files: it may look at tables of the database, and at nothing outside it.",
+            ],
+            do=["Select what it needs with ", Argument("query"), "."],
         )
     outside = list(_nodes(tree, inside_queries=False))
     if any(node.get("function_name") == "unnest" for node in outside) or (
         part != "where" and any(node.get("class") == "STAR" for node in outside)
     ):
-        raise ColumnError(f"{part}={text!r} must give one value per row. Write it without unnest and COLUMNS.")
+        raise ColumnError(
+            [argument_of(part, text), " must give one value per row. Write it without unnest and COLUMNS."]
+        )
 
 
 def _is_query(node: Mapping[str, Any]) -> bool:
@@ -162,7 +171,7 @@ def _is_query(node: Mapping[str, Any]) -> bool:
 
 
 def _reads_elsewhere(node: Mapping[str, Any]) -> bool:
-    """Whether a part of a query is a function that may read files, or a file's name in place of a table's."""
+    """Whether a part of a query is a function that may read files, or the name of a file where a table's should be."""
     if node.get("type") == "TABLE_FUNCTION":
         return str((node.get("function") or {}).get("function_name", "")).lower() not in _HARMLESS
     return node.get("type") == "BASE_TABLE" and re.search(r"[./\\:*?]", str(node.get("table_name"))) is not None

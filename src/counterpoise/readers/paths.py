@@ -16,14 +16,14 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 def is_paths(log: object) -> bool:
-    """Whether a log is given as the name of a file, or a list of names."""
+    """Whether a log is given as the name of a file, or as a list of names."""
     if isinstance(log, str | PathLike):
         return True
     return isinstance(log, list | tuple) and len(log) > 0 and all(isinstance(one, str | PathLike) for one in log)
 
 
 def files_of(log: Paths) -> list[Path]:
-    """The files that a path, folder, glob or a list of them stands for, in order; every one can be opened."""
+    """The files that a path, a folder, a glob or a list of them stands for, in order; all of them can be opened."""
     given = [log] if isinstance(log, str | PathLike) else list(log)
     found = [path for one in given for path in _expand(Path(one))]
     for path in found:
@@ -37,7 +37,7 @@ def files_of(log: Paths) -> list[Path]:
 
 
 def check_once(files: Sequence[Path]) -> None:
-    """No file is named twice, not even through a link."""
+    """Check that no file is named twice, not even through a link."""
     seen: set[Path] = set()
     for path in files:
         if path.resolve() in seen:
@@ -46,14 +46,14 @@ def check_once(files: Sequence[Path]) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path for messages, as whoever named it wrote it, even where the locale knows no more than ASCII."""
+    """A path for messages, written as the user wrote it, even if the locale knows nothing but ASCII."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def engine_name(path: Path) -> str:
-    """A path for polars, which takes UTF-8 whatever the locale says.
+    """A path for polars, which expects UTF-8 whatever the locale says.
 
-    Python keeps the bytes that the locale cannot decode as surrogates, and no other library understands those.
+    Python keeps the bytes that the locale cannot decode as surrogates, which no other library understands.
     """
     try:
         return os.fsencode(path).decode("utf-8")
@@ -86,7 +86,7 @@ def _matches(pattern: Path) -> list[Path]:
 
 
 def _below(pattern: Path) -> list[Path]:
-    """What a pattern with '**' matches; Python's own search follows links that lead back until the system stops it."""
+    """What a pattern with '**' matches; Python's own search would follow links in circles until the system stops it."""
     first = pattern.parts.index("**")
     root, wanted = Path(*pattern.parts[:first]), pattern.parts[first:]
     folders = [Path(name) for name in sorted(glob.glob(str(root)))] if root.parts else [root]
@@ -101,7 +101,7 @@ def _below(pattern: Path) -> list[Path]:
 
 
 def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a file or a folder it lies in matches a pattern, part by part."""
+    """Whether a file, or a folder that it lies in, matches a pattern part by part."""
     if not wanted:
         return True
     if wanted[0] == "**":
@@ -110,7 +110,7 @@ def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """The files in a folder and its subfolders, linked ones included; a folder that links lead back to is read once."""
+    """The files in a folder and its subfolders, including linked ones; a folder that links lead back to is read once."""
     links, seen = [folder], set[Path]()
     for link in links:  # which grows: folders proper come first, so that they go by their own names
         below = [link]
@@ -142,7 +142,7 @@ def _dangling(link: Path) -> LogError:
 
 
 def _is_hidden(path: Path) -> bool:
-    """What Spark and notebooks leave beside the data, such as _temporary/; a folder _key=value is data."""
+    """Whether this is something that Spark or a notebook left beside the data, such as _temporary/; a folder _key=value is data."""
     return path.name.startswith("_") or any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.parts
     )

@@ -1,4 +1,4 @@
-"""Running Python policies: a record batch in, the target's probabilities of the logged actions out."""
+"""Runs Python policies: a record batch goes in, and the target's probabilities of the logged actions come out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: st
 
 
 def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
-    """The policy sees an Arrow record batch of its context and the logged action."""
+    """The probabilities from a callable, which sees an Arrow record batch with its context and the logged action."""
     names = list(dict.fromkeys([*question.log.context, str(question.log.action)]))
     try:
         table = frame.select(columns(names)).rechunk().to_arrow()
@@ -71,7 +71,7 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
 
 
 def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
-    """The probability of the logged action among the classes; an action the classifier does not know is never taken."""
+    """The probability of the logged action among the classes; the classifier never takes an action that it does not know."""
     known = getattr(policy, "context_", ())
     if known:
         check_context(known, question.log.context)
@@ -97,7 +97,7 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floa
 
 
 def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
-    """The actions of a policy that does not name them: the columns of its table, counted from 0."""
+    """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
     count = np.shape(table)[1] if np.ndim(table) == 2 else 0
     other = actions[~np.isin(actions, np.arange(count))]
     if count and len(other):
@@ -109,7 +109,7 @@ def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def check_context(known: Sequence[str], found: Sequence[str]) -> None:
-    """The columns that a policy was learned from, in their order: it sees an array, in which any number fits any place."""
+    """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
     if tuple(found) != tuple(known):
         advice = (
             "Pass them in that order" if sorted(found) == sorted(known) else "Pass those, or rename the log's columns"
@@ -121,7 +121,7 @@ def check_context(known: Sequence[str], found: Sequence[str]) -> None:
 
 
 def _named(context: pl.DataFrame) -> Any:
-    """A frame whose names scikit-learn can read: before 1.9 that is one of pandas, as polars has left the protocol it asks for."""
+    """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
     sklearn = sys.modules.get("sklearn")
     if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
         return context

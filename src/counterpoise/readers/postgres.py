@@ -24,10 +24,10 @@ def connect(address: str) -> Any:
 
 
 def queried(backend: Any, query: str) -> Any:
-    """The table that a query gives, if the server agrees that it is one, and one that only reads.
+    """The table that a query returns, if the server agrees that it is a query and that it only reads.
 
-    Within brackets PostgreSQL takes nothing but a query, and none with a DELETE in its WITH. No view is made, as ibis would do to
-    learn the types: a read-only transaction forbids it.
+    Within brackets, PostgreSQL accepts nothing but a query, and none with a DELETE in its WITH. We don't create a view to learn the
+    types, as ibis would, because a read-only transaction forbids it.
     """
     import psycopg
 
@@ -49,7 +49,7 @@ def queried(backend: Any, query: str) -> Any:
 
 
 def computed(native: Any, expressions: Mapping[str, str], where: str | None) -> Any:
-    """The rows that the condition lets through, with further columns: name → expression."""
+    """The rows that meet the condition, with further columns: name → expression."""
     backend = native.get_backend()
     rows = f"FROM ({backend.compile(native)}) AS counterpoise_log"
     for part, text in [*(("expression", text) for text in expressions.values()), ("where", where or "true")]:
@@ -64,7 +64,7 @@ def computed(native: Any, expressions: Mapping[str, str], where: str | None) -> 
 
 
 def _columns_of(backend: Any, query: str) -> list[tuple[str, Any]]:
-    """The names and types that a statement would give; it is prepared and never run, and the protocol takes one at a time."""
+    """The names and types that a statement would return; it is prepared but never run, and the protocol takes one at a time."""
     from psycopg import errors
     from psycopg.pq import DiagnosticField, ExecStatus
 

@@ -1,4 +1,4 @@
-"""The progress bar of streamed work: rows and rate, and silence where nobody watches."""
+"""The progress bar for streamed work: rows and their rate, and silence if nobody is watching."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Report = Callable[[int], None]
 
 @contextmanager
 def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
-    """A function to report rows to, or None: by default only where standard error is a terminal."""
+    """A function to report rows to, or None; by default, there is one only if standard error is a terminal."""
     if wanted is False or (wanted is None and not (sys.stderr and sys.stderr.isatty())):
         yield None
         return

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from counterpoise.errors import MomentsError, OptionError
+from counterpoise.errors import Argument, MomentsError, OptionError
 from counterpoise.readers import files
 from counterpoise.readers.connections import is_database
 
@@ -17,11 +17,16 @@ Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still t
 
 
 def files_seen(log: Any, batch: str | None) -> Seen:
-    """The log's files, each with what tells whether it is still the same; none for logs that are not in files."""
+    """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
     is_files = files.is_paths(log) and not is_database(log)
     if batch is None and not is_files:
         raise OptionError(
-            "state= needs batch=, a key of this part of the log such as '2026-11-14', to refuse it a second time."
+            [
+                Argument("state"),
+                " needs ",
+                Argument("batch"),
+                ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
+            ]
         )
     seen: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
@@ -29,15 +34,15 @@ def files_seen(log: Any, batch: str | None) -> Seen:
         found = _fingerprint(path)
         if batch is None and found[0] in known:
             raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice. Leave one out, "
-                "or give all of them a key with batch=."
+                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
         seen[path], known[found[0]] = found, path
     return seen
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
-    """A hash by which a copy or a new name of a file is still the same, of long files from parts of it; then when it was written."""
+    """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         digest = hashlib.sha256(f"{found.st_size} ".encode())
@@ -49,7 +54,7 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
 
 
 def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
-    """What was read is what the state will say was read."""
+    """Check that what was read is what the state will say was read."""
     try:
         now = files_seen(log, batch)
     except OSError as error:

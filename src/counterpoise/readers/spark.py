@@ -23,7 +23,7 @@ def is_spark(data: object) -> bool:
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The needed columns, fetched: for questions about rows, which sums do not answer."""
+    """The columns we need, fetched for questions about rows, which sums cannot answer."""
     with errors_told():
         frame, names = complete(question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
@@ -39,7 +39,7 @@ def complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
 
 
 def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
-    """The needed columns under names that need no quoting, and which is which."""
+    """The columns we need, under names that need no quoting, and which is which."""
     functions = _functions(log)
     available = list(log.columns)
     check_distinct(available)
@@ -93,6 +93,6 @@ def errors_told() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong: of an executor's stack trace the line that says it, which is the last of its kind."""
+    """What went wrong: the line of an executor's stack trace that says so, which is the last of its kind."""
     said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
     return f"{first_line(error)} {said[-1]}" if said else first_line(error)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that shows a result to people and opens anywhere, even without a network; and its smaller relatives."""
+"""Shows results to people: the report (one HTML file that opens anywhere, even without a network), a notebook card, and plots."""
 
 from counterpoise.report import pictures
 from counterpoise.report.card import card

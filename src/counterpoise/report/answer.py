@@ -10,5 +10,5 @@ SIGNS = {"ok": "✓", "caution": "▲", "not identified": "✕", "model only": "
 
 
 def answer(reading: Reading) -> Safe:
-    """The answer in one sentence, names set apart."""
+    """The answer in one sentence, with names set apart."""
     return join(name_of(part.text) if isinstance(part, Name) else part for part in headline(reading))

@@ -1,4 +1,4 @@
-"""`Axis`: where a number lies on a scale, and which numbers to write beside it."""
+"""`Axis`: where a number lies on a scale, and which numbers to write along it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Axis:
 
     @classmethod
     def around(cls, values: Iterable[float], *, logarithmic: bool = False, margin: float = 0.05) -> Axis:
-        """An axis that holds all finite values (positive ones, if logarithmic), with a margin.
+        """An axis that fits all finite values (the positive ones, if it is logarithmic), with a margin.
 
         >>> Axis.around([1.0, 3.0, float("inf")], margin=0.5)
         Axis(low=0.0, high=4.0, logarithmic=False)
@@ -65,7 +65,7 @@ class Axis:
 
 
 def forest_axis(estimates: Sequence[Estimate], matters: Sequence[bool], reference: float) -> Axis:
-    """Room for the estimates that matter, and up to twice as much again on each side for others that are wider."""
+    """An axis with room for the estimates that matter, and up to twice as much again on each side for wider ones."""
     spans = [[x for x in (one.value, *one.interval) if math.isfinite(x)] for one in estimates]
     everything = [x for span in spans for x in span]
     core = [x for span, is_core in zip(spans, matters, strict=True) if is_core for x in span]

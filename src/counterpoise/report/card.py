@@ -1,4 +1,4 @@
-"""A result in a notebook: the headline, the verdicts and a short table, legible on light and on dark paper."""
+"""A result in a notebook: the headline, the verdicts and a short table, legible on a light or dark background."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 10
 VERDICTS = 5
 NUMBERS = {"value", "stderr", "lower", "upper"}
 
-# A notebook decides about paper and ink, so the card takes both as they are; only the badges bring their own.
+# The notebook chooses the background and the text color, so the card leaves both alone; only the badges bring their own.
 CARD = (
     "border:1px solid rgba(128,128,128,.45);border-radius:8px;padding:14px 18px;margin:4px 0;max-width:60em;"
     "font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:14px;line-height:1.45"
@@ -88,7 +88,7 @@ def _table(reading: Reading) -> list[Safe]:
 
 
 def _answers(reading: Reading, key: Key) -> bool:
-    """Whether a row is of the estimator behind the headline, over the whole log."""
+    """Whether a row shows the estimator behind the headline, over the whole log."""
     return key[1] == reading.primary and key[2] is None
 
 

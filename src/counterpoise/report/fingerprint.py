@@ -1,4 +1,4 @@
-"""A code of the rows behind a result, by which a report and another run recognise the same data."""
+"""A short code for the rows behind a result, which tells whether a report and another run used the same data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from counterpoise.moments import Moments
 
 
 def fingerprint(result: Result) -> str:
-    """A code of the rows behind a result: the same for the same rows in any order, on any engine.
+    """A short code for the rows behind a result: the same for the same rows in any order, on any engine.
 
-    Sums differ in their last digits from one machine to another, so it is made from six digits of them.
+    It uses only six digits of the sums, because their last digits differ from one machine to another.
     """
     log = result.moments
     parts = [str(log.n), str(log.dropped), "|".join(log.segment_columns), str(log.cluster)]
@@ -30,7 +30,7 @@ def fingerprint(result: Result) -> str:
 
 
 def _digits(rows: Moments) -> list[list[str]]:
-    """Six digits of the sums of every member of a stack; none where it has no rows."""
+    """Six digits of the sums of every member of a stack; nothing for a member without rows."""
     with np.errstate(invalid="ignore"):
         spread, noise = (np.sqrt(rows.covariance(name, name)) for name in ("s", "us"))
     sums = (1.0 + rows.average("u"), rows.covariance("u", "u"), rows.center + rows.average("s"), spread)

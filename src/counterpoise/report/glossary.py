@@ -45,7 +45,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "propensity": Entry(
         "Propensity",
-        "The probability with which the logging policy took the action that it took. Everything here rests on it: wrong "
+        "The probability with which the logging policy took the action it took. Everything here rests on it: wrong "
         "propensities give wrong answers that look right.",
     ),
     "weight": Entry(
@@ -85,13 +85,13 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "top_share": Entry(
         "Share of the largest weights",
-        "How much of the total weight the heaviest 1 % of the rows (at most 1,000) carry. Above 50 %, a few rows make the "
+        "How much of the total weight the heaviest 1 % of the rows (at most 1,000) carry. Above 50 %, a few rows decide the "
         "answer.",
     ),
     "pareto_k": Entry(
         "Pareto k",
         "How heavy the tail of the weights is. Below 0.5 is fine; above 0.7, rows not seen yet could move the estimate by more "
-        "than its interval says. Explore more, or evaluate a policy closer to the one that ran.",
+        "than its interval says. Explore more, or evaluate a policy closer to the logging policy.",
     ),
     "zero_weight_share": Entry(
         "Rows with weight 0",
@@ -119,8 +119,8 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "effective_clusters": Entry(
         "Effective clusters",
-        "How many clusters of equal size would tell us as much. If a few of 2,000 users write most of the log, they may be "
-        "worth only 30. Below 20, even the standard errors are guesses.",
+        "How many clusters of equal size would tell us as much. If a few of 2,000 users account for most of the log, all of "
+        "them together may tell us only as much as 30 would. Below 20, even the standard errors are guesses.",
     ),
     "verdict": Entry(
         "Verdict",
@@ -130,13 +130,14 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "convergence": Entry(
         "Convergence",
-        "The estimate after the first rows, after more, and so on to all of them. It should settle and stay within the band. A "
-        "jump points to a single heavy row; a drift points to a change over time, such as a new design or a new season.",
+        "The estimate after the first rows, after more of them, and finally after all. It should settle and stay within the "
+        "band. A jump points to a single heavy row; a drift points to a change over time, such as a new design or a new season.",
     ),
     "fingerprint": Entry(
         "Fingerprint",
         "A short code made from the number of rows, the names of the columns and segments, and six digits of the sums behind "
-        "the estimates. The same log gives the same code in any order of its rows; a changed log almost always gives another.",
+        "the estimates. The same log gives the same code, whatever the order of its rows; a different log almost always gives a "
+        "different code.",
     ),
 }
 
@@ -161,7 +162,7 @@ def term(key: str, words: str | None = None) -> Safe:
 
 
 def glossary(estimators: list[str], method: Method) -> Safe:
-    """All entries, folded up; of the estimators, only those that the report shows."""
+    """All entries, each folded up; of the estimators, only those that the report shows."""
     entries = [(key, entry.term, entry.meaning) for key, entry in GLOSSARY.items()]
     words = {name: ESTIMATOR_WORDS.get(name) or ESTIMATORS[name].about for name in estimators if name in ESTIMATORS}
     entries += [(f"estimator-{name}", name, meaning) for name, meaning in words.items() if meaning]

@@ -18,7 +18,7 @@ class Safe(str):
 
 
 def text(value: object) -> Safe:
-    """Anything as HTML text, also fit for an attribute.
+    """Anything as HTML text, which is safe in an attribute, too.
 
     >>> text('<b title="x">')
     '&lt;b title=&quot;x&quot;&gt;'
@@ -30,12 +30,12 @@ def text(value: object) -> Safe:
 
 
 def join(parts: Iterable[object]) -> Safe:
-    """Parts one after the other, escaped where they need it."""
+    """The parts one after another, escaped where they need it."""
     return Safe("".join(text(part) for part in parts))
 
 
 def el(tag: str, *children: object, **attributes: Any) -> Safe:
-    """An element; `class_` stands for class and `data_value` for data-value, None drops an attribute, True writes its name alone.
+    """An element; `class_` means class and `data_value` means data-value, None drops an attribute, and True writes just its name.
 
     >>> el("td", "a < b", class_="number", data_value=2)
     '<td class="number" data-value="2">a &lt; b</td>'
@@ -55,7 +55,7 @@ def _attribute(value: object) -> Safe:
 
 
 def name_of(value: object, limit: int = 120) -> Safe:
-    """A name from the log: isolated from the text direction around it, and shortened if it is very long."""
+    """A name from the log, isolated from the text direction around it, and shortened if it is very long."""
     whole = str(value)
     if len(whole) <= limit:
         return el("bdi", whole)
@@ -63,7 +63,7 @@ def name_of(value: object, limit: int = 120) -> Safe:
 
 
 def left_out(count: int, shown: int, what: str, which: str, how: str = "shown") -> Safe:
-    """A note that the result has more than is shown; nothing if all of it is.
+    """A note that the result has more than is shown here, or nothing if it hasn't.
 
     >>> left_out(20, 8, "targets", "highest estimates")
     '<p class="note">Of 20 targets, only the 8 with the highest estimates are shown here; the result itself has them all.</p>'

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -14,9 +16,9 @@ from counterpoise import __version__
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
-from counterpoise.report import sections, weights
-from counterpoise.report.markup import Safe, el, join, text
-from counterpoise.report.profile import profile
+from counterpoise.report import background, sections, segments, weights
+from counterpoise.report.markup import Safe, el, join, name_of, text
+from counterpoise.report.profile import Profile, profile
 from counterpoise.whole_files import whole_file
 
 
@@ -28,7 +30,7 @@ def write_report(
     title: str | None = None,
     rows: bool = True,
 ) -> Path:
-    """Write a result as one HTML file that opens anywhere, even without a network, and return its path.
+    """Write a result as one HTML file that opens anywhere, even without a network, and return the file's path.
 
     Parameters
     ----------
@@ -37,12 +39,12 @@ def write_report(
     path
         Where to write it. The file appears once it is complete; a failure leaves what was there before.
     command
-        How the result was made, shown to readers who want to make it again.
+        The command that made the result, shown to readers who want to rerun it.
     title
         The heading.
     rows
         Whether to read the log once more, for a histogram of the weights and the estimate as rows come in. A result that comes from
-        stored moments has no log to read.
+        stored moments has no log to read, and one that rests on a state's earlier logs, too, has only the last of them.
 
     Examples
     --------
@@ -59,24 +61,58 @@ def render(result: Result, *, command: str | None = None, title: str | None = No
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    reading = read(result)
-    profiles = {}
-    if rows and result.question is not None and result.question.weight.needs_propensity:
-        drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
-        profiles = profile(result.question, drawn, rows=result.n, level=result.level)
-    shown = [
-        ("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
-        ("lift", "Lift over what ran", sections.lift(reading)),
-        ("segments", "Segments", sections.segments(reading)),
-        ("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
-        ("convergence", "As rows come in", weights.convergence(reading, profiles)),
-        ("glossary", "What the numbers mean", sections.words(reading)),
-        ("reproduce", "How to reproduce this", sections.reproduce(reading, command, __version__)),
+    readings = [read(one) for one in result.by_reward.values()]
+    shown = [part for place, reading in enumerate(readings) for part in _about(reading, place, len(readings), rows)]
+    shown += [
+        Part("glossary", "What the numbers mean", background.words(readings[0])),
+        Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
     ]
-    return _assemble(reading, [part for part in shown if part[2]], title or "Off-policy evaluation", __version__)
+    return _assemble(_heads(readings), shown, title or "Off-policy evaluation", __version__)
 
 
-def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, version: str) -> str:
+@dataclass(frozen=True)
+class Part:
+    """A section of the page: what its address is, its heading, and what it says."""
+
+    key: str
+    words: str | Safe
+    body: Safe
+
+
+def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]:
+    """The sections about one reward; where there are several, its name is in their headings."""
+    profiles = _profiles(reading) if rows else {}
+    end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
+    shown = [
+        Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
+        Part("lift", "Lift over the logging policy", sections.lift(reading)),
+        Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
+        Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
+    ]
+    name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
+    return [Part(part.key + end, join([part.words, name]), part.body) for part in shown if part.body]
+
+
+def _profiles(reading: Reading) -> dict[str, Profile]:
+    """What the rows themselves show; nothing where they are not all at hand."""
+    result = reading.result
+    if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity:
+        return {}
+    drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
+    return profile(result.asked(), drawn, rows=result.n, level=result.level)
+
+
+def _heads(readings: Sequence[Reading]) -> Safe:
+    """The answer and the verdicts, reward by reward."""
+    if len(readings) == 1:
+        return sections.head(readings[0])
+    return join(
+        join([el("h2", "Reward: ", name_of(reading.result.reward)), sections.head(reading)]) for reading in readings
+    )
+
+
+def _assemble(answer: Safe, parts: Sequence[Part], title: str, version: str) -> str:
     folder = files("counterpoise.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     now = datetime.now(UTC)
@@ -88,11 +124,17 @@ def _assemble(reading: Reading, parts: list[tuple[str, str, Safe]], title: str, 
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        answer=sections.head(reading),
-        contents=join(el("li", el("a", words, href=f"#{key}")) for key, words, _ in parts),
+        answer=answer,
+        contents=join(el("li", el("a", part.words, href=f"#{part.key}")) for part in parts),
         sections=join(
-            el("section", el("h2", words, id=f"{key}-title"), body, id=key, aria_labelledby=f"{key}-title")
-            for key, words, body in parts
+            el(
+                "section",
+                el("h2", part.words, id=f"{part.key}-title"),
+                part.body,
+                id=part.key,
+                aria_labelledby=f"{part.key}-title",
+            )
+            for part in parts
         ),
     )
 

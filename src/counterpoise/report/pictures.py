@@ -1,4 +1,4 @@
-"""Pictures of a result with matplotlib: the forest plot, the weights' tails, the segments."""
+"""Plots of a result with matplotlib: the forest plot, the weights' tails, the segments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-# legible on white and on black, and told apart without colours by their markers
+# legible on white and on black, and told apart without colors by their markers
 COLORS = {"ok": "#2a8c5a", "caution": "#c77d11", "not identified": "#8a8f98", "model only": "#8a8f98"}
 MARKERS = {"ok": "o", "caution": "^", "not identified": "x", "model only": "D"}
 MARK = "#8a8f98"
@@ -41,7 +41,7 @@ class Line:
 
 
 def forest(result: Result, *, ax: Axes | None = None) -> Axes:
-    """An interval for every target, the best first; for a single target, one for every estimator. Dashed: what was logged, or 0."""
+    """An interval for every target, best first; for a single target, one for every estimator. The dashed line is what was logged, or 0."""
     reading = read(result)
     if len(result.targets) > 1:
         lines = [_line(reading, name, reading.primary, name) for name in reading.foremost(len(result.targets))]
@@ -53,16 +53,22 @@ def forest(result: Result, *, ax: Axes | None = None) -> Axes:
 
 
 def segments(result: Result, target: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """An interval for every segment of one target (the first, unless named), the largest segments first."""
+    """An interval for every segment of one target (the first, unless you name another), largest segments first."""
     reading = read(result)
     name = result.targets[0] if target is None else target
     whole = result[name, reading.primary]  # raises for a target that is not there
     places = [place for one, place in result.verdicts if one == name and place is not None]
     if not places:
-        raise OptionError("this result has no segments: evaluate the log with segment=COLUMN.")
+        raise OptionError(
+            "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
+        )
     places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
     lines = [
-        Line(segment_text(place), result.estimates[name, reading.primary, place], result.verdicts[name, place].verdict)
+        Line(
+            segment_text(place),
+            result.estimates[name, reading.primary, place],
+            result.verdict_on(name, reading.primary, place),
+        )
         for place in places
     ]
     by = shortened(", ".join(result.moments.segment_columns), 40)
@@ -71,7 +77,10 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
 
 
 def weights(result: Result, *, ax: Axes | None = None) -> Axes:
-    """The tails of the weights: the share of rows with at least a given weight. A slow, straight fall says that larger ones will come."""
+    """The tails of the weights: the share of rows with at least a given weight.
+
+    A slow, straight decline means that larger weights are still to come.
+    """
     axes = _axes(ax, 4.2)
     reading = read(result)
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
@@ -97,7 +106,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
-    verdict = "model only" if estimator == "dm" else reading.result.verdict(target).verdict
+    verdict = reading.result.verdict_on(target, estimator)
     return Line(name, reading.result[target, estimator], verdict, estimator == reading.primary)
 
 
@@ -137,7 +146,7 @@ def _forest(
 
 
 def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
-    """A dot with its interval, and an arrow where the interval goes on beyond the picture."""
+    """A dot with its interval, and an arrow if the interval continues off the plot."""
     color, width = COLORS[line.verdict], 2.6 if line.is_primary else 1.4
     first, last = (min(max(end, low), high) for end in line.estimate.interval)
     axes.plot([first, last], [k, k], color=color, linewidth=width, solid_capstyle="butt")
@@ -150,9 +159,9 @@ def _draw(axes: Axes, k: int, line: Line, low: float, high: float) -> None:
 
 
 def _legend(axes: Axes, *, is_beside: bool) -> None:
-    """What the upright lines are, and the verdicts in the picture where they are not all the same.
+    """What the vertical lines mean, and which verdicts there are if they are not all the same.
 
-    It stands beside a picture of our own; in somebody else's figure there may be no room there.
+    It goes beside a figure of our own; in somebody else's there may be no room for it.
     """
     from matplotlib.lines import Line2D
 

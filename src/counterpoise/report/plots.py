@@ -1,4 +1,4 @@
-"""Plots as SVG, whose lines stretch with the page and whose letters do not."""
+"""Plots as SVG, in which lines stretch with the page and text does not."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _at(x: float, y: float) -> str:
 
 
 def thinned(points: Points, limit: int = 200) -> list[tuple[float, float]]:
-    """At most `limit` of the points, dense where the line begins and always with the first and the last.
+    """At most `limit` of the points, densest where the line begins, and always including the first and the last.
 
     >>> thinned([(float(k), 0.0) for k in range(1, 1001)], 5)[-1]
     (1000.0, 0.0)

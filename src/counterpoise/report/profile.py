@@ -1,4 +1,4 @@
-"""What one more pass over the log shows and sums cannot: the weights' histogram, and the estimate as rows come in."""
+"""What sums cannot show and one more pass over the log can: a histogram of the weights, and the estimate as rows come in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EDGES = 10.0 ** np.arange(-4.0, 6.05, 0.1)  # of the histogram; what lies beyond
 
 @dataclass
 class Profile:
-    """Of one target: β-IPS after each part of the rows, how many weights fall into each bin, and how many are 0."""
+    """One target's β-IPS after each part of the rows, how many of its weights fall into each bin, and how many are 0."""
 
     steps: list[Estimate] = field(default_factory=list)
     counts: Floats = field(default_factory=lambda: np.zeros(len(EDGES) - 1))
@@ -31,7 +31,7 @@ class Profile:
 
 
 def profile(question: Question, targets: Sequence[str], *, rows: int, level: float) -> dict[str, Profile]:
-    """One pass in row order over the rows that the question's estimates rest on, of which there are about `rows`.
+    """One pass, in row order, over the rows behind the question's estimates, of which there are about `rows`.
 
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 1, 1], "p": [0.5, 0.5, 0.25, 0.5], "pi_new": [0.5, 0.25, 0.5, 0.25]}
@@ -69,7 +69,7 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
 
 
 def _parts(length: int, seen: int, every: int) -> Iterator[slice]:
-    """A batch cut where a checkpoint falls into it, with `seen` rows before it and a checkpoint after `every` so many."""
+    """A batch, cut wherever a checkpoint falls into it: `seen` rows came before it, and there is a checkpoint `every` so many rows."""
     first = 0
     while first < length:
         last = min(length, first + every - (seen + first) % every)

@@ -1,9 +1,9 @@
-"""The sections of the report on values and segments, its words, and how to reproduce it."""
+"""The sections of the report on values: the answer with its verdicts, and the forest plots."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import (
@@ -12,17 +12,12 @@ from counterpoise.evaluation.reading import (
     TARGETS_WITH_ALL_ESTIMATORS,
     Reading,
 )
-from counterpoise.evaluation.result import Result, Segment
 from counterpoise.evaluation.wording import level_of, number, signed
-from counterpoise.log.question import Question
 from counterpoise.report.answer import SIGNS, answer
 from counterpoise.report.axes import forest_axis
-from counterpoise.report.fingerprint import fingerprint
-from counterpoise.report.glossary import ESTIMATOR_WORDS, glossary, term
+from counterpoise.report.glossary import ESTIMATOR_WORDS, term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
 from counterpoise.report.plots import strip, strip_axis
-
-SEGMENTS_LISTED = 1000
 
 
 def head(reading: Reading) -> Safe:
@@ -52,7 +47,8 @@ def head(reading: Reading) -> Safe:
     return join(shown)
 
 
-def _badge(verdict: str) -> Safe:
+def badge(verdict: str) -> Safe:
+    """A verdict with its sign."""
     return el("span", SIGNS[verdict], " ", verdict, class_=f"badge {_class(verdict)}")
 
 
@@ -93,7 +89,7 @@ def estimates(reading: Reading) -> Safe:
 
 def lift(reading: Reading) -> Safe:
     """A forest plot of the lifts over the logging policy."""
-    if not reading.lifts or reading.primary == "lift":
+    if not reading.lifts or reading.is_difference:
         return Safe("")
     rows = {target: [reading.lifts[target]] for target in reading.foremost(TARGETS_LISTED, tuple(reading.lifts))}
     return join(
@@ -102,13 +98,14 @@ def lift(reading: Reading) -> Safe:
                 "p",
                 "How much more each target would have earned per row than the policy that wrote the log (",
                 term("lift"),
-                "). To the right of the dashed line is better than what ran; an interval that crosses the line shows no clear difference.",
+                "). To the right of the dashed line is better than that policy; an interval that crosses the line shows no clear "
+                "difference.",
                 " The intervals hold for all targets at once, so they are wider than each would be alone."
                 if len(rows) > 1
                 else "",
                 class_="lead",
             ),
-            _forest(reading, rows, "lift", 0.0, "Lift of every target", plus=True),
+            _forest(reading, rows, reading.lift_estimator, 0.0, "Lift of every target", plus=True),
         ]
     )
 
@@ -124,7 +121,7 @@ def _forest(
     single = all(len(listed) == 1 for listed in rows.values())
     bodies = []
     for target, listed in rows.items():
-        doubt = "" if verdicts[target] == "ok" else _badge(verdicts[target])
+        doubt = "" if verdicts[target] == "ok" else badge(verdicts[target])
         lines = [] if single else [el("tr", el("th", name_of(target), " ", doubt, scope="rowgroup", colspan=3))]
         for one in listed:
             kind = "primary" if one.name == primary else "other"
@@ -164,154 +161,3 @@ def _forest(
         role="region",
         aria_label=caption,
     )
-
-
-def segments(reading: Reading) -> Safe:
-    """A table of segments that sorts and filters."""
-    result = reading.result
-    keys = [key for key in result.verdicts if key[1] is not None]
-    if not keys:
-        return Safe("")
-    every = len({segment for _, segment in keys})
-    # every segment of as many targets as fit: a few segments of all targets would not help anybody
-    targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
-    shown = sorted(
-        ((target, segment) for target, segment in keys if target in targets),
-        key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n,
-    )[:SEGMENTS_LISTED]
-    names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
-    heads = [(name_of(name, 40), False) for name in names] + [
-        ("Rows", True),
-        ("Difference" if reading.is_difference else "Value", True),
-        ("From", True),
-        ("To", True),
-        *(() if reading.is_comparison else (("Effective sample", True),)),
-        ("Verdict", False),
-    ]
-    header = el(
-        "tr",
-        *(
-            el("th", el("button", title, type="button"), scope="col", class_="number" if right else None)
-            for title, right in heads
-        ),
-    )
-    body = [_segment_row(reading, target, segment, len(names) > 1) for target, segment in shown]
-    words = sorted({result.verdicts[key].verdict for key in shown})
-    controls = el(
-        "div",
-        el("label", "Filter", el("input", type="search", placeholder="type to filter")),
-        el("label", "Verdict", el("select", el("option", "all", value=""), *(el("option", w, value=w) for w in words))),
-        el("output", aria_live="polite"),
-        class_="controls",
-        data_filters="segment-table",
-        hidden=True,
-    )
-    lead = el(
-        "p",
-        f"Each {'/'.join(map(str, result.moments.segment_columns))[:100]} on its own, by {reading.primary}. ",
-        "Click a heading to sort. With many ",
-        term("segment", "segments"),
-        ", some differ by chance.",
-        class_="lead",
-    )
-    table = el(
-        "table",
-        el("caption", f"{len(shown):,} rows, largest first"),
-        el("thead", header),
-        el("tbody", *body),
-        class_="segments sortable",
-        id="segment-table",
-    )
-    region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Segments")
-    count = len(result.targets)
-    return join(
-        [
-            lead,
-            controls,
-            region,
-            left_out(count, len(targets), "targets", "highest estimates"),
-            left_out(every, SEGMENTS_LISTED, "segments", "most rows"),
-        ]
-    )
-
-
-def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
-    result = reading.result
-    one = result.estimates[target, reading.primary, segment]
-    verdict = result.verdicts[target, segment].verdict if reading.primary != "dm" else "model only"
-    write = signed if reading.is_difference else number
-    low, high = one.interval
-    numbers = [
-        (one.value, write(one.value, one.stderr)),
-        (low, write(low, one.stderr)),
-        (high, write(high, one.stderr)),
-    ]
-    if not reading.is_comparison:
-        effective = result.all_diagnostics[target, segment].effective_sample_size
-        numbers.append((effective, f"{effective:,.0f}"))
-    label = " / ".join("(missing)" if value is None else str(value) for value in segment or ())
-    return el(
-        "tr",
-        el("td", name_of(target)) if with_target else "",
-        el("th", name_of(label), scope="row"),
-        el("td", f"{one.n:,}", class_="number", data_value=one.n),
-        *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
-        el("td", _badge(verdict)),
-        data_verdict=verdict,
-    )
-
-
-def words(reading: Reading) -> Safe:
-    """The glossary."""
-    names = list(dict.fromkeys(name for _, name, _ in reading.result.estimates))
-    names += ["lift"] if reading.lifts and "lift" not in names else []
-    return join(
-        [
-            el("p", "What every number on this page means. Click a term to open it.", class_="lead"),
-            glossary(names, reading.result.interval_method),
-        ]
-    )
-
-
-def _effective_clusters(result: Result) -> list[tuple[object, object]]:
-    """How many clusters the rows are worth: the same for every target, since all have the same rows."""
-    found = next((one for (_, place), one in result.all_diagnostics.items() if place is None), None)
-    if found is None or found.effective_clusters is None:
-        return []
-    return [(term("effective_clusters"), f"about {round(found.effective_clusters):,}")]
-
-
-def _asked(question: Question | None) -> list[tuple[object, object]]:
-    """Which columns and rows were asked about, if the result still knows."""
-    if question is None:
-        return []
-    log = question.log
-    parts = {"Reward": log.reward[0], "Propensity": log.propensity, "Condition": log.where}
-    return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
-
-
-def _listed(names: Sequence[str], limit: int = 50) -> Safe:
-    """Names in a row, and how many more there are."""
-    shown = [join([", " if k else "", name_of(name)]) for k, name in enumerate(names[:limit])]
-    return join([*shown, f" and {len(names) - limit:,} more" if len(names) > limit else ""])
-
-
-def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
-    """The command, the version and the fingerprint of the data."""
-    result, log = reading.result, reading.result.moments
-    facts: list[tuple[object, object]] = [
-        ("Version", f"counterpoise {version}"),
-        (term("n"), f"{result.n:,}"),
-        (term("dropped"), f"{result.dropped_rows:,}"),
-        ("Targets", _listed(log.targets)),
-        *_asked(result.question),
-        ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
-        (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are treated as independent"),
-        *_effective_clusters(result),
-        ("Intervals", f"{result.method}, level {level_of(result.level)}"),
-        (term("fingerprint"), el("code", fingerprint(result))),
-    ]
-    shown = [el("dl", *(join([el("dt", name), el("dd", value)]) for name, value in facts), class_="facts")]
-    if command:
-        shown.insert(0, el("pre", el("code", el("bdi", command[:5000])), tabindex=0, aria_label="Command"))
-    return join(shown)

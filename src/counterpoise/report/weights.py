@@ -19,7 +19,7 @@ from counterpoise.report.profile import EDGES, Profile
 
 
 def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
-    """Diagnostics of the weights, their tail, and how much of the total weight the largest carry."""
+    """The diagnostics of the weights, their tail, and how much of the total weight the largest ones carry."""
     result = reading.result
     targets = [target for target in result.moments.targets if (target, None) in result.all_diagnostics]
     parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
@@ -32,6 +32,12 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
     parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
+    if result.earlier_rows:
+        said = (
+            f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
+            "rows would show the last log alone, so there are none here."
+        )
+        parts.append(el("p", said, class_="note"))
     return join(parts)
 
 
@@ -55,7 +61,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
             f"{found.n:,}",
             f"{found.effective_sample_size if found.has_overlap else 0:,.0f}",
             number(found.mean_weight if found.has_overlap else 0.0, found.mean_weight_stderr),
-            f"{found.mean_weight_p:.2g}",
+            f"{found.mean_weight_p:.2g}" if found.mean_is_one else "–",
             number(found.max_weight),
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
@@ -116,7 +122,7 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
         el(
             "figcaption",
             f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of the total weight. "
-            "The dashed line shows what it would be if every row counted equally.",
+            "The dashed line shows what it would look like if every row counted the same.",
         ),
     )
     return [first, second]
@@ -149,13 +155,13 @@ def _histogram(target: str, found: Profile) -> Safe:
 
 
 def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
-    """The estimate after more and more rows."""
+    """Plots of the estimate as more and more rows come in."""
     figures = [_converging(target, one.steps, reading.result.n) for target, one in profiles.items()]
     figures = [figure for figure in figures if figure]
     if not figures:
         return Safe("")
     level = level_of(reading.result.level)
-    lead = f"beta_ips after the first rows, after more, and so on to all of them, with {level} intervals that treat rows as independent. "
+    lead = f"beta_ips after the first rows, after more, and finally after all, with {level} intervals that treat rows as independent. "
     return join(
         [el("p", lead, term("convergence", "What to look for."), class_="lead"), el("div", *figures, class_="figures")]
     )

@@ -1,4 +1,4 @@
-"""Weights: where methods differ. Each turns a row's columns into w, and knows what its mean should be."""
+"""Weights, each of which turns a row's columns into w and knows what the mean of w should be."""
 
 from counterpoise.weights.clipped import Clip
 from counterpoise.weights.given import as_weight

@@ -1,4 +1,4 @@
-"""The importance weight cut off at a constant: less variance, some bias."""
+"""The importance weight, cut off at a constant: less variance, some bias."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Clip(Weight):
 
     .. math:: w = \min\{\pi(a \mid x) / \pi_0(a \mid x),\; c\}
 
-    Its mean is below 1 by the weight that was cut off, and so is the value of what it stands for: read the estimate as one of a
-    policy that takes its rarest actions less often. The mean-weight test does not apply.
+    Its mean falls short of 1 by the weight that was cut off, and so does the value of what it stands for: read the estimate as that of
+    a policy that takes its rarest actions less often. The test of the mean weight does not apply.
 
     >>> float(Clip(10).excess(0.9, 0.01)), float(Clip(10).excess(0.75, 0.5))
     (9.0, 0.5)
@@ -50,7 +50,7 @@ class Clip(Weight):
 
 
 def _smaller(u: Values, limit: float) -> Values:
-    """The smaller of a column and a number, on an engine or in NumPy."""
+    """The smaller of a column and a number, on any engine or in NumPy."""
     if isinstance(u, float | np.ndarray):
         return np.minimum(u, limit)
     import narwhals as nw

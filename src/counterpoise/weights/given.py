@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.weights.own import Own
 from counterpoise.weights.ratio import Ratio
 from counterpoise.weights.weight import Weight
 
 
 def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
-    """The weight and the targets of a verb: text is a column of one's own weights, and then is the target, too."""
+    """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
     if weight is None:
         return Ratio(), target
     if isinstance(weight, Weight) and not isinstance(weight, type):
@@ -21,5 +21,8 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
             f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
         )
     if target is not None:
-        raise OptionError("a weight of your own stands for the target, too: pass weight= or target=, not both.")
+        raise OptionError(
+            "a weight of your own stands for the target, too.",
+            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
+        )
     return Own(), weight

@@ -1,4 +1,4 @@
-"""A weight of the user's own, from a column of the log."""
+"""The user's own weight, from a column of the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from counterpoise.weights.weight import Weight
 
 @dataclass(frozen=True)
 class Own(Weight):
-    """The column named as `weight=` is the weight itself; it may be negative, and nothing is known of its mean.
+    """The column you name as `weight=` is the weight itself; it may be negative, and nothing is known about its mean.
 
     >>> Own().excess(-0.25, None)
     -1.25

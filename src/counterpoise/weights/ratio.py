@@ -25,7 +25,7 @@ class Ratio(Weight):
         return target / propensity
 
     def excess(self, target: Values, propensity: Values) -> Values:
-        """(t − p)/p and not t/p − 1: for weights near 1 this one keeps its digits."""
+        """(t − p)/p rather than t/p − 1, because it keeps its digits for weights near 1."""
         return (target - propensity) / propensity
 
     def difference(self, target: Values, other: Values, propensity: Values) -> Values:

@@ -13,7 +13,7 @@ class Weight(Protocol):
     """A weight as arithmetic on columns; the same code runs on narwhals expressions and NumPy arrays.
 
     For one of your own, inherit from it, give it a `weight`, and change what else is different. Rows are summed as u = w − 1: a weight
-    that is often near 1 keeps its digits there with an `excess` of its own.
+    that is often near 1 keeps its digits with an `excess` of its own.
 
     Examples
     --------
@@ -40,8 +40,8 @@ class Weight(Protocol):
         return self.weight(target, propensity) - 1.0
 
     def difference(self, target: Values, other: Values, propensity: Values) -> Values:
-        """The weight of one target less that of another."""
+        """The weight of one target minus that of another."""
         return self.weight(target, propensity) - self.weight(other, propensity)
 
-    def __repr__(self) -> str:  # a state knows a weight again by it
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

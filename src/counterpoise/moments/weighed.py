@@ -1,0 +1,63 @@
+"""`Weighed`: which weight moments were made with, as far as adding and judging them needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from numbers import Real
+from typing import Any
+
+from counterpoise.moments import stored
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A weight's name and parameters, whether its mean must be 1 where the propensities are right, and whether it may be negative.
+
+    >>> @dataclass
+    ... class Clip:
+    ...     most: float
+    ...     mean_is_one = may_be_negative = False
+    >>> Weighed.of(Clip(10)) == Weighed.of(Clip(10.0)) != Weighed.of(Clip(5))
+    True
+    >>> print(Weighed.of(Clip(10)))
+    Clip(most=10)
+    """
+
+    how: str
+    mean_is_one: bool = True
+    may_be_negative: bool = False
+
+    @classmethod
+    def of(cls, weight: Any) -> Weighed:
+        """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
+        declared = [one.name for one in fields(weight)] if is_dataclass(weight) else []
+        names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
+        told = ", ".join(f"{name}={_written(getattr(weight, name))}" for name in names)
+        return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative))
+
+    def __str__(self) -> str:
+        return self.how
+
+    def to_plain(self) -> dict[str, Any]:
+        """The weight as JSON keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> Weighed:
+        """What `to_plain` returned; a ValueError says what is wrong with anything else."""
+        raw = stored.record(raw, "the weight", [one.name for one in fields(cls)])
+        how = stored.text(raw.pop("how"), "the weight")
+        if not all(isinstance(one, bool) for one in raw.values()):
+            raise ValueError("what is known of the weight should be true or false")
+        return cls(how, **raw)
+
+
+def _written(value: Any) -> str:
+    """A parameter as text, the same for 10 and 10.0."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return repr(value)
+
+
+PLAIN = Weighed("Ratio()")  # the importance weight

@@ -1,0 +1,17 @@
+"""The verbs stay small: what serves one interval lives in it, and what describes a log lives in the log."""
+
+import inspect
+
+import pytest
+
+import counterpoise as cp
+
+MOST = 12  # besides the parts of a log
+
+
+@pytest.mark.parametrize(
+    "verb", [cp.evaluate, cp.compare, cp.rank, cp.plan, cp.doctor, cp.sql], ids=lambda verb: verb.__name__
+)
+def test_a_verb_has_few_parameters_besides_a_logs_own(verb):
+    parameters = inspect.signature(verb).parameters.values()
+    assert len([one for one in parameters if one.kind is not one.VAR_KEYWORD]) <= MOST
