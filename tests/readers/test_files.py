@@ -356,6 +356,7 @@ def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad,
     pytest.importorskip("numba")
     monkeypatch.setattr(registry, "LONG", 0)
     monkeypatch.setattr(compiled, "WIDE", wide)
+    monkeypatch.setattr(compiled, "LANES", 10)
     taken = []
     answer = compiled.Running.answer
     monkeypatch.setattr(compiled.Running, "answer", lambda self: taken.append(found := answer(self)) or found)
