@@ -51,6 +51,46 @@ def a_log(n=4000, seed=7, *, bad=True):
     return log.with_columns(pl.col("user").cast(pl.Int64))
 
 
+# by row: every kind of value that makes a row bad, the twelve of tests/log/test_bad_input.py first
+KINDS = {
+    37 * k + 20: one
+    for k, one in enumerate(
+        [
+            *(("propensity", value) for value in (0.0, -0.1, 1.5, float("nan"), None)),
+            *(("new", value) for value in (-0.1, 1.1, None)),
+            *(("reward", value) for value in (float("nan"), float("inf"), None, 1e200)),
+            ("propensity", 1e-300),
+            ("new", float("nan")),
+            *((column, value) for column in ("model", "value", "x0") for value in (None, float("nan"), 1e200)),
+            ("user", None),
+        ]
+    )
+}
+TARGETS = ("new", "value")  # what is of a target, which learning has none of
+PARTS = {
+    "reward": "reward",
+    "propensity": "propensity",
+    "cluster": "user",
+    "model_reward": "model",
+    "model_value": "value",
+    "control": {"x0": 0.0},
+    "context": ["x1"],
+    "action": "action",
+    "drop_bad_rows": True,
+}
+
+
+def every_kind(*, bad=True):
+    """The log with a bad row of every kind, or without those rows."""
+    log = a_log(bad=False).with_row_index("row")
+    log = log.with_columns(new=pl.col("new").clip(0.01, 1.0))
+    if not bad:
+        return log.filter(~pl.col("row").is_in(list(KINDS)))
+    for row, (column, value) in KINDS.items():
+        log = log.with_columns(pl.when(row=row).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
+    return log.with_columns(pl.col("user").cast(pl.Int64))
+
+
 BASE = {"reward": "reward", "propensity": "propensity", "drop_bad_rows": True}
 
 QUESTIONS = {

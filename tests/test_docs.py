@@ -11,6 +11,7 @@ import browser as chromium
 import pytest
 from conftest import absent
 
+from counterpoise.engines import ENGINES
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS
 
@@ -27,7 +28,7 @@ def blocks(page):
 @pytest.fixture(autouse=True)
 def _registries():
     """What a page registers is gone with it."""
-    kept = [(registry, dict(registry)) for registry in (ESTIMATORS, INTERVALS)]
+    kept = [(registry, dict(registry)) for registry in (ESTIMATORS, INTERVALS, ENGINES)]
     yield
     for registry, entries in kept:
         registry.clear()
@@ -57,6 +58,14 @@ def test_code_runs(page, tmp_path, monkeypatch):
             exec(compile(code, f"{page.name}: {code.splitlines()[0]}", "exec"), names)
     if left_out:
         absent(" and ".join(left_out))  # the other blocks of the page ran
+
+
+def test_each_thing_of_ones_own_takes_less_than_15_lines():
+    mine = [code for language, _, code in blocks(ROOT / "docs" / "extending.md") if language == "python"][1:]
+    mine += [code for _, _, code in blocks(ROOT / "docs" / "learning.md") if "objectives.register" in code]
+    assert len(mine) == 5
+    for code in mine:
+        assert len([line for line in code.splitlines() if line.strip()]) < 15
 
 
 def test_only_other_libraries_code_is_not_run():

@@ -13,7 +13,6 @@ from counterpoise.errors import ColumnError, CounterpoiseError, LogError, Moment
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.evaluation.sql import from_sums, sql
 from counterpoise.intervals import Interval
 from counterpoise.log.log import Log
 from counterpoise.log.targets import Chosen
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
+    from counterpoise.evaluation.sql import from_sums, sql
 
 __version__ = "0.2.0.dev0"
 
@@ -67,4 +67,8 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.ranking import rank
 
         return rank
+    if name in ("from_sums", "sql"):
+        from counterpoise.evaluation.sql import from_sums, sql
+
+        return sql if name == "sql" else from_sums
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -113,7 +113,7 @@ def test_help_says_how_targets_are_named(monkeypatch):
     said = " ".join(invoke("evaluate", "--help").stdout.split())
     assert "[NAME=]EXPRESSION" in said
     assert "What is a column's name as a whole is that column" in said
-    assert "errors allow for its rows to be alike" in said  # the words of `Log` itself
+    assert "errors allow for its rows being alike" in said  # the words of `Log` itself
 
 
 def test_what_learn_wrote_evaluate_takes(tmp_path):

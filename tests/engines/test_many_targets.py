@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.engines import spark
+from counterpoise.engines import pushdown
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -28,13 +28,13 @@ def clean():
 def statements(monkeypatch):
     """The statements that DuckDB is asked, as they are asked."""
     asked = []
-    collect = spark.collect
+    collect = pushdown.collect
 
     def collected(frame):
         asked.append(frame.to_native().sql_query())
         return collect(frame)
 
-    monkeypatch.setattr(spark, "collect", collected)
+    monkeypatch.setattr(pushdown, "collect", collected)
     return asked
 
 

@@ -15,7 +15,7 @@ import spark_answers
 from conftest import absent
 
 import counterpoise as cp
-from counterpoise.readers import databases as sql
+from counterpoise.readers import connections as sql
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it

@@ -1,7 +1,9 @@
 """An estimator of one's own is one function and one line, and everybody knows it."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -65,6 +67,47 @@ def test_the_report_and_the_command_line_know_it_too(tmp_path):
     found = invoke("evaluate", log, "--target", "pi_new", "--estimator", "halfway", "--estimator", "ips")
     assert found.exit_code == 0
     assert "halfway" in found.stdout
+
+
+MINE = """
+from counterpoise.estimators import ESTIMATORS, Estimator, snips
+ESTIMATORS["mine"] = Estimator(snips)
+"""
+
+
+def command(tmp_path, *arguments, **more):
+    """The command as it is installed, in a folder with a log and with a module of one's own in a folder beside it."""
+    shop().write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    (tmp_path / "mine" / "my_estimators.py").write_text(MINE)
+    (tmp_path / "here_only.py").write_text(MINE)
+    run = [sys.executable, "-P", "-c", "from counterpoise.cli import app; app(prog_name='counterpoise')"]
+    path = os.pathsep.join([str(tmp_path / "mine"), str(Path(cp.__file__).parent.parent)])
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.run(
+        [*run, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+    )
+
+
+ASK = ["evaluate", "log.parquet", "--target", "pi_new", "--estimator", "mine"]
+
+
+def test_the_command_line_imports_what_it_is_told_to(tmp_path):
+    found = command(tmp_path, "--import", "my_estimators", *ASK, "--html", "report.html")
+    assert found.returncode == 0, found.stderr
+    assert "by mine" in found.stdout
+    assert 'id="about-estimator-mine"' in (tmp_path / "report.html").read_text(encoding="utf-8")
+    unknown = command(tmp_path, *ASK)
+    assert (unknown.returncode, "no estimator 'mine'" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["here_only", "not_there", "my_estimators.part", "not_there.part"])
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(tmp_path, name):
+    """The folder that one happens to be in, whose files may be anybody's, is not searched."""
+    found = command(tmp_path, "--import", name, *ASK)
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"OptionError: there is no module {name!r} to import. Install its package")
+    assert found.stderr.count("\n") == 1
 
 
 def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):

@@ -251,19 +251,28 @@ def test_several_rewards_are_several_results_in_one():
 
 
 def test_bounds_of_rewards_are_one_pair_for_all_or_by_name():
-    log = shop().with_columns(revenue=shop()["click"] * 3.5)
-    asked = {"propensity": "p", "target": "pi_new", "interval": "bernstein", "max_weight": 2}
+    # how far rewards that never vary might go, only their bounds say
+    log = shop().with_columns(click=pl.lit(1.0), revenue=pl.lit(3.5))
+    asked = {"propensity": "p", "target": "pi_new"}
     bounds = {"click": (0, 1), "revenue": (0, 10)}
     both = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=bounds, **asked)
     for name, pair in bounds.items():
         alone = cp.evaluate(log, reward=name, reward_bounds=pair, **asked)
         assert both.of(name).estimates == alone.estimates
         assert both.of(name).reward_bounds == pair
-        assert both.of(name).interval_method == Bernstein(pair, 2)
     same = cp.evaluate(log, reward=["click", "revenue"], reward_bounds=(0, 10), **asked)
     assert same.of("revenue").estimates == both.of("revenue").estimates
     assert same["pi_new", "ips"].interval != both["pi_new", "ips"].interval
     assert cp.evaluate(log, reward="click", reward_bounds={"click": (0, 1)}, **asked).estimates == both.estimates
+
+
+def test_a_method_that_is_passed_as_an_object_is_that_of_every_reward():
+    log = shop().with_columns(revenue=shop()["click"] * 3.5)
+    asked = {"propensity": "p", "target": "pi_new", "interval": cp.intervals.Bernstein((0, 10), 2)}
+    both = cp.evaluate(log, reward=["click", "revenue"], **asked)
+    for name in ("click", "revenue"):
+        assert both.of(name).interval_method == Bernstein((0, 10), 2)
+        assert both.of(name).estimates == cp.evaluate(log, reward=name, **asked).estimates
 
 
 def test_bounds_may_be_known_of_some_rewards_only():

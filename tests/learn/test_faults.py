@@ -575,7 +575,7 @@ CRAFTED = {
     "actions no whole number": raw(described(linear(n_actions=6.0), **WEIGHT), NOTHING),
     "actions true": raw(described(linear(n_actions=True), **WEIGHT), NOTHING),
     "bias a text": raw(described(linear(bias="yes"), **WEIGHT), NOTHING),
-    "unknown argument": raw(described(linear(colour=1), **WEIGHT), NOTHING),
+    "unknown argument": raw(described(linear(color=1), **WEIGHT), NOTHING),
     "hidden layers by the million": raw(
         described(kind("MLP", context_dimension=3, n_actions=6, hidden=[1] * 1_000_000), **WEIGHT), NOTHING
     ),

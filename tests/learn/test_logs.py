@@ -134,12 +134,22 @@ def test_bad_rows_are_those_that_are_bad_for_evaluate(column, value, kind, tmp_p
     same(found, learner().fit(FRAME.filter(~at), **NAMES))
 
 
-def test_one_log_with_every_kind_of_bad_row_has_as_many_for_learning_as_for_evaluating():
-    log = planted.a_log()
-    question = {"reward": "reward", "propensity": "propensity", "drop_bad_rows": True}
-    expected = cp.evaluate(log.with_columns(fair=pl.lit(0.5)), **question, target="fair").dropped_rows
-    found = learner().fit(log, **question, context=["x0", "x1"], action="action")
-    assert found.dropped_rows_ == expected == 8
+@pytest.mark.parametrize("kind", ["frame", "dict", "file"])
+@pytest.mark.parametrize("text", [False, True])
+def test_of_one_log_with_every_kind_of_bad_row_learning_uses_the_rows_that_evaluate_uses(kind, text, tmp_path):
+    log, parts = planted.every_kind(), planted.PARTS | {"model_value": None}
+    log = log.with_columns(pl.col("user").cast(pl.String)) if text else log
+    log.write_parquet(tmp_path / "log.parquet")
+    data = {"frame": log, "dict": {name: log[name].to_list() for name in log.columns}, "file": tmp_path / "log.parquet"}
+    bad = [row for row, (column, _) in planted.KINDS.items() if column not in planted.TARGETS]
+    fair = log.with_columns(fair=pl.col("old"), fair_value=pl.lit(100.0))
+    evaluated = cp.evaluate(fair, **parts | {"model_value": "fair_value"}, target="fair")
+    found = learner().fit(cp.Log(data[kind], **parts))
+    assert found.dropped_rows_ == evaluated.dropped_rows == len(bad)
+    expected = learner().fit(log.filter(~pl.col("row").is_in(bad)), **parts | {"drop_bad_rows": False})
+    same(found, expected)
+    with pytest.raises(LogError, match=r"control 'x0' must be a finite number: 3 .*cluster 'user' must be given: 1 "):
+        learner().fit(data[kind], **parts | {"drop_bad_rows": False})
 
 
 def test_numbers_that_single_precision_cannot_hold_are_no_bad_rows_but_cannot_be_trained_on():

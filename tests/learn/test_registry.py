@@ -68,11 +68,11 @@ def test_an_objective_is_given_what_it_asks_for(registry):
         target, reward, propensity, baseline=baseline), of_past))  # fmt: skip
     objectives.register("shifted", Objective(lambda target, reward, propensity, banditnet_lambda: objectives.lambda_ips(
         target, reward, propensity, banditnet_lambda=banditnet_lambda)))  # fmt: skip
-    objectives.register("modelled", Objective(lambda target, reward, propensity, probabilities, model_rewards, action:
+    objectives.register("modeled", Objective(lambda target, reward, propensity, probabilities, model_rewards, action:
         objectives.dr(target, reward, propensity, probabilities=probabilities, model_rewards=model_rewards,
                       action=action)))  # fmt: skip
     model = LOG.expected(slice(0, len(LOG)))
-    pairs = [("past", "running_beta_ips", None), ("shifted", "lambda_ips", None), ("modelled", "dr", model)]
+    pairs = [("past", "running_beta_ips", None), ("shifted", "lambda_ips", None), ("modeled", "dr", model)]
     for mine, theirs, rewards in pairs:
         found, expected = (learn(name, rewards, banditnet_lambda=[0.3, 0.6]) for name in (mine, theirs))
         for name, tensor in expected.policy_.state_dict().items():
@@ -83,7 +83,7 @@ def test_an_objective_is_given_what_it_asks_for(registry):
 def test_what_cannot_be_an_objective_is_refused(registry):
     with pytest.raises(OptionError, match="already an objective 'ips'"):
         objectives.register("ips", Objective(objectives.ips))
-    for odd in (lambda target, reward: target, lambda target, reward, propensity, colour: target):
+    for odd in (lambda target, reward: target, lambda target, reward, propensity, color: target):
         with pytest.raises(OptionError, match="takes target, reward, propensity and"):
             Objective(odd)
     for name in ("sips", ["ips"], None):

@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
             lambda _, description: description["config"].update(kind="Mystery"),
             r"contains a Mystery, which counterpoise does not know",
         ),
-        (lambda _, description: description["config"].update(arguments={"colour": 1}), r"does not describe a policy"),
+        (lambda _, description: description["config"].update(arguments={"color": 1}), r"does not describe a policy"),
         (lambda _, description: description.update(format="other"), r"is 'other', not a policy"),
     ):
         path.write_bytes(whole)

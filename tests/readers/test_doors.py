@@ -12,7 +12,7 @@ from command_line import invoke, shop
 import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
 from counterpoise.log import addresses
-from counterpoise.readers import databases as sql
+from counterpoise.readers import connections as sql
 
 duckdb = pytest.importorskip("duckdb")
 ibis = pytest.importorskip("ibis")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.engines import compiled, largest, read
+from counterpoise.engines import compiled, largest, registry
 from counterpoise.readers.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -354,8 +354,9 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
 def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad, wide, pieces):
     """Twelve targets are one pass, or two where they are many columns; a bad row for one of them is left out for all."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(read, "LONG", 0)
+    monkeypatch.setattr(registry, "LONG", 0)
     monkeypatch.setattr(compiled, "WIDE", wide)
+    monkeypatch.setattr(compiled, "LANES", 10)
     taken = []
     answer = compiled.Running.answer
     monkeypatch.setattr(compiled.Running, "answer", lambda self: taken.append(found := answer(self)) or found)

@@ -167,13 +167,13 @@ def test_the_glossary_opens(browser, reports):
 
 def test_colours_change_by_the_button(browser, reports):
     browser.open(reports["alone"])
-    colour = "return getComputedStyle(document.body).backgroundColor"
-    light = browser.run(colour)
+    color = "return getComputedStyle(document.body).backgroundColor"
+    light = browser.run(color)
     browser.click("#theme")
-    assert browser.run(colour) != light
+    assert browser.run(color) != light
     assert browser.violations() == []
     browser.click("#theme")
-    assert browser.run(colour) == light
+    assert browser.run(color) == light
 
 
 def test_a_hostile_log_does_nothing(browser, reports):

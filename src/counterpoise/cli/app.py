@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Annotated
 
 import typer
 
+from counterpoise import __version__
 from counterpoise.cli.compare import compare
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.learn import learn
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
-from counterpoise.cli.running import open_streams
+from counterpoise.cli.running import open_streams, without_traceback
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.sql import sql
 from counterpoise.cli.state import state
+from counterpoise.errors import OptionError
 
 app = typer.Typer(
     name="counterpoise",
@@ -28,14 +31,33 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from counterpoise import __version__
-
         print(f"counterpoise {__version__}")
         raise typer.Exit
 
 
+@without_traceback
+def _import(modules: list[str]) -> None:
+    """Import what the user names, so that the estimators, intervals, weights and engines that it registers are known."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0] and error.name != name:
+                raise
+            raise OptionError(
+                f"there is no module {name!r} to import.",
+                do="Install its package, or name its folder in PYTHONPATH: the folder you are in is not searched.",
+            ) from None
+
+
 @app.callback()
 def main(
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="MODULE", help="Import a module that registers estimators of your own; may be repeated."
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -46,6 +68,7 @@ def main(
     counterpoise evaluate log.parquet --reward click --propensity p --target pi_new
     """
     open_streams()
+    _import(imports or [])
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ±, and no traceback

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import named, typed_targets
+from counterpoise.diagnostics import p_value
+from counterpoise.evaluation.result import segment_text
+from counterpoise.log.log import Log
+from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,12 +76,9 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    import counterpoise as cp
     from counterpoise.cli.printing import console, each_reward
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
-    from counterpoise.log.log import Log
-    from counterpoise.log.question import LOGGING
     from counterpoise.log.rules import missing
 
     place = options.table_path(table)
@@ -109,12 +111,12 @@ def compare(
         external_access=external_access,
     )
     if json:
-        print(as_text(of_rewards(result, partial(_document, against=against, rows=rows))))
+        print(as_text(of_rewards(result, partial(_document, rows=rows))))
     else:
         out = console()
         for one in each_reward(out, result):
             show_comparison(out, one)
-            if (top := _top(one, against, rows)) is not None:
+            if (top := _top(one, rows)) is not None:
                 _heaviest(out, *top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
@@ -129,12 +131,12 @@ def document_of(result: Comparison) -> dict[str, Any]:
     return comparison(result, ranked, {one.target: drivers(result, one.target) for one in ranked})
 
 
-def _document(result: Comparison, *, against: str, rows: int) -> dict[str, Any]:
-    top = _top(result, against, rows)
+def _document(result: Comparison, *, rows: int) -> dict[str, Any]:
+    top = _top(result, rows)
     return document_of(result) | ({"heaviest": top[1]} if top else {})
 
 
-def _top(result: Comparison, against: str, rows: int) -> tuple[str, Heaviest] | None:
+def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
     """The best target, and the rows that drive its difference; None where nobody wants them or the log knows none."""
     from counterpoise.evaluation.heaviest import heaviest
     from counterpoise.evaluation.ranking import rank
@@ -143,7 +145,7 @@ def _top(result: Comparison, against: str, rows: int) -> tuple[str, Heaviest] | 
     if best is None:
         return None
     beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-    return best.target, heaviest(result.asked(), target=best.target, against=against, baseline=beta, count=rows)
+    return best.target, heaviest(result.asked(), target=best.target, against=result.against, baseline=beta, count=rows)
 
 
 def show_comparison(out: Console, result: Comparison) -> None:
@@ -171,7 +173,6 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
     from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
-    from counterpoise.diagnostics import p_value
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
@@ -194,7 +195,6 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
     from counterpoise.cli.printing import add, number, say, show, table
-    from counterpoise.evaluation.result import segment_text
 
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")

@@ -9,6 +9,7 @@ import typer
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.wording import written
+from counterpoise.diagnostics import p_value
 from counterpoise.log.log import help_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from counterpoise.evaluation.doctor import Examination
 
-COLOURS = {"fix": "red", "look": "yellow", "note": ""}
+COLORS = {"fix": "red", "look": "yellow", "note": ""}
 
 
 @ends_at_once
@@ -71,7 +72,6 @@ def _show(out: Console, found: Examination) -> None:
     from rich.text import Text
 
     from counterpoise.cli.printing import add, number, say, show, table
-    from counterpoise.diagnostics import p_value
     from counterpoise.evaluation.wording import visible
 
     say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
@@ -108,6 +108,6 @@ def _show(out: Console, found: Examination) -> None:
     say(out, "What to do, the most urgent first:")
     for k, finding in enumerate(found.findings, start=1):
         line = Text(f"{k}. ")
-        line.append(finding.severity, style=COLOURS[finding.severity])
+        line.append(finding.severity, style=COLORS[finding.severity])
         line.append(f": {visible(written(finding.message))}")
         say(out, line)

@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import typed_targets
 from counterpoise.errors import OptionError
+from counterpoise.log.addresses import without_password
+from counterpoise.log.log import Log
 
 
 @ends_at_once
@@ -80,12 +83,9 @@ def evaluate(
       counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    import counterpoise as cp
     from counterpoise.cli.printing import answer, console, each_reward, estimates
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
-    from counterpoise.log.addresses import without_password
-    from counterpoise.log.log import Log
 
     if html is not None:
         _check_report(html)

@@ -10,6 +10,7 @@ import typer
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import typed_targets
+from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +55,6 @@ def plan(
     from counterpoise.evaluation.documents import as_text
     from counterpoise.evaluation.plan import one_target
     from counterpoise.evaluation.plan import plan as make
-    from counterpoise.log.log import Log
 
     place = options.table_path(table)
     data = options.data_of(log)

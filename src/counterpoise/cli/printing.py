@@ -1,4 +1,4 @@
-"""What commands print: tables that fit, numbers that line up, bars and colours on a terminal only."""
+"""What commands print: tables that fit, numbers that line up, bars and colors on a terminal only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.wording import written
+from counterpoise.diagnostics import WRONG_PROPENSITIES
+from counterpoise.evaluation.result import WHOLE, segment_text
 from counterpoise.evaluation.wording import visible
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Result")
 
-COLOURS = {"ok": "green", "caution": "yellow", "not identified": "red"}
+COLORS = {"ok": "green", "caution": "yellow", "not identified": "red"}
 BAR = 24  # columns of an interval's bar
 WIDE = 110  # columns from which there is room for bars
 ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
@@ -102,8 +104,8 @@ def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
 
 
 def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
-    """A verdict in its colour, and its reasons."""
-    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLOURS[verdict.verdict])))
+    """A verdict in its color, and its reasons."""
+    say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLORS[verdict.verdict])))
     for reason in verdict.reasons:
         say(out, written(reason), indent=2)
 
@@ -130,8 +132,6 @@ def answer(out: Console, result: Result) -> None:
 
 def estimates(out: Console, result: Result) -> None:
     """All estimates of a result, a bar each where there is room, and the verdicts."""
-    from counterpoise.evaluation.result import WHOLE, segment_text
-
     has_segments = bool(result.moments.segment_columns)
     with_bars = out.is_terminal and out.width >= WIDE
     made = table(
@@ -156,8 +156,6 @@ def estimates(out: Console, result: Result) -> None:
 
 def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
-    from counterpoise.diagnostics import WRONG_PROPENSITIES
-
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
@@ -175,8 +173,6 @@ def verdicts(out: Console, result: Result) -> None:
 
 def place_of(target: str, segment: Segment) -> str:
     """A target, or a target in a segment."""
-    from counterpoise.evaluation.result import segment_text
-
     return target if segment is None else f"{target} in {segment_text(segment)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,8 +79,6 @@ def ope(
     jobs: Jobs = None,
 ) -> None:
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
-    from itertools import product
-
     from counterpoise.experiments.cell import Cell
     from counterpoise.experiments.ope import run_cells
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import typed_targets
@@ -38,8 +39,6 @@ def sql(
     Example:
       counterpoise sql logs --dialect bigquery --reward click --propensity p --target pi_new --segment country
     """
-    import counterpoise as cp
-
     print(
         cp.sql(
             dialect=dialect,

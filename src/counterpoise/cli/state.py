@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import counterpoise as cp
 from counterpoise.cli import options
 from counterpoise.cli.running import without_traceback
 
@@ -48,7 +49,6 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    import counterpoise as cp
     from counterpoise.cli.compare import document_of, show_comparison
     from counterpoise.cli.printing import answer, console, each_reward, estimates
     from counterpoise.evaluation.documents import as_text, evaluation, of_rewards

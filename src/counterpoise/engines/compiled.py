@@ -45,7 +45,7 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
     is_plain = question.groups == 1 and not (question.segment or question.model_value or question.control)
-    return is_plain and isinstance(question.weight, Ratio) and _loop() is not None
+    return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 
 @dataclass

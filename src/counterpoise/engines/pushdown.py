@@ -27,7 +27,6 @@ PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning th
 GOOD = "good"
 
 Select = Callable[[Question], tuple[Frame, Mapping[str, str]]]
-Collect = Callable[[Frame], pl.DataFrame]
 
 
 @dataclass
@@ -43,7 +42,6 @@ class PushedDown:
 
     question: Question
     select: Select
-    collect: Collect
     fence: Callable[[Frame, Question], Frame] = lambda rows, question: rows
     also: tuple[str, ...] = field(init=False)  # targets whose rules every statement has
     skips_bad_rows = True
@@ -57,7 +55,7 @@ class PushedDown:
     def centers(self, *, only_good: bool) -> tuple[float, ...]:
         """The median of the first good rewards."""
         rewards = list(self.question.names.rewards)
-        first = self.collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(1000))
+        first = collect(self._good(next(iter(_chunks(self.question.names))).targets).select(*rewards).head(1000))
         return tuple(center_of(first.get_column(name).cast(pl.Float64)) for name in rewards)
 
     def aggregate(self, query: Query) -> Answer:
@@ -94,7 +92,7 @@ class PushedDown:
             return None
         keys = [f"key{k}" for k in range(len(self.question.log.key))]
         good = self._good(next(iter(_chunks(self.question.names))).targets).filter(nw.col(GOOD))
-        return n - int(self.collect(good.select(*keys).unique().select(nw.len().alias(ROWS))).item())
+        return n - int(collect(good.select(*keys).unique().select(nw.len().alias(ROWS))).item())
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -124,7 +122,7 @@ class PushedDown:
                 good = good.with_columns(**{name: nw.col(r).mean().over(*names.segments) for name, r in means})
             else:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
-        answer = self.collect(aggregate(good, query, lanes=chunk.lanes))
+        answer = collect(aggregate(good, query, lanes=chunk.lanes))
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
         counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
         return _Part(chunk, counted.filter(pl.col(ROWS) > 0), total)
@@ -138,10 +136,10 @@ class PushedDown:
         p = nw.col(PROPENSITY) if weight.needs_propensity else None
         weights = rows.select(*keys, w=weight.weight(nw.col(lane.target), p)).filter(~nw.col("w").is_null())
         if not keys:
-            top = self.collect(weights.sort("w", descending=True).head(KEPT))
+            top = collect(weights.sort("w", descending=True).head(KEPT))
             return {(): np.sort(top.get_column("w").cast(pl.Float64).to_numpy())[::-1]}
         rank = nw.col("w").rank("ordinal", descending=True).over(*keys)
-        top = self.collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
+        top = collect(weights.with_columns(place=rank).filter(nw.col("place") <= KEPT).select(*keys, "w"))
         grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
         return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
 
@@ -151,7 +149,7 @@ class PushedDown:
         shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(one.shows)) for k, one in enumerate(rules)}
         marked = marked.with_columns(**{f"{name}_count": indicator(nw.col(name)) for name in bad}, **shown)
         counts = [nw.col(f"{name}_count").sum() for name in bad]
-        found = self.collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
+        found = collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
         return [
             Problem(rule, int(found[f"rule{k}_count"]), None, found[f"rule{k}_value"])
             for k, rule in enumerate(rules)
@@ -170,7 +168,7 @@ class PushedDown:
             for k, target in reversed(list(enumerate(asked))):
                 own = [rule.holds for rule in rules_of(self.question, [target]) if rule.target == target]
                 first = nw.when(nw.all_horizontal(*own, ignore_nulls=False)).then(first).otherwise(nw.lit(k))
-            places = self.collect(self._rows(asked).select(first=first).unique()).to_series().to_list()
+            places = collect(self._rows(asked).select(first=first).unique()).to_series().to_list()
             found = tuple(target for k, target in enumerate(asked) if target in found or k in places)
         return found
 
@@ -231,6 +229,12 @@ def _aligned(answer: pl.DataFrame, first: pl.DataFrame, names: Names) -> dict[st
             raise LogError("the log changed while it was read: run it again, or read a copy that does not change.")
         answer = joined
     return numbers_of(answer, names)
+
+
+def collect(frame: Frame) -> pl.DataFrame:
+    """A small answer, here."""
+    answer: pl.DataFrame = frame.collect("polars").to_native()
+    return answer
 
 
 def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:

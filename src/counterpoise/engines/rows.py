@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import narwhals as nw
 import polars as pl
 
-from counterpoise.engines import spark
 from counterpoise.engines.polars_frames import prepare
-from counterpoise.engines.read import scanned
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.engines.registry import engine_of
+from counterpoise.errors import LogError, first_line
 from counterpoise.log.expressions import only
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
-from counterpoise.readers import databases, files, frames
-from counterpoise.readers.frames import series_of
+from counterpoise.readers import files
 
 T = TypeVar("T")
 
@@ -37,15 +35,7 @@ def over_good_rows(question: Question, work: Callable[[Iterator[pl.DataFrame]], 
     groups = question.groups if question.log.cluster is not None else 1
     # what decides about no row is not read
     lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)
-    data = lean.log.data
-    if databases.is_database(data):
-        return work(_good(frames.with_policies(databases.batches(lean), lean), lean, number))
-    databases.check_no_database(lean.log)
-    if spark.is_spark(data):
-        return work(_good(frames.with_policies(spark.batches(lean), lean), lean, number))
-    if files.is_paths(data):
-        return scanned(lean, lambda scan: work(_good(frames.completed(scan, lean, number=number), lean, number)))
-    return work(_good(frames.completed(data, lean, number=number), lean, number))
+    return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number)), number)
 
 
 def _good(batches: Iterable[pl.DataFrame], question: Question, number: str | None) -> Iterator[pl.DataFrame]:
@@ -64,10 +54,7 @@ def _good(batches: Iterable[pl.DataFrame], question: Question, number: str | Non
 
 def columns_of(log: Log) -> list[str]:
     """The names of the log's columns, read without its rows if possible."""
-    if databases.is_database(log.data):
-        with databases.opened(log) as native:
-            return list(native.columns)
-    return _open(log).collect_schema().names()
+    return engine_of(log).columns(log)
 
 
 def collect(frame: pl.LazyFrame) -> pl.DataFrame:
@@ -79,29 +66,4 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _open(log: Log) -> pl.LazyFrame:
-    data = log.data
-    if databases.is_database(data):
-        with databases.opened(log) as native:
-            return _fetched(native)
-    databases.check_no_database(log)
-    if files.is_paths(data):
-        return files.scan(data)
-    if isinstance(data, pl.LazyFrame | pl.DataFrame):
-        return data.lazy()
-    try:
-        return _fetched(data)
-    except TypeError as error:
-        raise OptionError(f"a log is a file, a frame or a database's table; found {type(data).__name__}.") from error
-    except nw.exceptions.DuplicateError as error:
-        raise ColumnError(f"every column needs a name of its own: {first_line(error)}.") from error
-
-
-def _fetched(native: Any) -> pl.LazyFrame:
-    frame = nw.from_native(native)
-    if isinstance(frame, nw.LazyFrame):
-        fetched: pl.DataFrame = frame.collect("polars").to_native()
-        return fetched.lazy()
-    chosen = {
-        name: frame[name] for name in frame.columns
-    }  # unknown are decimals too wide for polars, which are numbers
-    return pl.LazyFrame({name: series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()})
+    return engine_of(log).scan(log)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,109 +11,24 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.memory import Batches
-from counterpoise.engines.pushdown import PushedDown, guard, prepare
+from counterpoise.engines.pushdown import PushedDown, collect, guard, prepare
 from counterpoise.engines.summarize import Summary, finish, summarize
-from counterpoise.errors import CounterpoiseError, LogError, first_line
-from counterpoise.log.groups import CLUSTER
+from counterpoise.errors import CounterpoiseError, LogError
 from counterpoise.log.question import Question
-from counterpoise.log.rules import Problem, check_distinct, key_of, merge_problems, rules_of
+from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments
-from counterpoise.readers.databases import cannot_compute, has_column, with_actions
 from counterpoise.readers.policies import add_policies
+from counterpoise.readers.spark import complete, errors_told
 
 BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 
 
-def is_spark(data: object) -> bool:
-    """Whether a log is a Spark DataFrame, classic or Connect."""
-    return type(data).__module__.startswith("pyspark.sql")
-
-
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
     """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
-    with _errors():
+    with errors_told():
         if question.policies:
             return _with_policies(question)
-        return summarize(PushedDown(question, _complete, collect), question)
-
-
-def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The columns we need, fetched for questions about rows, which sums cannot answer."""
-    with _errors():
-        frame, names = _complete(question)
-        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-        columns = dict.fromkeys(asked)
-        rows = collect(frame.select(*(nw.col(names[column]) for column in columns)))
-    yield rows.rename({names[column]: column for column in columns})
-
-
-def _complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
-    native, names = _select(question.log.data, question)
-    return with_actions(nw.from_native(native), question, names)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except CounterpoiseError:
-        raise
-    except Exception as error:
-        raise LogError(f"Spark did not answer: {type(error).__name__}: {_reason(error)}.") from error
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong: the line of an executor's stack trace that says so, which is the last of its kind."""
-    said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
-    return f"{first_line(error)} {said[-1]}" if said else first_line(error)
-
-
-def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
-    """The columns we need, under names that need no quoting, and which is which."""
-    functions = _functions(log)
-    available = list(log.columns)
-    check_distinct(available)
-    names: dict[str, str] = {}
-    chosen, asked = [], []
-    for part, column in question.columns:
-        if column in names:
-            continue
-        names[column] = f"c{len(names)}"
-        if has_column(part, column, available):
-            value = functions.col("`" + column.replace("`", "``") + "`")
-        else:
-            value = functions.expr(column)
-            asked.append(column)
-        chosen.append(value.alias(names[column]))
-        if column == question.log.cluster and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
-            # as `groups.integer_ids` does for text
-            value = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
-            names[CLUSTER] = f"c{len(names)}"
-            chosen.append(value.alias(names[CLUSTER]))
-    try:
-        rows = log if question.log.where is None else log.filter(functions.expr(question.log.where))
-        native = rows.select(*chosen)
-        native.dtypes  # noqa: B018 - Connect looks at a query only when asked for its columns
-    except Exception as error:
-        if asked or question.log.where is not None:
-            raise cannot_compute([*asked, question.log.where], error, available) from None
-        raise
-    return native, names
-
-
-def _functions(log: Any) -> Any:
-    if ".connect." in type(log).__module__:
-        from pyspark.sql.connect import functions as connect
-
-        return connect
-    from pyspark.sql import functions as classic
-
-    return classic
-
-
-def collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
-    answer: pl.DataFrame = frame.collect("polars").to_native()
-    return answer
+        return summarize(PushedDown(question, complete), question)
 
 
 def _with_policies(question: Question) -> tuple[LogMoments, ...]:
@@ -123,7 +36,7 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
 
     Spark keeps the output of one successful attempt at each task, so a task that is retried counts its rows once.
     """
-    frame, names = _complete(question)
+    frame, names = complete(question)
     answers = frame.to_native().mapInArrow(partial_moments(question, names), "partial string").collect()
     whole, rules = Batches(question), rules_of(question)
     for (text,) in answers:

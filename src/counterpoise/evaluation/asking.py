@@ -9,10 +9,11 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
+from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
-from counterpoise.weights import as_weight
+from counterpoise.weights import Weight, as_weight
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Asked:
         return self.moments[0].cluster is not None
 
 
-def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *others: Any) -> Asked | None:
+def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
     is_state = log is None and stored.state is not None and not chosen and target is None
@@ -66,9 +67,15 @@ def known_moments(log: Any, parts: LogFields, stored: Stored, target: Any, *othe
 
 
 def question_of(
-    log: Any, parts: LogFields, target: Any, *, weight: Any = None, against: Any = None, segment: Any = None,
+    log: Log | Data,
+    parts: LogFields,
+    target: Targets,
+    *,
+    weight: Weight | Columns = None,
+    against: Targets = None,
+    segment: Columns = None,
     wants_groups: bool = False,
-) -> Question:  # fmt: skip
+) -> Question:
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     how, target = as_weight(weight, target)
@@ -80,7 +87,7 @@ def question_of(
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
     """The moments of a question, added to those that a state holds where there is one."""
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.read import moments_of
+    from counterpoise.engines.registry import moments_of
     from counterpoise.readers import batches
 
     if stored.state is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -26,8 +26,9 @@ from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.log.expressions import check_digits, column, columns
+from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Data, Log, LogFields, as_log
 
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -65,7 +66,7 @@ class Examination:
     findings: tuple[Finding, ...]
 
 
-def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
+def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
@@ -96,24 +97,19 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
         raise LogError("the log has no rows.")
     roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
     described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
-    findings = [
-        Finding("fix", part, _nameless(part))
-        for part, known in (("reward", reward), ("propensity", propensity), ("target", targets))
-        if not known
-    ]
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
-    findings += [
-        Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.")
-        for name in (reward, propensity, *targets)
-        if name is not None and name not in numbers
-    ]
+    findings = _about_columns({"reward": reward, "propensity": propensity}, targets, schema, numbers)
     seen = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
     actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
     sample = frame.head(COUNTED)
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
-    overlap = _overlap(frame, reward, propensity, usable)
+    # rows are chosen already, and repeated ones are told of below
+    judged = asked_log.of(frame).but(
+        where=None, table=None, query=None, external_access=False, key=(), drop_bad_rows=True
+    )
+    overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     findings += [
         *(finding for one in overlap for finding in _doubts(one)),
         *about_propensities(propensity, seen, rows, actions),
@@ -124,27 +120,42 @@ def doctor(log: Any = None, *, target: Sequence[str] = (), **parts: Unpack[LogFi
     if lists is not None:
         findings.append(about_lists(lists.position, lists.list, lists.lists))
     blind = [name for name in usable if name not in {one.target for one in overlap}]
-    if blind:
-        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(blind)}. Mend the rows first."
-        findings.append(Finding("fix", "rows", what))
-    if is_odd:
-        of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
-        what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
-        findings.append(
-            Finding(
-                "fix" if key else "look",
-                "rows",
-                f"{duplicates:,} of {of} rows repeat {what}. Log each decision once.",
-            )
-        )
+    findings += [*_about_blind(blind), *(_about_repeated(duplicates, rows, key) if is_odd else ())]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
     return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
 
 
+def _about_columns(
+    parts: Mapping[str, str | None], targets: Sequence[str], schema: pl.Schema, numbers: set[str]
+) -> list[Finding]:
+    """Parts that no column plays, and columns that cannot play theirs."""
+    missing = [part for part, known in {**parts, "target": targets}.items() if not known]
+    texts = [name for name in (*parts.values(), *targets) if name is not None and name not in numbers]
+    return [
+        *(Finding("fix", part, _nameless(part)) for part in missing),
+        *(Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.") for name in texts),
+    ]
+
+
+def _about_blind(targets: Sequence[str]) -> Iterator[Finding]:
+    """Targets of which every row is bad."""
+    if targets:
+        what = f"every row has an impossible value, so that nothing is left to see of {', '.join(targets)}. Mend the rows first."
+        yield Finding("fix", "rows", what)
+
+
+def _about_repeated(duplicates: int, rows: int, key: Sequence[str]) -> Iterator[Finding]:
+    """Rows that should have been logged once."""
+    of = f"{rows:,}" if rows <= COUNTED else f"the first {COUNTED:,}"
+    what = f"the key {', '.join(key)} of another row" if key else "another row in every column"
+    said = f"{duplicates:,} of {of} rows repeat {what}. Log each decision once."
+    yield Finding("fix" if key else "look", "rows", said)
+
+
 def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     p = column(str(name)).cast(pl.Float64)
-    good = frame.select(p=p).filter(pl.col("p").is_between(0, 1, closed="right"))
+    good = frame.select(p=p).filter(is_propensity(pl.col("p")))
     p = pl.col("p")
     places = {f"d{d}": ((p * 10**d).round() / 10**d - p).abs().max() for d in range(5)}
     whole = good.select(
@@ -187,7 +198,7 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
 
 def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
-    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(r.is_finite())
+    good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(is_number(r))
     seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
     n, low, mean, high, zero = seen.row(0)
@@ -198,7 +209,7 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
 
 def _outside(frame: pl.LazyFrame, name: str) -> int:
     """How many values are not probabilities."""
-    good = column(name).cast(pl.Float64).is_between(0, 1).fill_null(False)
+    good = is_probability(column(name).cast(pl.Float64)).fill_null(False)
     return int(collect(frame.select((~good).sum())).item())
 
 
@@ -221,16 +232,25 @@ def _nameless(part: str) -> Sentence:
     return Sentence([f"no column looks like the {part}. Name it with ", Argument(part, Blank("COLUMN")), "."])
 
 
-def _overlap(frame: pl.LazyFrame, reward: str | None, propensity: str | None, targets: list[str]) -> list[Overlap]:
-    """The overlap of every target that has a good row."""
+def _overlap(log: Log, targets: Sequence[str], usable: Sequence[str]) -> list[Overlap]:
+    """The overlap of every usable target that has a good row."""
     found = []
-    for target in targets:
+    for target in usable:
+        value = _model_value(log.model_value, targets, target)
+        one = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
         with suppress(LogError):  # every row is bad, which the other findings explain
-            result = evaluate(
-                frame, reward=reward, propensity=propensity, target=target, estimator="beta_ips", drop_bad_rows=True
-            )
+            result = evaluate(one, target=target, estimator="beta_ips")
             found.append(Overlap(target, result.diagnostics(), result.verdict()))
     return found
+
+
+def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
+    """The column with a reward model's value of one target: of a mapping, of a list in the targets' order, or the only one."""
+    if isinstance(value, Mapping):
+        return value.get(target)
+    if isinstance(value, list | tuple):
+        return value[targets.index(target)] if len(value) == len(targets) else None
+    return value
 
 
 def _doubts(one: Overlap) -> list[Finding]:

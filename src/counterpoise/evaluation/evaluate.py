@@ -13,16 +13,18 @@ from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Method, check_level
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import LOGGING
+from counterpoise.log.targets import Targets
+from counterpoise.weights import Weight
 
 
 def evaluate(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
-    segment: Any = None,
-    weight: Any = None,
+    target: Targets = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     estimator: str | Sequence[str] | None = None,
     interval: str | Method | None = None,
     level: float = 0.95,
@@ -89,12 +91,12 @@ def evaluate(
 
 
 def compare(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
-    against: Any = None,
-    segment: Any = None,
-    weight: Any = None,
+    target: Targets = None,
+    against: Targets = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     state: str | PathLike[str] | None = None,
@@ -131,7 +133,7 @@ def compare(
 
 
 def _start(
-    log: Any, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
+    log: Log | Data, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
 ) -> tuple[Asked | None, Log, tuple[Options, ...]]:
     """What both verbs settle first: moments that are known already, or else the log; and how intervals are made, reward by reward.
 

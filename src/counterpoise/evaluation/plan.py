@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from statistics import NormalDist
-from typing import Any, Unpack
+from typing import Unpack
 
 import polars as pl
 
@@ -17,8 +17,9 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
-from counterpoise.log.log import LogFields
+from counterpoise.log.log import Data, Log, LogFields
 from counterpoise.log.names import PROPENSITY
+from counterpoise.log.targets import Targets
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
 
@@ -58,9 +59,9 @@ class Plan:
 
 
 def plan(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any,
+    target: Targets,
     difference: float,
     actions: int | None = None,
     level: float = 0.95,

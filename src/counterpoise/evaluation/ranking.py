@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
-from counterpoise.log.log import LogFields
+from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.log.targets import Targets
+from counterpoise.weights import Weight
 
 SMALLEST = 1e-15  # p-values below it are given as it
 
@@ -44,11 +46,11 @@ class Driver:
 
 
 def rank(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
-    against: Any = None,
-    weight: Any = None,
+    target: Targets = None,
+    against: Targets = None,
+    weight: Weight | Columns = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     **parts: Unpack[LogFields],

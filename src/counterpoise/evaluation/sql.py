@@ -6,24 +6,33 @@ import math
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from counterpoise.engines.pushdown import guard, prepare
+from counterpoise.engines.query import Query, aggregate, is_well_centered
+from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.log import LogFields
-from counterpoise.log.names import GROUP, ROWS
+from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.log.names import GROUP, PROPENSITY, ROWS
 from counterpoise.log.question import Question
+from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.readers import judge
+from counterpoise.weights import Weight
 
 CENTER = "center"
 
 
 def sql(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any,
+    target: Targets,
     dialect: str,
-    segment: Any = None,
-    weight: Any = None,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
     center: float = 0.0,
     **parts: Unpack[LogFields],
 ) -> str:
@@ -38,11 +47,6 @@ def sql(
     >>> "SUM(" in text and "`click`" in text
     True
     """
-    import narwhals as nw
-
-    from counterpoise.engines.pushdown import guard, prepare
-    from counterpoise.engines.query import Query, aggregate
-
     ibis, sqlglot = _libraries()
     if not math.isfinite(center):
         raise OptionError([Argument("center", center), " is not a number near the mean reward."])
@@ -68,19 +72,19 @@ def sql(
 
 
 def from_sums(
-    rows: Any, log: Any = None, *, target: Any, segment: Any = None, weight: Any = None, **parts: Unpack[LogFields]
+    rows: Any,
+    log: Log | Data = None,
+    *,
+    target: Targets,
+    segment: Columns = None,
+    weight: Weight | Columns = None,
+    **parts: Unpack[LogFields],
 ) -> LogMoments:
     """The moments of a log, from the answer to the statement that `sql` wrote for the same log, targets and segments.
 
     `rows` is a frame or a list of mappings. Pass the moments to `evaluate`. Sums give you the largest weight and no more, so the shape of
     the tail stays unknown.
     """
-    import numpy as np
-    import polars as pl
-
-    from counterpoise.engines.query import Query, is_well_centered
-    from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
-
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
     answer = _checked(_frame(rows), question)
@@ -121,21 +125,12 @@ def from_sums(
 
 def _tops(question: Question) -> dict[str, Any]:
     """The weights of every target, whose largest value is wanted."""
-    import narwhals as nw
-
-    from counterpoise.log.names import PROPENSITY
-
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
 def _checked(answer: Any, question: Question) -> Any:
     """The answer with its sums as numbers, if it belongs to the statement of this question."""
-    import narwhals as nw
-    import polars as pl
-
-    from counterpoise.engines.query import Query, aggregate
-
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]
     empty = nw.from_native(pl.LazyFrame(schema=dict.fromkeys(columns, pl.Float64)))
@@ -161,7 +156,9 @@ def _checked(answer: Any, question: Question) -> Any:
     return answer
 
 
-def _question(log: Any, parts: LogFields, target: Any, weight: Any, segment: Any) -> Question:
+def _question(
+    log: Log | Data, parts: LogFields, target: Targets, weight: Weight | Columns, segment: Columns
+) -> Question:
     if parts.get("groups") is not None and parts.get("cluster") is None:
         raise OptionError(
             "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
@@ -221,9 +218,6 @@ def _is_log(sqlglot: Any, node: Any) -> bool:
 
 
 def _frame(rows: Any) -> Any:
-    import narwhals as nw
-    import polars as pl
-
     if isinstance(rows, list | tuple):
         return pl.DataFrame(rows, infer_schema_length=None)
     frame = nw.from_native(rows)

@@ -97,14 +97,14 @@ def _panel(
 ) -> None:
     column = 0 if quantity == "squared_error" else 1
     sizes = sorted(by_size)
-    for name, (label, colour, marker) in styles.items():
+    for name, (label, color, marker) in styles.items():
         values = [by_size[n][name][:, column] if name in by_size[n] else np.array([]) for n in sizes]
         mean, half = summary(values)
         low = np.where(
             mean - half > 0, mean - half, mean * 0.05
         )  # a band that reaches 0 has no lower end on a log axis
-        axes.plot(sizes, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=label)
-        axes.fill_between(sizes, low, mean + half, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(sizes, mean, color=color, marker=marker, markersize=3.5, linewidth=1.3, label=label)
+        axes.fill_between(sizes, low, mean + half, color=color, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(visible=True, which="major", color="0.9", linewidth=0.6)
@@ -124,12 +124,12 @@ def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int], styles: Mapping[str, Any]) -> None:
-    for name, (_, colour, marker) in styles.items():
+    for name, (_, color, marker) in styles.items():
         found = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
         if found:
             n, value = zip(*found, strict=True)
             axes.plot(
-                n, value, linestyle="none", marker=marker, markersize=6, markerfacecolor="none", color=colour, alpha=0.7
+                n, value, linestyle="none", marker=marker, markersize=6, markerfacecolor="none", color=color, alpha=0.7
             )
 
 

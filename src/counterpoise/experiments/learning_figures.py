@@ -38,18 +38,18 @@ def draw(curves: Curves, mode: str, quantity: str, *, published: Curves | None =
     figure = Figure(figsize=(3.4 * len(rates) + 0.6, 3.6), layout="constrained")
     panels = figure.subplots(1, len(rates), sharey=True, squeeze=False)[0]
     for axes, rate in zip(panels, rates, strict=True):
-        for method, (label, colour, dashes) in STYLES.items():
+        for method, (label, color, dashes) in STYLES.items():
             if (rate, method) not in mine:
                 continue
             epoch, mean, half = mine[rate, method]
-            axes.plot(epoch, mean, color=colour, linestyle=dashes, linewidth=1.4, label=label)
+            axes.plot(epoch, mean, color=color, linestyle=dashes, linewidth=1.4, label=label)
             low = mean - half if quantity == "policy_value" else np.maximum(mean - half, 0.1 * mean)
-            axes.fill_between(epoch, low, mean + half, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(epoch, low, mean + half, color=color, alpha=0.15, linewidth=0)
             if (rate, method) in theirs:
                 at, value, _ = theirs[rate, method]
                 few = slice(None, None, max(1, len(at) // 15))
                 axes.plot(
-                    at[few], value[few], linestyle="none", marker="o", markersize=4, fillstyle="none", color=colour
+                    at[few], value[few], linestyle="none", marker="o", markersize=4, fillstyle="none", color=color
                 )
         axes.set_title(f"learning rate {rate:g}", fontsize=10)
         axes.set_xlabel("epoch", fontsize=9)

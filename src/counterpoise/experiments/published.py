@@ -31,7 +31,7 @@ def published(
         "DM": _mean(model_value),
         "DR": _mean(model_value + w * (r - model_reward)),
         "IPS": _mean(w * r),
-        "SNIPS": _self_normalised(w, r),
+        "SNIPS": _self_normalized(w, r),
         "beta-IPS": _mean(beta + w * (r - beta)),
     }
 
@@ -40,6 +40,6 @@ def _mean(terms: Floats) -> tuple[float, float]:
     return float(terms.mean()), float(terms.var()) / terms.size
 
 
-def _self_normalised(w: Floats, r: Floats) -> tuple[float, float]:
+def _self_normalized(w: Floats, r: Floats) -> tuple[float, float]:
     value = float((w * r).mean()) / max(float(w.mean()), 1e-10)
     return value, float(np.square(w * (r - value)).sum()) / max(float(w.sum()), 1e-10) ** 2

@@ -60,10 +60,10 @@ def fit_target(log: Feedback) -> SoftmaxPolicy:
     inputs = np.vstack([log.context[kept].T, np.ones(kept.size)])
     penalty = 1.0 / (log.reward / log.propensity).sum()
     if len(actions) == 2:  # then scikit-learn fits one score, not two
-        solved, iterations = _minimise(_binary(inputs, label.astype(float), weight, penalty), len(inputs))
+        solved, iterations = _minimize(_binary(inputs, label.astype(float), weight, penalty), len(inputs))
         return SoftmaxPolicy(actions, np.stack([-solved, solved]), iterations)
     objective = _multinomial(inputs, label, weight, penalty, len(actions))
-    solved, iterations = _minimise(objective, len(actions) * len(inputs))
+    solved, iterations = _minimize(objective, len(actions) * len(inputs))
     return SoftmaxPolicy(actions, solved.reshape((len(actions), -1), order="F"), iterations)
 
 
@@ -109,14 +109,14 @@ def fit_rewards(context: Floats, action: Integers, reward: Floats, n_actions: in
         gradient[:-1] += flat[:-1] / n
         return float(loss.mean()) + 0.5 * float(flat[:-1] @ flat[:-1]) / n, gradient
 
-    solved, iterations = _minimise(objective, d + n_actions + 1)
+    solved, iterations = _minimize(objective, d + n_actions + 1)
     return RewardModel(solved[:d], solved[d:-1] + solved[-1], iterations)
 
 
 Objective = Callable[[Floats], tuple[float, Floats]]
 
 
-def _minimise(objective: Objective, size: int) -> tuple[Floats, int]:
+def _minimize(objective: Objective, size: int) -> tuple[Floats, int]:
     """L-BFGS as scikit-learn calls it; if it stops before it has converged, so did the published runs."""
     options: Any = {"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * np.finfo(float).eps}
     found = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)

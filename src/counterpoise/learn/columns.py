@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import OptionError
 from counterpoise.learn.rows import Names
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def columns_of(data: Any, names: Names, where: str | None) -> Found:
     if isinstance(data, Mapping):
         if where is None and set(names.all) <= set(data):
             return data, None  # as it is, which also serves a machine that has NumPy only
-        return computed(_frame_of(data, needed(names, where, list(data))), names, where)
+        return _computed(_frame_of(data, needed(names, where, list(data))), names, where)
     import narwhals as nw
 
     try:
@@ -37,50 +37,30 @@ def columns_of(data: Any, names: Names, where: str | None) -> Found:
         frame = frame.select(read).collect()
     if where is None and set(names.all) <= set(available):
         return {name: frame.get_column(name).to_numpy() for name in names.all}, None
-    return computed(frame.select(read).to_polars(), names, where)
+    return _computed(frame.select(read).to_polars(), names, where)
 
 
-def computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
+def _computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
     """The same from a polars frame: the rows that meet the condition, with every expression computed."""
-    import polars as pl
-
-    from counterpoise.log.expressions import only
+    from counterpoise.log.expressions import column, computed, only
 
     kept = only(frame.with_row_index(ROW), where)
-    wanted = [
-        pl.col(name) if name in frame.columns else pl.sql_expr(name).cast(pl.Float64).alias(name) for name in names.all
-    ]
-    try:
-        found = kept.select(ROW, *wanted)
-    except pl.exceptions.PolarsError as error:
-        raise ColumnError(f"cannot compute the columns that you named: {first_line(error)}.") from error
-    return {name: found.get_column(name).to_numpy() for name in names.all}, found.get_column(ROW).to_numpy()
+    found = computed(kept, [name for name in names.all if name not in frame.columns])
+    return {name: found.select(column(name)).to_series().to_numpy() for name in names.all}, found.get_column(
+        ROW
+    ).to_numpy()
 
 
 def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:
     """The columns to read: those that are named, and those that expressions and the condition use."""
-    read: dict[str, None] = {}
-    for part, text in [*names.parts, *([("where", where)] if where is not None else [])]:
-        if text in available:
-            read[text] = None
-            continue
-        read |= dict.fromkeys(_roots(part, text, available))
+    parts = [*names.parts, *([("where", where)] if where is not None else [])]
+    read = dict.fromkeys(text for _, text in parts if text in available)
+    for part, text in parts:
+        if text not in available:
+            from counterpoise.log.expressions import roots_of
+
+            read |= dict.fromkeys(roots_of(part, text, available))
     return list(read)
-
-
-def _roots(part: str, text: str, available: Sequence[str]) -> list[str]:
-    import polars as pl
-
-    from counterpoise.log.rules import missing
-
-    try:
-        roots = pl.sql_expr(text).meta.root_names()
-    except pl.exceptions.PolarsError as error:
-        raise missing(part, text, available) from error
-    for root in roots:
-        if root not in available:
-            raise missing(part, root, available, inside="" if root == text else text)
-    return roots
 
 
 def _frame_of(arrays: Mapping[str, Any], read: Sequence[str]) -> pl.DataFrame:

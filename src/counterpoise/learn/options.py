@@ -155,10 +155,10 @@ def check_policy(policy: Any, n_actions: Any) -> None:
 
 def check_sizes(source: Source, found: Inspection, options: Options) -> None:
     """Check that the options make sense for this log."""
-    modelled = None if source.memory is None else source.memory.model_rewards
-    if modelled is not None and modelled.shape[1] != found.n_actions:
+    modeled = None if source.memory is None else source.memory.model_rewards
+    if modeled is not None and modeled.shape[1] != found.n_actions:
         raise OptionError(
-            f"model_rewards must have a column for each of the {found.n_actions:,} actions; found {modelled.shape[1]:,}.",
+            f"model_rewards must have a column for each of the {found.n_actions:,} actions; found {modeled.shape[1]:,}.",
             do=["If some actions are never logged, pass ", Argument("n_actions"), "."],
         )
     training, batch_size = found.rows - found.held_out, options.batch_size

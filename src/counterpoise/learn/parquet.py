@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from counterpoise.errors import LogError, first_line
 from counterpoise.learn.columns import unreadable
 from counterpoise.log.addresses import looks_like_address, without_password
-
-if TYPE_CHECKING:
-    import polars as pl
+from counterpoise.readers.connections import is_database
+from counterpoise.readers.files import files_of
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 Stamp = tuple[int, ...] | None
@@ -22,11 +22,6 @@ class ParquetFiles:
     """A file, a folder, a glob, or a list of them; which files these are is settled when they are opened."""
 
     def __init__(self, path: Paths) -> None:
-        import polars as pl
-
-        from counterpoise.readers.databases import is_database
-        from counterpoise.readers.files import files_of
-
         is_one = isinstance(path, str | PathLike)
         if is_database(path) or (is_one and looks_like_address(str(path)) and not Path(str(path)).exists()):
             raise unreadable(f"the database {without_password(str(path))!r}")
@@ -45,8 +40,6 @@ class ParquetFiles:
 
     def read(self, names: Sequence[str], start: int, rows: int) -> pl.DataFrame:
         """Some columns of some rows."""
-        import polars as pl
-
         try:
             # a scan remembers the footers that it has read, and would look for the rows of new files where the old had them
             scan = self._scan if self.untouched() else self._opened()
@@ -60,8 +53,6 @@ class ParquetFiles:
         return frame
 
     def _opened(self) -> pl.LazyFrame:
-        import polars as pl
-
         # folders called column=value are columns, as they are where polars looks for the files itself
         folder = isinstance(self.path, str | PathLike) and Path(self.path).is_dir()
         return pl.scan_parquet(list(self._stamps), hive_partitioning=folder, glob=False)

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.learn.actions import as_ids
+from counterpoise.learn.numbers import Good, Numbers, is_given, numeric, plain
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_propensity
 from counterpoise.log.log import Log
-
-Numbers = NDArray[Any]
-Good = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Names:
-    """The columns that training looks at."""
+    """The columns that training looks at, and (part, column) of those that only decide which rows are good."""
 
     context: tuple[str, ...]
     action: str
     reward: str
     propensity: str
+    judged: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, log: Log) -> Names:
@@ -81,11 +80,18 @@ class Names:
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
                 do=f"Choose one: log.but(reward={log.reward[0]!r}).",
             )
-        return cls(log.context, str(log.action), log.reward[0], str(log.propensity))
+        numbers = [("model_reward", log.model_reward), *(("control", name) for name in log.control or {})]
+        judged = [(part, name) for part, name in [*numbers, ("cluster", log.cluster)] if name is not None]
+        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged))
 
     @property
     def parts(self) -> list[tuple[str, str]]:
         """(part, column) for every one of them."""
+        return [*self.trained, *self.judged]
+
+    @property
+    def trained(self) -> list[tuple[str, str]]:
+        """(part, column) of those that become tensors."""
         rest = [("action", self.action), ("reward", self.reward), ("propensity", self.propensity)]
         return [("context", name) for name in self.context] + rest
 
@@ -102,23 +108,24 @@ class Problem:
     rule: str
     count: int
     row: int
-    found: float
+    found: object
 
 
 def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = None) -> tuple[Rows, Good, list[Problem]]:
     """Columns as tensors, which of their rows are good, and what is wrong with the others."""
-    found = {name: _numeric(part, name, columns[name]) for part, name in names.parts}
-    _check_lengths(found)
-    floats = {name: found[name].astype(np.float64) for name in names.all}
+    found = {name: numeric(part, name, columns[name]) for part, name in names.trained}
+    others = list(_rules_of_others(columns, names))
+    _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
+    floats = {name: column.astype(np.float64) for name, column in found.items()}
     action = as_ids(found[names.action])
     table = None if model_rewards is None else _table(model_rewards, len(action))
     good: list[Good] = []
     problems = []
-    for rule, holds, shown in _rules(floats, action, names, table):
+    for rule, holds, shown in [*_rules(floats, action, names, table), *others]:
         good.append(holds)
         if not holds.all():
             first = int(np.argmin(holds))
-            problems.append(Problem(rule, int((~holds).sum()), first, shown[first].item()))
+            problems.append(Problem(rule, int((~holds).sum()), first, shown[first]))
     usable = reduce(np.logical_and, good)
     with np.errstate(over="ignore", under="ignore"):
         rows = Rows(
@@ -171,6 +178,16 @@ def _rules(
         yield "model_rewards must be finite numbers", finite.min(axis=1), model_rewards.sum(axis=1)
 
 
+def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple[str, Good, Numbers]]:
+    """The same of what is not trained on."""
+    for part, name in names.judged:
+        if part == "cluster":
+            yield f"{part} {name!r} must be given", is_given(columns[name]), plain(columns[name])
+        else:
+            numbers = numeric(part, name, columns[name]).astype(np.float64)
+            yield f"{part} {name!r} must be a finite number", is_number(numbers), numbers
+
+
 def _check_precision(rows: Rows, good: Good, columns: Mapping[str, Numbers], names: Names) -> None:
     """Check the numbers for single precision, in which we train and which cannot hold every number that is otherwise good."""
     usable = torch.as_tensor(good)
@@ -202,30 +219,3 @@ def _table(model_rewards: Any, rows: int) -> NDArray[np.float32]:
             f"model_rewards must have a row for each of the {rows:,} rows and a column per action; found shape {table.shape}."
         )
     return table
-
-
-def _numeric(part: str, name: str, column: Any) -> Numbers:
-    """One number per row, of any type; ids must not become floats, because one float can stand for several ids."""
-    if isinstance(column, Tensor):
-        column = column.detach().cpu().numpy()
-    masked = np.ma.is_masked(column)
-    array: Numbers = np.ma.filled(column.astype(np.float64), np.nan) if masked else np.asarray(column)
-    if array.dtype.kind not in "biuf":
-        _check_type(part, name, array)
-    if array.ndim != 1:
-        raise ColumnError(f"{part} {name!r} must have one number per row; found shape {array.shape}.")
-    return array
-
-
-def _check_type(part: str, name: str, array: Numbers) -> None:
-    """Check types: what counts as a number for `evaluate` counts here, and contexts and actions may be anything NumPy reads as numbers."""
-    amount = part in ("reward", "propensity")
-    texts = array.dtype.kind in "USmM" or any(isinstance(one, str) for one in array.flat[:1000])
-    try:
-        array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        texts = amount = True
-    if amount and texts:
-        kind = "text or times" if texts and array.dtype.kind == "O" else str(array.dtype)
-        advice = "Cast actions to whole numbers first." if part == "action" else "Cast the column to numbers first."
-        raise ColumnError(f"{part} {name!r} must contain numbers, and has {kind}.", do=advice)

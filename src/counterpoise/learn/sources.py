@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,9 +13,12 @@ import torch
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import columns_of, needed, unreadable
-from counterpoise.learn.parquet import ParquetFiles
-from counterpoise.learn.rows import Good, Names, Problem, Rows, read_rows
+from counterpoise.learn.numbers import Good
+from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
+
+if TYPE_CHECKING:
+    from counterpoise.learn.parquet import ParquetFiles
 
 CHUNK = 2**18  # rows of a file in memory at a time
 
@@ -105,7 +108,7 @@ class Source:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
 
 
-def _files(log: Log, modelled: bool) -> ParquetFiles | None:
+def _files(log: Log, modeled: bool) -> ParquetFiles | None:
     """The files of a log that is in files."""
     for part in ("table", "query"):
         if getattr(log, part) is not None:
@@ -118,9 +121,11 @@ def _files(log: Log, modelled: bool) -> ParquetFiles | None:
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    if modelled:
+    if modeled:
         raise OptionError(
             [Argument("model_rewards"), " only works with a log in memory."],
             do="Read the files into a frame, and pass that.",
         )
+    from counterpoise.learn.parquet import ParquetFiles  # not before there are files: a machine may have NumPy only
+
     return ParquetFiles(log.data)

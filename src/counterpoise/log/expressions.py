@@ -12,7 +12,7 @@ import polars.selectors as cs
 
 from counterpoise.errors import Argument, ColumnError, OptionError, first_line
 from counterpoise.log.question import Question
-from counterpoise.log.rules import check_columns, missing
+from counterpoise.log.rules import missing
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -39,17 +39,7 @@ class Plan:
     def complete(self, frame: Frame, question: Question) -> Frame:
         """The rows that meet the condition, with a column for every expression and deterministic target."""
         frame = only(frame if self.number is None else frame.with_row_index(self.number), question.log.where)
-        if self.expressions:
-            # The names are ours, so that no name of the user's needs quoting.
-            names = {f"counterpoise expression {k}": text for k, text in enumerate(self.expressions)}
-            computed = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
-            try:
-                frame = _checked_sql(frame, f"SELECT *{computed} FROM self")
-                schema = frame.collect_schema()
-            except pl.exceptions.PolarsError as error:
-                asked = " or ".join(map(repr, self.expressions))
-                raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
-            frame = frame.rename({name: text for name, text in names.items() if name in schema})
+        frame = computed(frame, self.expressions)
         if question.choices:
             action = column(str(question.log.action))
             frame = frame.with_columns(
@@ -57,6 +47,22 @@ class Plan:
                 for target in question.choices
             )
         return frame
+
+
+def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
+    """The rows with a column for every SQL expression, under its own text."""
+    if not expressions:
+        return frame
+    # The names are ours, so that no name of the user's needs quoting.
+    names = {f"counterpoise expression {k}": text for k, text in enumerate(expressions)}
+    more = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
+    try:
+        frame = _checked_sql(frame, f"SELECT *{more} FROM self")
+        schema = frame.collect_schema()
+    except pl.exceptions.PolarsError as error:
+        asked = " or ".join(map(repr, expressions))
+        raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
+    return frame.rename({name: text for name, text in names.items() if name in schema})
 
 
 def only(frame: Frame, where: str | None) -> Frame:
@@ -129,21 +135,21 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
         if asked in available:
             read[asked] = None
             continue
-        roots = _roots(part, asked, question, available)
+        roots = roots_of(part, asked, available)
         expressions[asked] = None
         read |= dict.fromkeys(roots)
     if question.log.where is not None:
-        read |= dict.fromkeys(_roots("where", question.log.where, question, available))
+        read |= dict.fromkeys(roots_of("where", question.log.where, available))
     clash = [target.name for target in (*question.choices, *question.policies) if target.column in read]
     if clash:
         raise OptionError(f"target {clash[0]!r} has the name of a column that is read: give it another name.")
     return Plan(tuple(read), tuple(expressions), number)
 
 
-def _roots(part: str, text: str, question: Question, available: Sequence[str]) -> list[str]:
+def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
     """The columns that an expression uses; raises an error if it is not an expression, or if they do not exist."""
     if not isinstance(text, str):
-        check_columns(question, available)
+        raise ColumnError([Argument(part), f" must be the name of a column, found {type(text).__name__}."])
     plain = _plain_names(available)
     back = {name: odd for odd, name in plain.items()}
     try:

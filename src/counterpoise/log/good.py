@@ -7,24 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
+Values = Any  # a column as an expression of narwhals or polars, an array of NumPy, or a number: whatever has arithmetic
+
 LARGEST = 1e50  # squares of products of weights and rewards must stay finite
 
 
-def is_propensity(p: Any) -> Any:
+def is_propensity(p: Values) -> Values:
     """Whether this can be a propensity: the logging policy did take the logged action, so its probability is above 0."""
     return (p > 0) & (p <= 1)
 
 
-def is_probability(t: Any) -> Any:
+def is_probability(t: Values) -> Values:
     """Whether this can be a target's probability: a target may take the logged action never, or always."""
     return (t >= 0) & (t <= 1)
 
 
-def is_number(x: Any) -> Any:
+def is_number(x: Values) -> Values:
     """Whether this is a finite number, small enough to be squared."""
     return (x <= LARGEST) & (x >= -LARGEST)
 
 
-def is_believable(t: Any, p: Any) -> Any:
+def is_believable(t: Values, p: Values) -> Values:
     """Whether the weight, too, is small enough to be squared."""
     return t <= p * LARGEST

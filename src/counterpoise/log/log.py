@@ -15,6 +15,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 
+Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
 Column = Any  # a name or an SQL expression; without data, the array itself
 Columns = Any  # one of them, or several
 
@@ -60,7 +61,7 @@ class Log:
     'click = 1'
     """
 
-    data: Any
+    data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
     propensity: str | None = None
@@ -79,7 +80,7 @@ class Log:
     reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
 
-    def __init__(self, data: Any = None, **given: Unpack[LogFields]) -> None:
+    def __init__(self, data: Data = None, **given: Unpack[LogFields]) -> None:
         unknown = sorted(set(given) - set(LogFields.__annotations__))
         if unknown:
             raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
@@ -97,11 +98,11 @@ class Log:
         """The same log with some parts changed."""
         return self._with(self.data, changed)
 
-    def of(self, data: Any) -> Self:
+    def of(self, data: Data) -> Self:
         """The same parts, for other data."""
         return self._with(data, {})
 
-    def _with(self, data: Any, changed: LogFields) -> Self:
+    def _with(self, data: Data, changed: LogFields) -> Self:
         kept: Any = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
         return type(self)(data, **(kept | changed))
 
@@ -136,7 +137,7 @@ class Log:
         return f"Log({', '.join(told)})"
 
 
-def as_log(log: Any, given: LogFields) -> Log:
+def as_log(log: Log | Data, given: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as its data and parts.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
@@ -171,7 +172,7 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     return found
 
 
-def _check(data: Any, found: Mapping[str, Any]) -> None:
+def _check(data: Data, found: Mapping[str, Any]) -> None:
     for part in ("reward", "key", "context"):
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
@@ -232,7 +233,7 @@ def _context(value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     return many("context", value, arrays)
 
 
-def _shown(data: Any) -> str:
+def _shown(data: Data) -> str:
     if isinstance(data, Mapping):
         return f"{len(data)} array{'s' if len(data) != 1 else ''}"
     if isinstance(data, str | PathLike):

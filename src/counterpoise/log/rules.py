@@ -53,16 +53,6 @@ class Problem:
         return Sentence([f"{rule.part} {rule.column!r} must {rule.expected}: {broken}; {where}. ", *rule.advice])
 
 
-def check_columns(question: Question, names: Sequence[object]) -> None:
-    """Check that every named column exists; if one does not, suggest the nearest names."""
-    available = [name for name in names if isinstance(name, str)]
-    for part, column in question.columns:
-        if not isinstance(column, str):
-            raise ColumnError([Argument(part), f" must be the name of a column, found {type(column).__name__}."])
-        if column not in available:
-            raise missing(part, column, available)
-
-
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
     """Check that no two columns share a name, because engines would silently take the first; some cannot tell A from a."""
     seen: dict[str, str] = {}

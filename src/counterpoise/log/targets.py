@@ -12,6 +12,7 @@ from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.log import Log, many
 
+Targets = Any  # one target, a list of them, or a mapping of names to them: see `evaluate`
 CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 

@@ -57,10 +57,10 @@ def pareto_k(tail: Tail, n: int) -> float:
     x = x[x > 1e-6 * threshold]  # anything closer is the same weight, rounded
     if len(x) < 5:
         return math.nan
-    return _generalised_pareto_shape(x)
+    return _generalized_pareto_shape(x)
 
 
-def _generalised_pareto_shape(x: Floats) -> float:
+def _generalized_pareto_shape(x: Floats) -> float:
     """Zhang & Stephens' quasi-Bayesian estimate, pulled toward 0.5 with the weight of ten observations as in Vehtari et al."""
     m = len(x)
     grid = 30 + int(math.sqrt(m))

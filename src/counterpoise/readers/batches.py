@@ -1,9 +1,7 @@
-"""What a daily job may add to its state: each batch once, from unchanged files, and for the same question and policies as before."""
+"""What a daily job may add to its state: every row once."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import Argument, Blank, MomentsError, OptionError, Text
+from counterpoise.errors import Argument, MomentsError, OptionError, Text
 from counterpoise.log.question import Question
 from counterpoise.moments import Moments
 from counterpoise.moments import state as states
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.state import Batch, Rewards, State
-from counterpoise.moments.weighed import Weighed
-
-_PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
-
-Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still the same; its content's hash first
+from counterpoise.readers.kept_questions import check_same, question_kept
+from counterpoise.readers.seen_files import Seen, check_unchanged, files_seen
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,11 @@ def start(
         raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
-    log, asked = question.log.data, _question(question, version)
+    log, asked = question.log.data, question_kept(question, version)
     known = states.load(path)
     if known is not None:
-        _check_question(path, known, asked)
-    seen = _look(log, batch)
+        check_same(path, known, asked)
+    seen = files_seen(log, batch)
     new = Batch(batch, {str(file.resolve()): str(found[0]) for file, found in seen.items()})
     job = Addition(Path(path), asked, new, log, seen, replaces)
     if known is not None:
@@ -71,14 +66,14 @@ def start(
 
 def finish(job: Addition, today: Rewards) -> Rewards:
     """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
-    _check_unchanged(job)
+    check_unchanged(job.seen, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
         if known is None:
             state = State(job.question, (new,), (), (today,))
         else:
-            _check_question(job.place, known, job.question)
+            check_same(job.place, known, job.question)
             outdated = _outdated(job, known)
             if job.batch.key is None:
                 _check_no_copy(job, known, outdated, today)
@@ -92,9 +87,6 @@ def stored_state(path: str | PathLike[str] | None) -> State:
     if not isinstance(path, str | PathLike):
         raise OptionError([Argument("state"), f" must be the path of a file, found {type(path).__name__}."])
     return states.existing(path)
-
-
-# -- which rows would count twice --------------------------------------------------------------------------------------
 
 
 def _outdated(job: Addition, known: State) -> set[int]:
@@ -218,140 +210,3 @@ def _is_equal(first: Moments, second: Moments) -> bool:
     moved = second.recenter(first.center)
     pairs = ((first.mean, moved.mean), (first.scatter, moved.scatter))
     return all(np.allclose(a, b, rtol=1e-9, atol=1e-9 * float(np.abs(a).max(initial=0.0))) for a, b in pairs)
-
-
-# -- the files of a log ------------------------------------------------------------------------------------------------
-
-
-def _look(log: Any, batch: str | None) -> Seen:
-    """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
-    from counterpoise.readers import databases as sql
-    from counterpoise.readers import files
-
-    if batch is None and (not files.is_paths(log) or sql.is_database(log)):
-        raise OptionError(
-            [
-                Argument("state"),
-                " needs ",
-                Argument("batch"),
-                ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
-            ]
-        )
-    seen: dict[Path, tuple[object, ...]] = {}
-    known: dict[object, Path] = {}  # by content
-    for path in files.files_of(log) if files.is_paths(log) and not sql.is_database(log) else ():
-        found = _fingerprint(path)
-        if batch is None and found[0] in known:
-            raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
-                do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
-            )
-        seen[path], known[found[0]] = found, path
-    return seen
-
-
-def _fingerprint(path: Path) -> tuple[object, ...]:
-    """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        digest = hashlib.sha256(f"{found.st_size} ".encode())
-        for k in range(min(_PIECES, -(-found.st_size // _PIECE))):
-            whole = found.st_size <= _PIECES * _PIECE
-            file.seek(k * _PIECE if whole else (found.st_size - _PIECE) * k // (_PIECES - 1))
-            digest.update(file.read(_PIECE))
-    return digest.hexdigest()[:32], found.st_size, found.st_mtime_ns, found.st_ino
-
-
-def _check_unchanged(job: Addition) -> None:
-    """Check that what was read is what the state will say was read."""
-    try:
-        now = _look(job.log, job.batch.key)
-    except OSError as error:
-        raise MomentsError(f"cannot look at the log again after reading it: {error}. Nothing was stored.") from error
-    changed = [path for path in {**job.seen, **now} if job.seen.get(path) != now.get(path)]
-    if changed:
-        raise MomentsError(
-            f"the file {str(changed[0])!r} changed while the log was read: nobody can tell which of its rows were counted, and nothing "
-            "was stored. Run this again once the file is complete."
-        )
-
-
-# -- the question ------------------------------------------------------------------------------------------------------
-
-
-def _check_question(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
-    for part, mine in asked.items():
-        found = known.question[part]
-        if part == "version" and found != mine:
-            name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
-            raise MomentsError(
-                f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
-                f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
-                do=[
-                    "If the policy is the same, and only a library or Python changed, say so from the start with ",
-                    Argument("version", {name: Blank("'…'")}),
-                    ".",
-                ],
-            )
-        if found != mine:
-            raise MomentsError(
-                [
-                    f"the state {str(path)!r} was made with ",
-                    Argument(part, found),
-                    ", and this call has ",
-                    Argument(part, mine),
-                    ": their moments do not add up.",
-                ],
-                do="Ask the same question, or name another state.",
-            )
-
-
-def _question(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
-    """What must be the same every day, as JSON keeps it."""
-    rewards = list(question.log.reward)
-    asked = {
-        "reward": rewards if len(rewards) > 1 else rewards[0],
-        "propensity": question.log.propensity,
-        "target": list(question.target_names),
-        "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
-        "weight": Weighed.of(question.weight).how,
-        "contrasts": [list(contrast) for contrast in question.contrasts],
-        "segment": list(question.segment),
-        "cluster": question.log.cluster,
-        "groups": question.groups,
-        "key": list(question.log.key),
-        "model_reward": question.log.model_reward,
-        "model_value": dict(question.model_value),
-        "control": dict(question.control),
-        "where": question.log.where,
-        "action": question.log.action if question.policies or question.choices else None,
-        "context": list(question.log.context) if question.policies else [],
-        "drop_bad_rows": question.log.drop_bad_rows,
-        "version": _versions(question, version),
-    }
-    return dict(json.loads(json.dumps(asked)))
-
-
-def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
-    """The version of every target that has one: as given, or from a policy's code and parameters."""
-    from counterpoise.log.identity import identity
-
-    given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
-    if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
-        raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
-    for name in given:
-        if name not in question.target_names:
-            raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
-    found = {str(name): str(one) for name, one in given.items()}
-    for target in question.policies:
-        name = target.name
-        if name not in found:
-            told = identity(target.source)
-            if told is None:
-                raise OptionError(
-                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
-                    f"could not tell it from another policy of that name.",
-                    do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
-                )
-            found[name] = told
-    return dict(sorted(found.items()))

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from counterpoise import __version__
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
@@ -58,8 +59,6 @@ def write_report(
 
 def render(result: Result, *, command: str | None = None, title: str | None = None, rows: bool = True) -> str:
     """The report as text; the arguments are those of `write_report`."""
-    from counterpoise import __version__
-
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
     readings = [read(one) for one in result.by_reward.values()]

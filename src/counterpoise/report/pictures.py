@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-# legible on white and on black, and told apart without colours by their markers
+# legible on white and on black, and told apart without colors by their markers
 COLORS = {"ok": "#2a8c5a", "caution": "#c77d11", "not identified": "#8a8f98", "model only": "#8a8f98"}
 MARKERS = {"ok": "o", "caution": "^", "not identified": "x", "model only": "D"}
 MARK = "#8a8f98"

@@ -50,12 +50,13 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
         running = {target: Moments.empty() for target in targets}
         seen, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
-            r, p = (batch.get_column(name).to_numpy() for name in (reward, PROPENSITY))
+            r = batch.get_column(reward).to_numpy()
+            p = batch.get_column(PROPENSITY).to_numpy() if question.weight.needs_propensity else r
             center = float(r.mean()) if center is None and len(r) else center
             for part in _parts(len(r), seen, every):
                 seen += part.stop - part.start
                 for target, column in chosen.items():
-                    w = batch.get_column(column).to_numpy()[part] / p[part]
+                    w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
                     running[target] += Moments.of(w, r[part], center=center)
                     _count(found[target], w)
                     if seen % every == 0:

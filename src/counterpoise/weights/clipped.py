@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from counterpoise.errors import OptionError
+from counterpoise.log.good import Values
+from counterpoise.weights.weight import Weight
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Weight):
     r"""The importance weight, at most `most`.
 
     .. math:: w = \min\{\pi(a \mid x) / \pi_0(a \mid x),\; c\}
@@ -26,10 +27,6 @@ class Clip:
     """
 
     most: float
-    mean_is_one = False
-    may_be_negative = False
-    needs_propensity = True
-    part = "target"
 
     def __post_init__(self) -> None:
         if (
@@ -39,20 +36,20 @@ class Clip:
         ):
             raise OptionError(f"Clip takes the largest weight to keep, a positive number; found {self.most!r}.")
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """min(w, c)."""
         return _smaller(target / propensity, float(self.most))
 
-    def excess(self, target: Any, propensity: Any) -> Any:
+    def excess(self, target: Values, propensity: Values) -> Values:
         """min(w, c) − 1."""
         return _smaller((target - propensity) / propensity, self.most - 1.0)
 
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The difference of two cut-off weights."""
         return self.excess(target, propensity) - self.excess(other, propensity)
 
 
-def _smaller(u: Any, limit: float) -> Any:
+def _smaller(u: Values, limit: float) -> Values:
     """The smaller of a column and a number, on any engine or in NumPy."""
     if isinstance(u, float | np.ndarray):
         return np.minimum(u, limit)

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from counterpoise.log.good import Values
+from counterpoise.weights.weight import Weight
 
 
 @dataclass(frozen=True)
-class Own:
+class Own(Weight):
     """The column you name as `weight=` is the weight itself; it may be negative, and nothing is known about its mean.
 
     >>> Own().excess(-0.25, None)
     -1.25
     """
 
-    mean_is_one = False
     may_be_negative = True
     needs_propensity = False
     part = "weight"
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """The column itself."""
         return target
-
-    def excess(self, target: Any, propensity: Any) -> Any:
-        """w − 1."""
-        return target - 1.0
-
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
-        """The difference of two such weights."""
-        return target - other

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from counterpoise.log.good import Values
+from counterpoise.weights.weight import Weight
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Weight):
     r"""The importance weight, whose mean is 1.
 
     .. math:: w = \pi(a \mid x) / \pi_0(a \mid x)
@@ -17,18 +19,15 @@ class Ratio:
     """
 
     mean_is_one = True
-    may_be_negative = False
-    needs_propensity = True
-    part = "target"
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    def weight(self, target: Values, propensity: Values) -> Values:
         """The ratio itself."""
         return target / propensity
 
-    def excess(self, target: Any, propensity: Any) -> Any:
+    def excess(self, target: Values, propensity: Values) -> Values:
         """(t − p)/p rather than t/p − 1, because it keeps its digits for weights near 1."""
         return (target - propensity) / propensity
 
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The difference of two weights, in one division."""
         return (target - other) / propensity

@@ -1,50 +1,47 @@
-"""What a weight is to the rest of the library, and how a verb's `weight=` becomes one."""
+"""What a weight is to the rest of the library."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import ClassVar, Protocol, runtime_checkable
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.log.good import Values
 
 
 @runtime_checkable
 class Weight(Protocol):
     """A weight as arithmetic on columns; the same code runs on narwhals expressions and NumPy arrays.
 
-    Rows are summed as u = w − 1, which keeps its digits when weights are near 1, so that is what a weight computes.
+    For one of your own, inherit from it, give it a `weight`, and change what else is different. Rows are summed as u = w − 1: a weight
+    that is often near 1 keeps its digits with an `excess` of its own.
+
+    Examples
+    --------
+    >>> class Halfway(Weight):
+    ...     mean_is_one = True
+    ...
+    ...     def weight(self, target, propensity):
+    ...         return (target / propensity + 1) / 2
+    >>> Halfway().excess(0.75, 0.25), Halfway()
+    (1.0, Halfway())
     """
 
-    mean_is_one: bool  # under right propensities; the mean-weight test and the baseline's unbiasedness rest on it
-    may_be_negative: bool
-    needs_propensity: bool
-    part: str  # what a target's column holds: "target", a probability, or "weight"
+    mean_is_one: ClassVar[bool] = False  # under right propensities; the mean-weight test rests on it
+    may_be_negative: ClassVar[bool] = False
+    needs_propensity: ClassVar[bool] = True
+    part: ClassVar[str] = "target"  # what a target's column holds: "target", a probability, or "weight"
 
-    def weight(self, target: Any, propensity: Any) -> Any:
+    @abstractmethod
+    def weight(self, target: Values, propensity: Values) -> Values:
         """w."""
 
-    def excess(self, target: Any, propensity: Any) -> Any:
+    def excess(self, target: Values, propensity: Values) -> Values:
         """w − 1."""
+        return self.weight(target, propensity) - 1.0
 
-    def difference(self, target: Any, other: Any, propensity: Any) -> Any:
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The weight of one target minus that of another."""
+        return self.weight(target, propensity) - self.weight(other, propensity)
 
-
-def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
-    """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
-    from counterpoise.weights.own import Own
-    from counterpoise.weights.ratio import Ratio
-
-    if weight is None:
-        return Ratio(), target
-    if isinstance(weight, Weight) and not isinstance(weight, type):
-        return weight, target
-    if isinstance(weight, type) or not isinstance(weight, str | list | tuple | dict):
-        raise OptionError(
-            f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
-        )
-    if target is not None:
-        raise OptionError(
-            "a weight of your own stands for the target, too.",
-            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
-        )
-    return Own(), weight
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

@@ -1,0 +1,188 @@
+"""Every kind of log, and how it is added up and read: the one list of them, to which anybody can add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.engines import compiled, scans, spark
+from counterpoise.engines.memory import summarize_batches
+from counterpoise.engines.polars_frames import prepare_lazily
+from counterpoise.engines.pushdown import PushedDown
+from counterpoise.engines.streaming import Streaming
+from counterpoise.engines.summarize import Engine, summarize
+from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.log.log import Log
+from counterpoise.log.question import Question
+from counterpoise.moments import LogMoments
+from counterpoise.readers import connections, databases, files, frames
+from counterpoise.readers import spark as spark_frames
+from counterpoise.readers.progress import Report, progress_bar
+
+T = TypeVar("T")
+Batches = Iterator[pl.DataFrame]
+
+LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
+
+
+class LogEngine:
+    """How logs of one kind are added up, and read row by row.
+
+    For a kind of your own, inherit from it, say which data it `holds`, give their rows as a `frame`, and put an object of it into
+    `ENGINES`. One that adds up where its rows are also has its own `moments`, which `summarize` makes from an `Engine`.
+    """
+
+    def holds(self, data: Any) -> bool:
+        """Whether some data are of this kind."""
+        raise NotImplementedError
+
+    def frame(self, data: Any) -> Any:
+        """The rows as a frame that narwhals knows; a lazy one of polars is read in batches."""
+        return data
+
+    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
+        """The moments of a question, one for each reward."""
+        with progress_bar(progress) as report:
+            return summarize_batches(frames.completed(self.frame(question.log.data), question, report), question)
+
+    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+        """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
+        return work(frames.completed(self.frame(question.log.data), question, number=number))
+
+    def scan(self, log: Log) -> pl.LazyFrame:
+        """All rows and columns."""
+        data = self.frame(log.data)
+        if isinstance(data, pl.LazyFrame | pl.DataFrame):
+            return data.lazy()
+        try:
+            return _fetched(data)
+        except TypeError as error:
+            raise OptionError(
+                f"a log is a file, a frame or a database's table; found {type(data).__name__}."
+            ) from error
+        except nw.exceptions.DuplicateError as error:
+            raise ColumnError(f"every column needs a name of its own: {first_line(error)}.") from error
+
+    def columns(self, log: Log) -> list[str]:
+        """The names of the columns, read without the rows where that can be."""
+        return self.scan(log).collect_schema().names()
+
+
+class Frames(LogEngine):
+    """Arrays and frames, eager or lazy: whatever no other engine holds."""
+
+    def holds(self, data: Any) -> bool:
+        """Anything; what is no frame is refused when it is read."""
+        return True
+
+
+class Files(LogEngine):
+    """Files, folders and globs: scanned, and never in memory as a whole."""
+
+    def holds(self, data: Any) -> bool:
+        """A path, or a list of them."""
+        return files.is_paths(data)
+
+    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
+        """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
+        with progress_bar(progress) as report:
+            return scans.scanned(question, lambda scan: _of_scan(scan, question, report))
+
+    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+        """The rows of a scan."""
+        return scans.scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
+
+    def scan(self, log: Log) -> pl.LazyFrame:
+        """The scan itself."""
+        return files.scan(log.data)
+
+
+class Databases(LogEngine):
+    """Tables and queries, which their databases add up."""
+
+    def holds(self, data: Any) -> bool:
+        """A URL, a DuckDB file, connection or relation, or an ibis table."""
+        return connections.is_database(data)
+
+    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
+        """Sums travel; rows do where a policy only runs here."""
+        if question.policies:
+            with progress_bar(progress) as report:
+                return summarize_batches(frames.with_policies(databases.batches(question), question, report), question)
+        with connections.opened(question.log) as native:
+            engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
+            return summarize(engine, question)
+
+    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+        """The rows in batches; they have no numbers."""
+        return work(frames.with_policies(databases.batches(question), question))
+
+    def scan(self, log: Log) -> pl.LazyFrame:
+        """All rows, fetched."""
+        with connections.opened(log) as native:
+            return _fetched(native)
+
+    def columns(self, log: Log) -> list[str]:
+        """As the database names them."""
+        with connections.opened(log) as native:
+            return list(native.columns)
+
+
+class Spark(LogEngine):
+    """Spark's frames, which its executors add up."""
+
+    def holds(self, data: Any) -> bool:
+        """A frame of Spark, classic or Connect."""
+        return spark_frames.is_spark(data)
+
+    def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
+        """Sums travel, rows never do."""
+        return spark.moments_of(question)
+
+    def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
+        """The rows, fetched; they have no numbers."""
+        return work(frames.with_policies(spark_frames.batches(question), question))
+
+
+# An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
+ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": Spark(), "databases": Databases()}
+
+
+def engine_of(log: Log) -> LogEngine:
+    """The engine of a log."""
+    found = next(one for one in reversed(ENGINES.values()) if one.holds(log.data))
+    if not isinstance(found, Databases):
+        connections.check_no_database(log)
+    return found
+
+
+def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:
+    """The moments of a question, one for each reward, computed where the log lives if possible."""
+    return engine_of(question.log).moments(question, progress)
+
+
+def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
+    if question.policies:
+        return summarize_batches(frames.completed(scan, question, report), question)
+    size = sum(path.stat().st_size for path in files.files_of(question.log.data))
+    frame = prepare_lazily(frames.selected(scan, question), question)
+    engine: Engine = Streaming(frame, question, report)
+    is_long = size * len(question.targets) >= LONG and not question.log.key
+    if is_long and compiled.answers(question):
+        engine = compiled.OnScan(Streaming(frame, question), report)
+    return summarize(engine, question)
+
+
+def _fetched(native: Any) -> pl.LazyFrame:
+    frame = nw.from_native(native)
+    if isinstance(frame, nw.LazyFrame):
+        fetched: pl.DataFrame = frame.collect("polars").to_native()
+        return fetched.lazy()
+    chosen = {name: frame[name] for name in frame.columns}
+    # unknown are decimals too wide for polars, which are numbers
+    return pl.LazyFrame(
+        {name: frames.series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()}
+    )

@@ -1,0 +1,208 @@
+"""Connections to databases, and the one table or query of each that is the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from counterpoise.errors import Argument, CounterpoiseError, LogError, OptionError, Pieces, first_line
+from counterpoise.log.addresses import secrets_of, without
+from counterpoise.log.log import Log
+from counterpoise.readers import judge, postgres
+
+ONLY_DUCKDB: Pieces = [
+    Argument("external_access"),
+    " only works with DuckDB files that counterpoise opens; leave it out for this log.",
+]
+TABLE_AND_QUERY: Pieces = [Argument("table"), " and ", Argument("query")]
+CLOUD = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "http", "https")
+Table = str | Sequence[str] | None
+
+
+def is_database(log: object) -> bool:
+    """Whether a log lives in a database: a URL, a DuckDB file, connection or relation, or an ibis table."""
+    if isinstance(log, str | PathLike):
+        return "://" in str(log) or str(log).lower().endswith((".duckdb", ".ddb"))
+    return is_of(log, "duckdb") or is_of(log, "ibis")
+
+
+def check_no_database(log: Log) -> None:
+    """Refuse options that only a database understands."""
+    if log.table is not None or log.query is not None:
+        raise OptionError([*TABLE_AND_QUERY, " only work with a database, and this log is not one."])
+    if log.external_access:
+        raise OptionError(ONLY_DUCKDB)
+
+
+@contextmanager
+def opened(log: Log) -> Iterator[Any]:
+    """The log's native table or query, for as long as its connection is open."""
+    with connected(log.data, external_access=log.external_access) as place:
+        yield relation(place, log.table, log.query)
+
+
+@contextmanager
+def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
+    """The connection to a log's table: ours, which is read-only and closed at the end, or the user's own, which we leave as it is.
+
+    Whatever a driver raises becomes an error that says what to do and never contains the password.
+    """
+    is_ours = isinstance(log, str | PathLike)
+    if external_access and not (is_ours and _duckdb_file(str(log))):
+        raise OptionError(ONLY_DUCKDB)
+    opened = None
+    try:
+        opened = _opened(str(log), external_access) if is_ours else None
+        yield opened if is_ours else log
+    except CounterpoiseError:
+        raise
+    except Exception as last:
+        error = last
+        while type(error).__name__ == "InvalidCursorName" and isinstance(error.__context__, Exception):
+            error = error.__context__  # a cursor that went with the statement's savepoint: what ended that is the error
+        message = without(secrets_of(str(log)) if is_ours else [], first_line(error))
+        # `from None`: the driver's own error, which may quote the whole URL, must not be printed below ours
+        raise _no_answer(error, message, is_ours) from None
+    finally:
+        if opened is not None:
+            with suppress(Exception):  # a connection that is lost cannot be closed
+                opened.close() if is_of(opened, "duckdb") else opened.disconnect()
+
+
+def _opened(place: str, external_access: bool) -> Any:
+    """A connection of ours, or an error that says why there is none."""
+    try:
+        return _connect(place, external_access)
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        refused = _no_answer(error, without(secrets_of(place), first_line(error)), is_ours=True)
+    raise refused  # out here, as a driver's error that holds the whole address must not even be the context of ours
+
+
+def _no_answer(error: Exception, message: str, is_ours: bool) -> LogError:
+    if is_ours and type(error).__name__ == "PermissionException":  # DuckDB's
+        return LogError(
+            f"this log reads files outside its database: {message}. A DuckDB file that counterpoise opens may not.",
+            do=["If you trust it, pass ", Argument("external_access", True), "."],
+        )
+    if is_ours and "different configuration" in message:  # DuckDB has one set of options per file and process
+        return LogError("this process has the DuckDB file open with other options. Pass that connection as the log.")
+    return LogError(
+        f"the database did not answer: {type(error).__name__}: {message}. Check the address, the name of the table and your "
+        "rights; nothing was stored, so it can be run again."
+    )
+
+
+def _connect(place: str, external_access: bool) -> Any:
+    if (file := _duckdb_file(place)) is not None:
+        if not Path(file).exists():  # duckdb would make an empty one
+            raise LogError(f"no file {file!r}. Check the path.")
+        import duckdb
+
+        opened = duckdb.connect(file, read_only=True, config={"enable_external_access": external_access})
+        opened.execute("SET TimeZone = 'UTC'")  # in which days begin at midnight UTC; ibis does so itself
+        return opened
+    kind, _, rest = place.partition("://")
+    if kind in CLOUD:
+        raise OptionError(f"files in {kind}:// are read through polars: pass pl.scan_parquet(…) of them as the log.")
+    try:
+        import ibis
+    except ImportError as error:
+        raise OptionError(f"a {kind}:// log needs ibis: pip install 'counterpoise[postgres]'.") from error
+    if kind in ("postgres", "postgresql"):
+        return postgres.connect(f"postgresql://{rest}")
+    if kind == "sqlite":
+        import sqlite3
+
+        return ibis.sqlite.from_connection(sqlite3.connect(f"file:{quote(rest)}?mode=ro", uri=True))
+    return ibis.connect(place)
+
+
+def _duckdb_file(place: str) -> str | None:
+    """The file that a DuckDB address names; an address of MotherDuck is not a file."""
+    if place.startswith("duckdb://") and not place.startswith(("duckdb://md:", "duckdb://motherduck:")):
+        return place[len("duckdb://") :]
+    return None if "://" in place else place
+
+
+def relation(log: Any, table: Table, query: str | None) -> Any:
+    """The native table or query; names are quoted by the library that knows the dialect, never pasted into SQL."""
+    if table is not None and query is not None:
+        raise OptionError(["pass ", Argument("table"), " or ", Argument("query"), ", not both."])
+    if not hasattr(log, "table") or _is_table(log):
+        if table is not None or query is not None:
+            raise OptionError(
+                ["this log is a table already; ", *TABLE_AND_QUERY, " are for connections, files and URLs."]
+            )
+        return _native(log)
+    if is_of(log, "ibis") and log.name == "duckdb":
+        log = log.con
+    if query is not None:
+        judge.check_query(query, dialect_of(log))
+        return postgres.queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
+    if table is None:
+        raise OptionError(
+            ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]
+        )
+    path = [table] if isinstance(table, str) else list(table)
+    try:
+        if is_of(log, "duckdb"):
+            return _duckdb_table(log, path)
+        return log.table(path[-1], database=tuple(path[:-1]) if path[:-1] else None)
+    except Exception as error:
+        if type(error).__name__ not in ("LookupError", "CatalogException", "TableNotFound"):  # ours, DuckDB's and ibis'
+            raise
+        name = ".".join(path)
+        raise LogError(
+            f"no table {name} in this database.",
+            do=["Check its name; logs in the schema shop is ", Argument("table", ["shop", "logs"]), "."],
+        ) from None
+
+
+def _native(table: Any) -> Any:
+    """A table as it is, except that a DuckDB table in ibis becomes DuckDB's own relation: ibis 12 cannot ask DuckDB 2 for rows."""
+    if not is_of(table, "ibis"):
+        return table
+    backend = table.get_backend()
+    if backend.name != "duckdb":
+        return table
+    backend._run_pre_execute_hooks(table)  # as ibis does: a memtable is no table of DuckDB's until then
+    return backend.con.sql(backend.compile(table))
+
+
+def _duckdb_table(connection: Any, path: Sequence[str]) -> Any:
+    """A table or view that really exists: DuckDB would also accept a file, or a Python variable of the caller, with that name.
+
+    We ask in SQL, because before version 2 DuckDB's `table` finds neither views nor names with a quote in them.
+    """
+    there = connection.sql("SELECT table_name FROM information_schema.tables").fetchall()
+    if path[-1].lower() not in {name.lower() for (name,) in there}:
+        raise LookupError(path[-1])
+    return connection.sql("SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in path))
+
+
+def database_of(native: Any) -> str:
+    """Which database a table is in, as ibis calls it."""
+    return native.get_backend().name if is_of(native, "ibis") else "duckdb"
+
+
+def dialect_of(log: Any) -> Any:
+    """The SQL dialect of a connection or table, by sqlglot's name for it; for DuckDB we ask its own parser."""
+    if is_of(log, "duckdb"):
+        return "duckdb"
+    backend = log.get_backend() if _is_table(log) else log
+    return getattr(backend, "dialect", None)
+
+
+def is_of(log: object, library: str) -> bool:
+    """Whether an object is one of a library's, which need not be imported for that."""
+    return type(log).__module__.split(".")[0].lstrip("_") == library
+
+
+def _is_table(log: object) -> bool:
+    return type(log).__name__ in ("DuckDBPyRelation", "Table")

@@ -1,0 +1,91 @@
+"""The question that a state answers, as it is kept: what must be the same every day, policies included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from counterpoise.errors import Argument, Blank, MomentsError, OptionError
+from counterpoise.log.identity import identity
+from counterpoise.log.question import Question
+from counterpoise.moments.state import State
+from counterpoise.moments.weighed import Weighed
+
+
+def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
+    """Refuse a state that answers another question, or is about other policies."""
+    for part, mine in asked.items():
+        found = known.question[part]
+        if part == "version" and found != mine:
+            name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
+            raise MomentsError(
+                f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
+                f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
+                do=[
+                    "If the policy is the same, and only a library or Python changed, say so from the start with ",
+                    Argument("version", {name: Blank("'…'")}),
+                    ".",
+                ],
+            )
+        if found != mine:
+            raise MomentsError(
+                [
+                    f"the state {str(path)!r} was made with ",
+                    Argument(part, found),
+                    ", and this call has ",
+                    Argument(part, mine),
+                    ": their moments do not add up.",
+                ],
+                do="Ask the same question, or name another state.",
+            )
+
+
+def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
+    """What must be the same every day, as JSON keeps it."""
+    rewards = list(question.log.reward)
+    asked = {
+        "reward": rewards if len(rewards) > 1 else rewards[0],
+        "propensity": question.log.propensity,
+        "target": list(question.target_names),
+        "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
+        "weight": Weighed.of(question.weight).how,
+        "contrasts": [list(contrast) for contrast in question.contrasts],
+        "segment": list(question.segment),
+        "cluster": question.log.cluster,
+        "groups": question.groups,
+        "key": list(question.log.key),
+        "model_reward": question.log.model_reward,
+        "model_value": dict(question.model_value),
+        "control": dict(question.control),
+        "where": question.log.where,
+        "action": question.log.action if question.policies or question.choices else None,
+        "context": list(question.log.context) if question.policies else [],
+        "drop_bad_rows": question.log.drop_bad_rows,
+        "version": _versions(question, version),
+    }
+    return dict(json.loads(json.dumps(asked)))
+
+
+def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
+    """The version of every target that has one: as given, or from a policy's code and parameters."""
+    given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
+    if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
+        raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
+    for name in given:
+        if name not in question.target_names:
+            raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
+    found = {str(name): str(one) for name, one in given.items()}
+    for target in question.policies:
+        name = target.name
+        if name not in found:
+            told = identity(target.source)
+            if told is None:
+                raise OptionError(
+                    f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
+                    f"could not tell it from another policy of that name.",
+                    do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
+                )
+            found[name] = told
+    return dict(sorted(found.items()))

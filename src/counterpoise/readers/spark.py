@@ -1,0 +1,98 @@
+"""Spark's frames: the columns that a question names, and the rows where sums do not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from counterpoise.errors import CounterpoiseError, LogError, first_line
+from counterpoise.log.groups import CLUSTER
+from counterpoise.log.question import Question
+from counterpoise.log.rules import check_distinct
+from counterpoise.readers.elsewhere import cannot_compute, has_column, with_actions
+
+
+def is_spark(data: object) -> bool:
+    """Whether a log is a Spark DataFrame, classic or Connect."""
+    return type(data).__module__.startswith("pyspark.sql")
+
+
+def batches(question: Question) -> Iterator[pl.DataFrame]:
+    """The columns we need, fetched for questions about rows, which sums cannot answer."""
+    with errors_told():
+        frame, names = complete(question)
+        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
+        columns = dict.fromkeys(asked)
+        rows: pl.DataFrame = frame.select(*(nw.col(names[column]) for column in columns)).collect("polars").to_native()
+    yield rows.rename({names[column]: column for column in columns})
+
+
+def complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """The rows that the condition lets through, with every column that a question names, and under which names."""
+    native, names = _select(question.log.data, question)
+    return with_actions(nw.from_native(native), question, names)
+
+
+def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
+    """The columns we need, under names that need no quoting, and which is which."""
+    functions = _functions(log)
+    available = list(log.columns)
+    check_distinct(available)
+    names: dict[str, str] = {}
+    chosen, asked = [], []
+    for part, column in question.columns:
+        if column in names:
+            continue
+        names[column] = f"c{len(names)}"
+        if has_column(part, column, available):
+            value = functions.col("`" + column.replace("`", "``") + "`")
+        else:
+            value = functions.expr(column)
+            asked.append(column)
+        chosen.append(value.alias(names[column]))
+        if column == question.log.cluster and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
+            # as `groups.integer_ids` does for text
+            value = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
+            names[CLUSTER] = f"c{len(names)}"
+            chosen.append(value.alias(names[CLUSTER]))
+    try:
+        rows = log if question.log.where is None else log.filter(functions.expr(question.log.where))
+        native = rows.select(*chosen)
+        native.dtypes  # noqa: B018 - Connect looks at a query only when asked for its columns
+    except Exception as error:
+        if asked or question.log.where is not None:
+            raise cannot_compute([*asked, question.log.where], error, available) from None
+        raise
+    return native, names
+
+
+def _functions(log: Any) -> Any:
+    if ".connect." in type(log).__module__:
+        from pyspark.sql.connect import functions as connect
+
+        return connect
+    from pyspark.sql import functions as classic
+
+    return classic
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Whatever Spark raises, as an error of the log."""
+    try:
+        yield
+    except CounterpoiseError:
+        raise
+    except Exception as error:
+        raise LogError(f"Spark did not answer: {type(error).__name__}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong: the line of an executor's stack trace that says so, which is the last of its kind."""
+    said = [line.strip() for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b.*: ", line)]
+    return f"{first_line(error)} {said[-1]}" if said else first_line(error)
