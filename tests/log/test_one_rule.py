@@ -75,6 +75,14 @@ def test_doctor(log, good):
     assert found.reward.highest == BAD.filter(pl.col("reward") < 1e100)["reward"].max()
 
 
+def test_doctor_looks_at_the_first_of_several_rewards_whatever_their_bounds(good):
+    two = cp.Log(GOOD.with_columns(other=pl.col("reward")), **planted.PARTS | {"reward": ["reward", "other"]})
+    highest = float(GOOD["reward"].max())
+    for bounds in ({"reward": (-9, 9), "other": (-9, 9)}, (-9, highest / 2)):
+        found = cp.doctor(two.but(reward_bounds=bounds), target=["new"])
+        assert found.overlap == cp.doctor(good, target=["new"]).overlap
+
+
 def test_the_report_and_its_pictures(log):
     result = cp.evaluate(log, target="new", interval="normal")
     rows = profile(result.question, ["new"], rows=result.n, level=0.95)["new"]

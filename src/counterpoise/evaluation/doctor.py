@@ -105,9 +105,9 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
     sample = frame.head(COUNTED)
     duplicates, is_odd = _duplicates(sample, schema, list(key), min(rows, COUNTED))
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
-    # rows are chosen already, and repeated ones are told of below
+    # rows are chosen already, and repeated ones are told of below; overlap needs no bounds, which may be of other rewards
     judged = asked_log.of(frame).but(
-        where=None, table=None, query=None, external_access=False, key=(), drop_bad_rows=True
+        where=None, table=None, query=None, external_access=False, key=(), reward_bounds=None, drop_bad_rows=True
     )
     overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     findings += [
