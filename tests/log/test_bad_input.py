@@ -149,7 +149,7 @@ def test_a_missing_cluster_is_a_bad_row():
         ({"level": 1 - 1e-16}, "level=.* does not lie"),
         ({"level": 95}, "level=95 does not lie strictly between 0 and 1"),
         ({"level": float("nan")}, "level=.* does not lie"),
-        ({"interval": "bootstrap"}, "interval='bootstrap' is not an interval; choose from normal"),
+        ({"interval": "bootstrap"}, "interval='bootstrap' is not an interval; choose from student"),
         ({"interval": "bernstein"}, r"interval=cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
         ({"interval": "bernstein", "reward_bounds": (0, 5)}, r"Bernstein\(reward_bounds=\(0, 5\), max_weight=10\)"),
         ({"interval": cp.intervals.Bernstein((0, 1), 9), "estimator": "snips"}, "only works for ips"),

@@ -21,6 +21,7 @@ FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 WRONG_PROPENSITIES = 0.001
+BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05
@@ -211,7 +212,7 @@ def _of_weights(found: Diagnostics) -> list[str]:
         what = f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
         doubts.append(
             f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
-            if found.can_test_weights
+            if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
     return doubts
