@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
@@ -22,6 +22,8 @@ from counterpoise.moments.log_moments import Label, LogMoments, as_label
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
+
+    from counterpoise.evaluation.ladder import Ladder
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
@@ -50,6 +52,7 @@ class Result:
     question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
     earlier_rows: int = 0  # that came from a state, and not from the question's log
+    ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -150,6 +153,20 @@ class Result:
         from counterpoise.evaluation.table import Table
 
         return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
+
+    def ladder(self) -> pl.DataFrame:
+        """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.
+
+        For results with ``weight=Slope(…)``, which chose one of these rungs for each target.
+        """
+        from counterpoise.evaluation.table import Table
+
+        if not self.ladders:
+            raise OptionError(
+                "this result has a single weight, and no ladder to choose it from.",
+                do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
+            )
+        return Table([row for one in self.ladders.values() for row in one.rows()], infer_schema_length=None)
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
         estimate = self.estimates[target, estimator, segment]
