@@ -43,6 +43,7 @@ def compare(
     cluster: options.Cluster = None,
     reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
+    weight: options.Weight = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
     groups: options.Groups = None,
@@ -72,13 +73,14 @@ def compare(
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
     import counterpoise as cp
-    from counterpoise.cli.printing import console, each_reward
+    from counterpoise.cli.printing import console, each_reward, ladder
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
     from counterpoise.log.log import Log
     from counterpoise.log.question import LOGGING
     from counterpoise.log.rules import missing
 
+    how = options.weight_of(weight)
     place = options.table_path(table)
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
@@ -98,6 +100,7 @@ def compare(
         action=action,
         context=context or None,
         cluster=cluster,
+        weight=how,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
         level=level,
         groups=groups,
@@ -114,6 +117,7 @@ def compare(
         out = console()
         for one in each_reward(out, result):
             show_comparison(out, one)
+            ladder(out, one)
             if (top := _top(one, against, rows)) is not None:
                 _heaviest(out, *top)
     if strict and options.is_unidentified(result):
@@ -143,7 +147,9 @@ def _top(result: Comparison, against: str, rows: int) -> tuple[str, Heaviest] | 
     if best is None:
         return None
     beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-    return best.target, heaviest(result.asked(), target=best.target, against=against, baseline=beta, count=rows)
+    return best.target, heaviest(
+        result.asked(best.target), target=best.target, against=against, baseline=beta, count=rows
+    )
 
 
 def show_comparison(out: Console, result: Comparison) -> None:

@@ -74,7 +74,8 @@ def aggregate(
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
-    wanted += [nw.col(lane.excess).max().alias(lane.peak) for lane in lanes if lane.rung and not lane.contrast[1]]
+    tops = {lane.peak: lane.excess for lane in lanes if lane.rung and not lane.contrast[1]}
+    wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
     return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
 
 

@@ -9,7 +9,6 @@ from counterpoise.estimators import ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
 
-
 # the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -73,13 +73,15 @@ class Result:
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
-    def asked(self) -> Question:
-        """What was asked of the log about this reward, for those who look at its rows once more."""
+    def asked(self, target: str | None = None) -> Question:
+        """What was asked of the log about this reward, for those who look at its rows once more; with the weight that a `target` chose."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.question.about(self.reward)
+        found = self.question.about(self.reward)
+        ladder = None if target is None else self.ladders.get(target)
+        return found if ladder is None else replace(found, weight=found.rungs[ladder.chosen])
 
     @property
     def by_reward(self) -> dict[str | None, Self]:

@@ -264,7 +264,9 @@ def _check_whole(log: LogMoments) -> None:
     )
     if least < 0 and not log.weight.may_be_negative:
         raise ValueError("a weight is negative")
-    if any(rung.ladder or list(rung.moments) != list(log.moments) or _sizes(rung) != _sizes(log) for rung in log.ladder):
+    if any(
+        rung.ladder or list(rung.moments) != list(log.moments) or _sizes(rung) != _sizes(log) for rung in log.ladder
+    ):
         raise ValueError("its ladder of weights is damaged")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")

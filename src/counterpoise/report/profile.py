@@ -55,7 +55,7 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
             for part in _parts(len(r), seen, every):
                 seen += part.stop - part.start
                 for target, column in chosen.items():
-                    w = batch.get_column(column).to_numpy()[part] / p[part]
+                    w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
                     running[target] += Moments.of(w, r[part], center=center)
                     _count(found[target], w)
                     if seen % every == 0:

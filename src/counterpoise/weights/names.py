@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 from counterpoise.errors import OptionError
 from counterpoise.weights.clipped import Clip
@@ -12,7 +13,7 @@ from counterpoise.weights.slope import Slope
 from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
 from counterpoise.weights.weight import Weight
 
-WEIGHTS: dict[str, type[Weight]] = {
+WEIGHTS: dict[str, Any] = {
     "clip": Clip,
     "shrink": Shrink,
     "harmonic": Harmonic,
@@ -43,7 +44,6 @@ def weight_of(text: str) -> Weight:
         constants = [float(one) for one in said.split(",")]
     except ValueError:
         raise OptionError(
-            f"the weight {text!r} needs a constant: write {key}:{getattr(kind, 'ladder', (1,))[-1]:g}, or {key}:slope to let the log "
-            "choose one."
+            f"the weight {text!r} needs a constant: write {key}:{kind.ladder[5]:g}, or {key}:slope to let the log choose one."
         ) from None
-    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)  # type: ignore[call-arg]
+    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)  # type: ignore[no-any-return]

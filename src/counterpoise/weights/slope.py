@@ -16,10 +16,13 @@ from counterpoise.weights.weight import Weight
 class Slope:
     """One kind of weight with every constant of a ladder, among which SLOPE chooses: `Slope(Clip)`, `Slope(Shrink, [10, 100, 1000])`.
 
-    The plain importance weight is the first rung, then come the constants from the least biased on. The log chooses the rung with the
-    least error whose interval still meets the intervals of all rungs before it, for each target, over the whole log: bias is traded
-    for variance as long as it cannot be told from noise. `result.ladder()` shows all rungs. Still one pass: a rung costs about as much
-    as one more target whose column has been read already. The constants do not depend on the log, so that the moments of days add up.
+    The plain importance weight is the first rung, then come the constants from the least biased on. For each target the log chooses
+    the rung with the least standard error whose interval (half an error to either side) still meets the intervals of all rungs before
+    it, over the whole log: bias is traded for variance as long as it is not larger than the errors. `result.ladder()` shows all rungs.
+    It takes one pass still: a rung costs about as much as one more target whose column has been read already, less its share in the
+    ranking of the largest weights. The constants do not depend on the log, so that the moments of days add up.
+
+    Whether it pays is a matter of the log: where the plain weight is the best of the ladder, the choice adds a little noise of its own.
 
     A kind of your own is a class that makes a weight from a constant; name its constants from the least biased on.
 
