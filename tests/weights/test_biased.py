@@ -203,6 +203,8 @@ def test_days_add_up_and_choose_anew(log, tmp_path):
         for key, expected in whole.estimates.items():
             assert one.estimates[key].value == pytest.approx(expected.value, rel=1e-9)
         assert [v.verdict for v in one.verdicts.values()] == [v.verdict for v in whole.verdicts.values()]
+    both = halves[0].moments + halves[1].moments
+    assert both["t"].average("u") == pytest.approx(both.ladder[0]["t"].average("u"), rel=1e-12)
     other = cp.evaluate(log, **asked | {"weight": Slope(Shrink, [1, 10])}).moments
     with pytest.raises(cp.MomentsError, match="different weights"):
         whole.moments + other
@@ -238,10 +240,11 @@ def test_what_looks_at_rows_again_sees_the_same_weights(log):
 
 def test_what_plain_weights_cannot_identify_biased_ones_cannot_either():
     n = 2_000
-    p, t = np.full(n, 0.5), np.full(n, 0.5)
+    p, t = np.full(n, 0.5), np.full(n, 0.6)
     t[: n * 9 // 10] = 0.01  # the log took what the target rarely does
     r = np.arange(n) % 2.0
-    plain, found = (cp.evaluate(reward=r, propensity=p, target=t, weight=one) for one in (None, Slope(Clip)))
+    plain, found = (cp.evaluate(reward=r, propensity=p, target=t, weight=one) for one in (None, Slope(Clip, [1.1])))
+    assert found.ladders["target"].chosen == 1
     assert plain.verdict().verdict == found.verdict().verdict == "not identified"
 
 
