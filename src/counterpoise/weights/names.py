@@ -46,4 +46,4 @@ def weight_of(text: str) -> Weight:
         raise OptionError(
             f"the weight {text!r} needs a constant: write {key}:{kind.ladder[5]:g}, or {key}:slope to let the log choose one."
         ) from None
-    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)  # type: ignore[no-any-return]
+    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)

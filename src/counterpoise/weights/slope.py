@@ -19,8 +19,9 @@ class Slope:
     The plain importance weight is the first rung, then come the constants from the least biased on. For each target the log chooses
     the rung with the least standard error whose interval (half an error to either side) still meets the intervals of all rungs before
     it, over the whole log: bias is traded for variance as long as it is not larger than the errors. `result.ladder()` shows all rungs.
-    It takes one pass still: a rung costs about as much as one more target whose column has been read already, less its share in the
-    ranking of the largest weights. The constants do not depend on the log, so that the moments of days add up.
+    It takes one pass still, in which a rung is one more target whose column has been read already: with the ten rungs of `Clip` about
+    three times as long as without. Of each rung only the largest weight is kept, not the tail. The constants do not depend on
+    the log, so that the moments of days add up.
 
     Whether it pays is a matter of the log: where the plain weight is the best of the ladder, the choice adds a little noise of its own.
 
