@@ -374,3 +374,48 @@ def test_a_state_of_several_rewards_is_shown_and_reported(tmp_path):
     found = json.loads(invoke("state", "show", state, "--json").stdout)["answer"]
     jsonschema.validate(found, schema())
     assert found["others"]["money"]["n"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("typed", "weight"),
+    [
+        ("clip:1.5", cp.weights.Clip(1.5)),
+        ("shrink:slope", cp.weights.Slope(cp.weights.Shrink)),
+        ("harmonic:0.1,0.5", cp.weights.Slope(cp.weights.Harmonic, [0.1, 0.5])),
+    ],
+)
+def test_a_weight_by_its_name(tmp_path, typed, weight):
+    log = tmp_path / "log.parquet"
+    shop().write_parquet(log)
+    asked = ["--reward", "click", "--propensity", "p", "--target", "pi_new"]
+    found = json.loads(invoke("evaluate", log, *asked, "--weight", typed, "--json").stdout)
+    jsonschema.validate(found, schema())
+    result = cp.evaluate(log, reward="click", propensity="p", target="pi_new", weight=weight)
+    values = {(one["target"], one["estimator"]): one["value"] for one in found["estimates"]}
+    assert values == {key[:2]: one.value for key, one in result.estimates.items()}
+    assert found["verdicts"][0]["verdict"] == "caution"
+    page = tmp_path / "report.html"
+    said = invoke("evaluate", log, *asked, "--weight", typed, "--html", page)
+    assert said.exit_code == 0, said.output
+    different = json.loads(invoke("compare", log, *asked, "--weight", typed, "--json").stdout)
+    if not result.ladders:
+        assert "ladder" not in found
+        assert ("bias ladder" in said.stdout, "Bias ladder" in page.read_text(encoding="utf-8")) == (False, False)
+        return
+    assert found["ladder"] == result.ladder().to_dicts()
+    assert sum(rung["chosen"] for rung in found["ladder"]) == 1
+    assert (found["ladder"][0]["weight"], found["ladder"][0]["constant"]) == ("Ratio()", None)
+    assert len(different["ladder"]) == len(found["ladder"])
+    assert all(rung.weight in said.stdout for rung in result.ladders["pi_new"].rungs)
+    html = page.read_text(encoding="utf-8")
+    assert "Bias ladder of <bdi>pi_new</bdi> by beta_ips" in html
+    assert html.count("(chosen)") == 1
+    for rung in result.ladders["pi_new"].rungs[1:]:
+        assert f"<bdi>{rung.weight}</bdi>" in html
+
+
+@pytest.mark.parametrize("typed", ["clip", "clip:ten", "harmonic:3", "klip:3"])
+def test_a_weight_that_is_none_is_refused_before_the_log_is_read(typed):
+    done = invoke("evaluate", "no such file.parquet", "--weight", typed)
+    assert (done.exit_code, "no such file" in done.output) == (2, False)
+    assert "OptionError" in done.output

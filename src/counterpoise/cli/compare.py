@@ -48,6 +48,7 @@ def compare(
     cluster: options.Cluster = None,
     reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
+    weight: options.Weight = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
     groups: options.Groups = None,
@@ -76,11 +77,12 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    from counterpoise.cli.printing import console, each_reward
+    from counterpoise.cli.printing import console, each_reward, ladder
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
     from counterpoise.log.rules import missing
 
+    how = options.weight_of(weight)
     place = options.table_path(table)
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
@@ -100,6 +102,7 @@ def compare(
         action=action,
         context=context or None,
         cluster=cluster,
+        weight=how,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
         level=level,
         groups=groups,
@@ -116,6 +119,7 @@ def compare(
         out = console()
         for one in each_reward(out, result):
             show_comparison(out, one)
+            ladder(out, one)
             if (top := _top(one, rows)) is not None:
                 _heaviest(out, *top)
     if strict and options.is_unidentified(result):
@@ -145,7 +149,8 @@ def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
     if best is None:
         return None
     beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]
-    return best.target, heaviest(result.asked(), target=best.target, against=result.against, baseline=beta, count=rows)
+    rivals = {"target": best.target, "against": result.against}
+    return best.target, heaviest(result.asked(best.target), **rivals, baseline=beta, count=rows)
 
 
 def show_comparison(out: Console, result: Comparison) -> None:

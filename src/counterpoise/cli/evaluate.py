@@ -34,6 +34,7 @@ def evaluate(
     estimator: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
     ] = None,
+    weight: options.Weight = None,
     level: options.Level = 0.95,
     interval: options.Method = None,
     groups: options.Groups = None,
@@ -81,14 +82,16 @@ def evaluate(
       counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
       counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
       counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
+      counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    from counterpoise.cli.printing import answer, console, each_reward, estimates
+    from counterpoise.cli.printing import answer, console, each_reward, estimates, ladder
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
 
     if html is not None:
         _check_report(html)
+    how = options.weight_of(weight)
     place = options.table_path(table)
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
@@ -103,6 +106,7 @@ def evaluate(
         action=action,
         context=context or None,
         cluster=cluster,
+        weight=how,
         estimator=estimator or None,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),
         level=level,
@@ -126,6 +130,7 @@ def evaluate(
         for one in each_reward(out, result):
             answer(out, one)
             estimates(out, one)
+            ladder(out, one)
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         result.report(html, command=command)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
     from counterpoise.intervals import Method as IntervalMethod
     from counterpoise.log.guess import Parts
+    from counterpoise.weights import Weight as Weighing
 
 
 def _help(part: str, more: str = "") -> str:
@@ -78,6 +79,14 @@ Method = Annotated[
     str | None,
     typer.Option(
         metavar="METHOD", help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein."
+    ),
+]
+Weight = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME:CONSTANT",
+        help="A weight that trades bias for variance: clip:10, shrink:100, harmonic:0.1, exponential-smoothing:0.9 or "
+        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these.",
     ),
 ]
 Groups = Annotated[int | None, typer.Option(metavar="G", help=_help("groups"))]
@@ -147,6 +156,13 @@ def method(interval: str | None, **own: Any) -> IntervalMethod | None:
     from counterpoise.intervals import strategy
 
     return None if interval is None else strategy(interval, is_clustered=False, options=own)
+
+
+def weight_of(text: str | None) -> Weighing | None:
+    """The weight that a name and its constant ask for; without a name, the importance weight."""
+    from counterpoise.weights.names import weight_of
+
+    return None if text is None else weight_of(text)
 
 
 def is_unidentified(result: Result) -> bool:

@@ -154,6 +154,20 @@ def estimates(out: Console, result: Result) -> None:
     verdicts(out, result)
 
 
+def ladder(out: Console, result: Result) -> None:
+    """The bias ladder of every target, where the log chose a weight's constant."""
+    if not result.ladders:
+        return
+    made = table("target", "weight", "estimator", "value ", "stderr ", "lower ", "upper ", "")
+    for one in result.ladders.values():
+        for row in one.rows():
+            numbers = (number(row[name]) for name in ("value", "stderr", "lower", "upper"))
+            add(made, row["target"], row["weight"], row["estimator"], *numbers, "chosen" if row["chosen"] else "")
+    say(out)
+    say(out, "The bias ladder, from the unbiased weight to the most biased:")
+    show(out, made)
+
+
 def verdicts(out: Console, result: Result) -> None:
     """The verdict of every target, and of the segments that are not ok."""
     for (target, segment), verdict in result.verdicts.items():

@@ -205,8 +205,8 @@ def _of_weights(found: Diagnostics) -> list[str]:
         )
     if not found.mean_is_one:
         doubts.append(
-            f"These are not plain importance weights. Their mean is {found.mean_weight:.4g}, and its distance from 1 is bias that the "
-            "interval does not cover."
+            "These are not plain importance weights: expect a bias, which the interval does not cover. Their mean is "
+            f"{found.mean_weight:.4g}, where that of plain weights is 1."
         )
     elif found.mean_weight_p < WRONG_PROPENSITIES:
         what = f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"

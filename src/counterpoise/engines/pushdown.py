@@ -206,6 +206,7 @@ def _chunks(names: Names) -> Iterator[_Chunk]:
     question = names.question
     is_compared = any(other for _, other in question.contrasts)
     size = PER_STATEMENT // (2 if is_compared else 1) // (2 if question.segment or question.groups > 1 else 1)
+    size = max(size // len(question.rungs), 1)
     values = [target for target, against in question.contrasts if not against] or list(question.target_names)
     for k in range(0, len(values), size):
         lanes = tuple(lane for lane in names.lanes if lane.contrast[0] in values[k : k + size])

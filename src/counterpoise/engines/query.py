@@ -74,6 +74,8 @@ def aggregate(
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
+    tops = {lane.peak: lane.excess for lane in lanes if lane.rung and not lane.contrast[1]}
+    wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
     return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
 
 
@@ -95,7 +97,7 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     first |= {made: nw.col(name) - mean for made, name, mean in means}
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     for lane in lanes:
-        t, weight = nw.col(lane.target), question.weight
+        t, weight = nw.col(lane.target), lane.weight
         alone = lane.other is None
         first[lane.shared] = weight.excess(t, p) if alone else weight.difference(t, nw.col(str(lane.other)), p)
     rows = frame.with_columns(**first)
@@ -187,13 +189,13 @@ def is_well_centered(numbers: Numbers, labels: Sequence[Label], names: Names) ->
 
 
 def moments_of(
-    numbers: Numbers, names: Names, reward: int, center: Floats, place: NDArray[np.int64], segments: int
+    numbers: Numbers, names: Names, reward: int, center: Floats, place: NDArray[np.int64], segments: int, rung: int = 0
 ) -> dict[Contrast, Moments]:
     """The sums of one reward as one stack (segments × groups) per contrast."""
     groups = names.question.groups
     group = numbers[GROUP].astype(np.int64) if groups > 1 else np.zeros(len(place), dtype=np.int64)
     found = {}
-    for lane in names.lanes_of(reward):
+    for lane in names.lanes_of(reward, rung):
         columns = list(lane.columns.values())
         d, shape = len(columns), (segments, groups)
         n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))

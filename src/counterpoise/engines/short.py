@@ -91,7 +91,9 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     for made, name, mean in zip(names.centered_controls, names.controls, question.control.values(), strict=True):
         columns[made] = columns[name] - mean
     for lane in names.lanes:
-        columns[lane.excess] = _excess(columns, lane, question)
+        columns[lane.excess] = _excess(columns, lane)
+        if lane.rung:
+            numbers[lane.peak] = np.array([columns[lane.excess].max() if rows else np.nan])
         for factor, product in MIXED:
             if product in lane.columns:
                 columns[lane.columns[product]] = columns[lane.columns[factor]] * columns[lane.excess]
@@ -107,8 +109,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
     return Answer(numbers, [()] if rows else [], rows, True, largest)
 
 
-def _excess(columns: Mapping[str, Floats], lane: Lane, question: Question) -> Floats:
-    weight, t, p = question.weight, columns[lane.target], columns.get(PROPENSITY)
+def _excess(columns: Mapping[str, Floats], lane: Lane) -> Floats:
+    weight, t, p = lane.weight, columns[lane.target], columns.get(PROPENSITY)
     found = weight.excess(t, p) if lane.other is None else weight.difference(t, columns[lane.other], p)
     return np.asarray(found, dtype=np.float64)
 

@@ -42,9 +42,8 @@ class Streaming:
     def aggregate(self, query: Query) -> Answer:
         """The sums, with the largest weights remembered in passing."""
         names = query.names
-        watchers = {
-            lane.excess: Watcher(lane.excess, list(names.segments)) for lane in names.lanes if not lane.contrast[1]
-        }
+        watched = [lane.excess for lane in names.lanes if not (lane.contrast[1] or lane.rung)]
+        watchers = {excess: Watcher(excess, list(names.segments)) for excess in watched}
         report, lock = self.report, Lock()
         self.report = None  # rows are reported once, however often they are read
 

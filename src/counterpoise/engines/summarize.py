@@ -126,10 +126,15 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
 
 def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
     """The moments of each reward, from the sums and the largest weights."""
-    return tuple(_of_reward(answer, query, j, rows) for j in range(len(query.names.rewards)))
+    question, rewards = query.names.question, range(len(query.names.rewards))
+    if len(question.rungs) == 1:
+        return tuple(_of_reward(answer, query, j, rows) for j in rewards)
+    ladders = [[_of_reward(answer, query, j, rows, rung) for rung in range(len(question.rungs))] for j in rewards]
+    weight = Weighed.of(question.weight)
+    return tuple(replace(ladder[0], weight=weight, ladder=tuple(ladder)) for ladder in ladders)
 
 
-def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMoments:
+def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int = 0) -> LogMoments:
     names, numbers, question = query.names, answer.numbers, query.names.question
     segments = in_order(answer.labels)
     place = {label: k for k, label in enumerate(segments)}
@@ -138,28 +143,37 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int) -> LogMomen
     np.fmin.at(lowest, at, numbers[f"{names.rewards[reward]}_min"])
     np.fmax.at(highest, at, numbers[f"{names.rewards[reward]}_max"])
     tails = {}
-    for lane in names.lanes_of(reward):
+    for lane in names.lanes_of(reward, rung):
         if not lane.contrast[1]:
             zeros = np.zeros(len(segments))
             np.add.at(zeros, at, np.nan_to_num(numbers[lane.zeros]))
-            largest = answer.largest(lane)
+            largest = _peaks(answer, lane) if rung else answer.largest(lane)
             tails[lane.contrast] = tuple(
                 Tail(largest.get(label, EMPTY.weights), int(zeros[k])) for k, label in enumerate(segments)
             )
     center = np.full((len(segments), 1), query.centers[reward])
     if query.own is not None:
         center[at, 0] = np.nan_to_num(numbers[names.centers[reward]])
-    moments = moments_of(numbers, names, reward, center, at, len(segments))
+    moments = moments_of(numbers, names, reward, center, at, len(segments), rung)
     log, count = question.log, counts_of(numbers, names, reward)
     rewards = spread_of(numbers, names, names.shifted[reward], count, center[:, 0], at)
     excess = {
         lane.contrast: spread_of(numbers, names, lane.excess, count, np.zeros(len(segments)), at)
-        for lane in names.lanes_of(reward)
+        for lane in names.lanes_of(reward, rung)
     }
     found = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
     n = found.n
-    weight = Weighed.of(question.weight)
+    weight = Weighed.of(question.rungs[rung])
     return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight)
+
+
+def _peaks(answer: Answer, lane: Lane) -> Largest:
+    """The largest weight of every segment, from the sums themselves: ranking those of every rung would take a query for each."""
+    found: dict[Label, Floats] = {}
+    for label, peak in zip(answer.labels, 1.0 + answer.numbers[lane.peak], strict=True):
+        if not np.isnan(peak):
+            found[label] = np.maximum(found.get(label, -np.inf), [peak])
+    return found
 
 
 def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:

@@ -15,8 +15,8 @@ from counterpoise.estimators import DIFFERENCES, Estimate
 from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result, Segment
-from counterpoise.evaluation.view import View
 from counterpoise.moments.log_moments import LogMoments
 
 Answer = TypeVar("Answer", bound=Result)
@@ -50,14 +50,16 @@ def _evaluated(
     first = moments.moments[contrasts[0]]
     estimators = choose(asked, first.columns, first.shape[1], options.method)
     _check_groups(moments, options)
+    climbed = climb(moments, options, estimators)
     found: dict[tuple[str, str, Segment], Estimate] = {}
     seen: dict[tuple[str, Segment], Diagnostics] = {}
     for contrast in contrasts:
-        view = View(moments, contrast)
+        view = climbed.view(contrast)
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
-    verdicts = {key: judge(one) for key, one in seen.items()}
-    return Result(moments, found, seen, verdicts, **_asked(options, whole, reward))
+    verdicts = {key: climbed.judged(judge(one), (key[0], ""), key[1]) for key, one in seen.items()}
+    ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
+    return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
 
 def _compared(
@@ -70,16 +72,17 @@ def _compared(
     other = contrasts[0][1]
     if against not in (None, other):
         raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
+    climbed = climb(moments, options)
     seen = {
         (contrast[0], place): one
         for contrast in moments.moments
         if not contrast[1]
-        for place, one in diagnostics(View(moments, contrast)).items()
+        for place, one in diagnostics(climbed.view(contrast)).items()
     }
     found: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
-        view, target = View(moments, contrast), contrast[0]
+        view, target = climbed.view(contrast), contrast[0]
         for key, estimate in estimates(view, DIFFERENCES, options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
@@ -87,8 +90,11 @@ def _compared(
         for k, place in enumerate(view.places):
             # the policy that wrote the log has no weights to judge
             policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
-            verdicts[target, place] = judge_difference(policies, view.carrying[k], float(squares[k]))
-    return Comparison(moments, found, seen, verdicts, **_asked(options, whole, reward), against=other)
+            verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
+            verdicts[target, place] = climbed.judged(verdict, contrast, place)
+    asked = _asked(options, whole, reward)
+    ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
+    return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
 
 
 def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
+
+# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
+PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+
+
+def foremost(estimators: Mapping[str, Estimator]) -> str:
+    """The estimator that answers, of several."""
+
+    def order(name: str) -> tuple[bool, bool, int]:
+        place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
+        return estimators[name].is_difference, not estimators[name].uses_rewards, place
+
+    return min(estimators, key=order)
 
 
 def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:

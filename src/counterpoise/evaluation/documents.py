@@ -59,7 +59,7 @@ def evaluation(result: Result) -> dict[str, Any]:
         "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
     }
-    return finite(document)  # type: ignore[no-any-return]
+    return finite(document | _ladder(result))  # type: ignore[no-any-return]
 
 
 def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str, Sequence[Driver]]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str,
         "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
     }
-    return finite(document)  # type: ignore[no-any-return]
+    return finite(document | _ladder(result))  # type: ignore[no-any-return]
 
 
 def of_rewards(result: Answer, document: Callable[[Answer], dict[str, Any]]) -> dict[str, Any]:
@@ -127,6 +127,12 @@ def finite(value: Any) -> Any:
 
 def _segment(segment: Segment) -> str | None:
     return None if segment is None else segment_text(segment)
+
+
+def _ladder(result: Result) -> dict[str, Any]:
+    """The bias ladder, where the log chose a weight's constant."""
+    rows = [row for one in result.ladders.values() for row in one.rows()]
+    return {"ladder": rows} if rows else {}
 
 
 def _verdicts(result: Result) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.rows import over_good_rows
@@ -12,6 +13,7 @@ from counterpoise.log.names import PROPENSITY
 from counterpoise.log.question import LOGGING, Question
 
 ROW = "row number in the log"  # a name that no log has
+WEIGHT, OTHER = "its weight", "the other weight"
 MOST = 100_000  # rows among which the largest one in a hundred are told
 
 
@@ -47,25 +49,18 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     >>> found.rows[0].row, round(found.rows[0].part, 6)
     (2, 21.0)
     """
-    r, p = pl.col(question.names.rewards[0]), pl.col(PROPENSITY)
-    pairs = zip(question.target_names, question.names.targets, strict=True)
-    weight = {name: pl.col(column) / p for name, column in pairs}
-    w, v = weight[target], pl.lit(1.0) if against == LOGGING else weight[against]
-    columns = [
-        pl.col(ROW),
-        r.alias("r"),
-        p.alias("p"),
-        w.alias("w"),
-        v.alias("v"),
-        ((w - v) * (r - baseline)).alias("part"),
-    ]
+    columns = dict(zip(question.target_names, question.names.targets, strict=True))
+    r, p, w, v = (nw.col(name) for name in (question.names.rewards[0], PROPENSITY, WEIGHT, OTHER))
+    made = {WEIGHT: question.weight.weight(nw.col(columns[target]), p)}
+    made[OTHER] = nw.lit(1.0) if against == LOGGING else question.weight.weight(nw.col(columns[against]), p)
+    wanted = [nw.col(ROW), r.alias("r"), p.alias("p"), w, v, ((w - v) * (r - baseline)).alias("part")]
     size = pl.col("part").abs()
     order = [size, pl.col(ROW)]  # of rows with equal parts the first
 
     def largest(batches: Iterator[pl.DataFrame]) -> Heaviest:
         n, total, top = 0, 0.0, pl.DataFrame()
         for batch in batches:
-            parts = batch.select(columns)
+            parts = nw.from_native(batch).with_columns(**made).select(*wanted).to_native()
             n, total = n + parts.height, total + float(parts.select(size.sum()).item())
             top = pl.concat([top, parts] if top.width else [parts]).top_k(
                 max(MOST, count), by=order, reverse=[False, True]

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from counterpoise.estimators import ESTIMATORS, Estimate
+from counterpoise.evaluation.choice import PREFERRED
 from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 
-# the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
-PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
 LIFT = "lift"  # the estimator of what a target earns more than what ran
 
 TARGETS_DRAWN = 8

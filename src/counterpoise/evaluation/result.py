@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from counterpoise.diagnostics import Diagnostics, Verdict
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
@@ -22,6 +22,8 @@ from counterpoise.moments.log_moments import Label, LogMoments, as_label
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
+
+    from counterpoise.evaluation.ladder import Ladder
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
@@ -50,6 +52,7 @@ class Result:
     question: Question | None = None  # what was asked, of which log; stored moments have forgotten it, too
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
     earlier_rows: int = 0  # that came from a state, and not from the question's log
+    ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
@@ -70,13 +73,15 @@ class Result:
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
-    def asked(self) -> Question:
-        """What was asked of the log about this reward, for those who look at its rows once more."""
+    def asked(self, target: str | None = None) -> Question:
+        """What was asked of the log about this reward, for those who look at its rows once more; with the weight that a `target` chose."""
         if self.question is None:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        return self.question.about(self.reward)
+        found = self.question.about(self.reward)
+        ladder = None if target is None else self.ladders.get(target)
+        return found if ladder is None else replace(found, weight=found.rungs[ladder.chosen])
 
     @property
     def by_reward(self) -> dict[str | None, Self]:
@@ -150,6 +155,20 @@ class Result:
         from counterpoise.evaluation.table import Table
 
         return Table([self._row(*key) for key in self.estimates], infer_schema_length=None)
+
+    def ladder(self) -> pl.DataFrame:
+        """The bias ladder: value and interval of every target over the whole log with each constant of its weight, the unbiased one first.
+
+        For results with ``weight=Slope(…)``, which chose one of these rungs for each target.
+        """
+        from counterpoise.evaluation.table import Table
+
+        if not self.ladders:
+            raise OptionError(
+                "this result has a single weight, and no ladder to choose it from.",
+                do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
+            )
+        return Table([row for one in self.ladders.values() for row in one.rows()], infer_schema_length=None)
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
         estimate = self.estimates[target, estimator, segment]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.moments.log_moments import Contrast
 
@@ -20,6 +20,7 @@ class Lane:
 
     `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None means the policy
     that wrote the log). If rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
+    Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
     """
 
     contrast: Contrast
@@ -30,6 +31,13 @@ class Lane:
     shared: str
     zeros: str
     columns: dict[str, str] = field(compare=False)
+    weight: Any = field(compare=False)
+    rung: int = 0
+
+    @property
+    def peak(self) -> str:
+        """The largest excess, which is all that is kept of the tail of a rung above the first."""
+        return f"{self.excess}_max"
 
 
 @dataclass(frozen=True)
@@ -94,12 +102,13 @@ class Names:
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
-        """All the sums we want: rewards × contrasts."""
-        return tuple(self._lane(j, k) for j in range(len(self.rewards)) for k in range(len(self.question.contrasts)))
+        """All the sums we want: rewards × contrasts × rungs."""
+        rungs, contrasts = range(len(self.question.rungs)), range(len(self.question.contrasts))
+        return tuple(self._lane(j, k, i) for j in range(len(self.rewards)) for k in contrasts for i in rungs)
 
-    def lanes_of(self, reward: int) -> tuple[Lane, ...]:
-        """The lanes of one reward."""
-        return tuple(lane for lane in self.lanes if lane.reward == reward)
+    def lanes_of(self, reward: int, rung: int = 0) -> tuple[Lane, ...]:
+        """The lanes of one reward, with one of the weights where there is a ladder of them."""
+        return tuple(lane for lane in self.lanes if (lane.reward, lane.rung) == (reward, rung))
 
     def product(self, a: str, b: str) -> str:
         """The name of the product of two columns; u·s and u·e are columns themselves."""
@@ -119,17 +128,19 @@ class Names:
                     found[lane.columns[factor], lane.excess] = lane.columns[product]
         return found
 
-    def _lane(self, j: int, k: int) -> Lane:
+    def _lane(self, j: int, k: int, rung: int) -> Lane:
         target, against = self.question.contrasts[k]
         place = self.question.target_names.index(target)
         others = self.question.target_names
         other = self.targets[others.index(against)] if against and against in others else None
-        own = f"{k}r{j}" if self.apart else f"{k}"
-        mixed = f"{k}r{j}" if len(self.rewards) > 1 else f"{k}"
+        shared = f"{k}c{rung}" if rung else f"{k}"
+        own = f"{shared}r{j}" if self.apart else shared
+        mixed = f"{shared}r{j}" if len(self.rewards) > 1 else shared
         columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}
         if not against:
             if self.values:
-                columns |= {"e": MODEL_ERROR, "ue": f"ue{k}", "v": self.centered_values[place]}
+                columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
             columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
-        return Lane((target, against), j, self.targets[place], other, f"u{own}", f"u{k}", zeros, columns)
+        weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
+        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung)

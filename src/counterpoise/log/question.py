@@ -66,6 +66,11 @@ class Question:
         return tuple(target.name for target in self.targets)
 
     @cached_property
+    def rungs(self) -> tuple[Any, ...]:
+        """The weights to add up side by side: the one there is, or all of a ladder, the unbiased one first."""
+        return getattr(self.weight, "rungs", (self.weight,))
+
+    @cached_property
     def names(self) -> Names:
         """The names of columns inside a query."""
         return Names(self)

@@ -46,6 +46,7 @@ class LogMoments:
     dropped: int = 0
     duplicates: int | None = None
     weight: Weighed = PLAIN
+    ladder: tuple[LogMoments, ...] = ()  # the same rows with each weight of a ladder, the unbiased one first
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -78,6 +79,9 @@ class LogMoments:
         segments = in_order(self.segments + other.segments)
         mine, theirs = self._aligned(segments), other._aligned(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
+        if self.ladder:
+            # what each of the two had chosen from its ladder is forgotten: both together choose anew
+            mine, theirs = (replace(one, **one.ladder[0].sums) for one in (mine, theirs))
         return replace(
             mine,
             moments={key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
@@ -88,7 +92,13 @@ class LogMoments:
             rewards=_added(mine.rewards, theirs.rewards),
             dropped=self.dropped + other.dropped,
             duplicates=duplicates,
+            ladder=_added(self.ladder, other.ladder),
         )
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """What depends on the weights."""
+        return {"moments": self.moments, "tails": self.tails, "excess": self.excess}
 
     def __radd__(self, other: object) -> LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
@@ -113,6 +123,7 @@ class LogMoments:
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=tuple((*self.rewards, NOTHING)[k] for k in place),
+            ladder=tuple(rung._aligned(segments) for rung in self.ladder),
         )
 
     # -- storing them --------------------------------------------------------------------------------------------------
@@ -156,6 +167,7 @@ class LogMoments:
             "dropped": self.dropped,
             "duplicates": self.duplicates,
             "weight": self.weight.to_plain(),
+            **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
         }
 
     @classmethod
@@ -167,7 +179,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight",))
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder"))
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
@@ -194,6 +206,7 @@ class LogMoments:
             stored.count(raw["dropped"], "dropped"),
             None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
             Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
+            tuple(cls.from_plain(rung) for rung in stored.items(raw.get("ladder", []), "the ladder")),
         )
         _check_whole(made)
         return made
@@ -251,6 +264,10 @@ def _check_whole(log: LogMoments) -> None:
     )
     if least < 0 and not log.weight.may_be_negative:
         raise ValueError("a weight is negative")
+    if any(
+        rung.ladder or list(rung.moments) != list(log.moments) or _sizes(rung) != _sizes(log) for rung in log.ladder
+    ):
+        raise ValueError("its ladder of weights is damaged")
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
     for powers in (*log.excess.values(), log.rewards):
@@ -262,6 +279,10 @@ def _check_whole(log: LogMoments) -> None:
         raise ValueError("the segments are damaged")
     if (np.isnan(ends).any(axis=0) & (rows > 0)).any() or (log.reward_min > log.reward_max).any():
         raise ValueError("the smallest and largest rewards are damaged")
+
+
+def _sizes(log: LogMoments) -> list[Any]:
+    return [log.segments, next(iter(log.moments.values())).n.tolist()]
 
 
 def _added(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
@@ -307,6 +328,7 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("clusters", (first.cluster, _groups(first)), (second.cluster, _groups(second))),
         ("controls", first.control, second.control),
         ("weights", str(first.weight), str(second.weight)),
+        ("ladders of weights", *([str(rung.weight) for rung in log.ladder] for log in (first, second))),
     ):
         if mine != theirs:
             found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."

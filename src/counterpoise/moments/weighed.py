@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from numbers import Real
 from typing import Any
 
@@ -26,14 +26,18 @@ class Weighed:
     how: str
     mean_is_one: bool = True
     may_be_negative: bool = False
+    constant: float | None = field(default=None, compare=False)  # of a weight that has one
 
     @classmethod
     def of(cls, weight: Any) -> Weighed:
         """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
         declared = [one.name for one in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
-        told = ", ".join(f"{name}={_written(getattr(weight, name))}" for name in names)
-        return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative))
+        values = {name: getattr(weight, name) for name in names}
+        told = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
+        numbers = [float(value) for value in values.values() if _is_number(value)]
+        constant = numbers[0] if len(numbers) == 1 else None
+        return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
 
     def __str__(self) -> str:
         return self.how
@@ -45,19 +49,28 @@ class Weighed:
     @classmethod
     def from_plain(cls, raw: Any) -> Weighed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
-        raw = stored.record(raw, "the weight", [one.name for one in fields(cls)])
-        how = stored.text(raw.pop("how"), "the weight")
+        names = [one.name for one in fields(cls)]
+        raw = dict(stored.record(raw, "the weight", names[:-1], optional=names[-1:]))
+        how, constant = stored.text(raw.pop("how"), "the weight"), raw.pop("constant", None)
         if not all(isinstance(one, bool) for one in raw.values()):
             raise ValueError("what is known of the weight should be true or false")
-        return cls(how, **raw)
+        if constant is not None:
+            constant = float(stored.numbers(constant, "the weight's constant"))
+        return cls(how, **raw, constant=constant)
 
 
 def _written(value: Any) -> str:
     """A parameter as text, the same for 10 and 10.0."""
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if _is_number(value):
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
-    return repr(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_written, value))})"
+    return value.__name__ if isinstance(value, type) else repr(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 PLAIN = Weighed("Ratio()")  # the importance weight

@@ -16,7 +16,7 @@ from counterpoise import __version__
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
-from counterpoise.report import background, sections, segments, weights
+from counterpoise.report import background, ladder, sections, segments, weights
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
 from counterpoise.whole_files import whole_file
@@ -86,6 +86,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]
     shown = [
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         Part("lift", "Lift over the logging policy", sections.lift(reading)),
+        Part("ladder", "Bias ladder", ladder.ladder(reading)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
@@ -97,8 +98,8 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]
 def _profiles(reading: Reading) -> dict[str, Profile]:
     """What the rows themselves show; nothing where they are not all at hand."""
     result = reading.result
-    if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity:
-        return {}
+    if result.question is None or result.earlier_rows or not result.question.weight.needs_propensity or result.ladders:
+        return {}  # targets that chose weights of their own have ladders to show
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     return profile(result.asked(), drawn, rows=result.n, level=result.level)
 

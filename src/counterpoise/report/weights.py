@@ -77,7 +77,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
 
 def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
     weights = tail.weights[tail.weights > 0]
-    if not len(weights) or n < 2:
+    if len(weights) < 2 or n < 2:  # sums alone know the largest weight and no tail
         return []
     survival = thinned([(float(w), (k + 1) / n) for k, w in enumerate(weights)])
     x, y = (

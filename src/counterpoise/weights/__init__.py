@@ -2,8 +2,25 @@
 
 from counterpoise.weights.clipped import Clip
 from counterpoise.weights.given import as_weight
+from counterpoise.weights.harmonic import Harmonic
+from counterpoise.weights.names import WEIGHTS
 from counterpoise.weights.own import Own
 from counterpoise.weights.ratio import Ratio
+from counterpoise.weights.shrunk import Shrink
+from counterpoise.weights.slope import Slope
+from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
 from counterpoise.weights.weight import Weight
 
-__all__ = ["Clip", "Own", "Ratio", "Weight", "as_weight"]
+__all__ = [
+    "WEIGHTS",
+    "Clip",
+    "ExponentialSmoothing",
+    "Harmonic",
+    "ImplicitExploration",
+    "Own",
+    "Ratio",
+    "Shrink",
+    "Slope",
+    "Weight",
+    "as_weight",
+]

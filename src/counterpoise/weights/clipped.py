@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
-from numbers import Real
+from math import inf
+from sys import float_info
 
 import numpy as np
 
-from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
+from counterpoise.weights.constants import check_constant
 from counterpoise.weights.weight import Weight
 
 
@@ -24,17 +24,19 @@ class Clip(Weight):
 
     >>> float(Clip(10).excess(0.9, 0.01)), float(Clip(10).excess(0.75, 0.5))
     (9.0, 0.5)
+
+    References
+    ----------
+    Ionides, "Truncated importance sampling", Journal of Computational and Graphical Statistics, 2008.
     """
 
     most: float
+    unbiased_at = inf
+    ladder = (1000.0, 500.0, 200.0, 100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0)
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.most, bool)
-            or not isinstance(self.most, Real)
-            or not (self.most > 0 and isfinite(self.most))
-        ):
-            raise OptionError(f"Clip takes the largest weight to keep, a positive number; found {self.most!r}.")
+        what = "Clip takes the largest weight to keep, a positive number"
+        check_constant(self.most, what, float_info.min, inf)
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """min(w, c)."""

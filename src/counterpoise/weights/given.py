@@ -18,7 +18,8 @@ def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
         return weight, target
     if isinstance(weight, type) or not isinstance(weight, str | list | tuple | dict):
         raise OptionError(
-            f"weight is a column's name, or a method such as counterpoise.weights.Clip(10); found {weight!r}."
+            f"weight is a column's name, or a method such as counterpoise.weights.Clip(10), or Slope(Clip) to let the log choose the "
+            f"constant; found {weight!r}."
         )
     if target is not None:
         raise OptionError(

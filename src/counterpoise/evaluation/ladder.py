@@ -1,0 +1,168 @@
+"""The bias ladder: what an estimate is with each constant of a weight, and which of them SLOPE chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from counterpoise.diagnostics import Verdict, judge
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.choice import foremost
+from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.view import View
+from counterpoise.evaluation.wording import number
+from counterpoise.moments.log_moments import Contrast, Label, LogMoments
+
+WIDTH = 0.5  # of SLOPE's intervals to either side, in standard errors
+VALUES = {"beta_ips": ESTIMATORS["beta_ips"]}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One weight of a ladder, its constant (None for the plain importance weight), and the estimate that it gives."""
+
+    weight: str
+    constant: float | None
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The estimates of one target with every weight of a ladder, the unbiased one first, and the place of the one that was chosen."""
+
+    target: str
+    rungs: tuple[Rung, ...]
+    chosen: int
+
+    @property
+    def unbiased(self) -> Rung:
+        """The plain importance weight."""
+        return self.rungs[0]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each rung, for tables and documents; without a number where there is none."""
+        return [
+            {
+                "target": self.target,
+                "weight": rung.weight,
+                "constant": rung.constant,
+                "estimator": rung.estimate.name,
+                "value": rung.estimate.value if rung.estimate.identified else None,
+                "stderr": rung.estimate.stderr,
+                "lower": rung.estimate.interval.lower,
+                "upper": rung.estimate.interval.upper,
+                "chosen": place == self.chosen,
+            }
+            for place, rung in enumerate(self.rungs)
+        ]
+
+    @property
+    def choice(self) -> Rung:
+        """The weight behind the answer."""
+        return self.rungs[self.chosen]
+
+
+def slope(rungs: Sequence[Estimate]) -> int:
+    """The place of the estimate with the least error whose interval meets the intervals of all estimates before it.
+
+    `rungs` run from the least biased to the most biased. The intervals are value ± error/2: as long as they have a point in common, no
+    estimate is further from a less biased one than their errors on average, which is about what the smaller error is worth. The paper
+    leaves the width open, as a bound that holds with high probability. All rungs see the same rows, so that most of their noise is the
+    same, and 95 % intervals would let in biases of twice the error that they save; `tests/weights/test_slope.py` simulates it.
+
+    >>> found = [(1.0, 0.5), (0.9, 0.2), (0.8, 0.1), (0.3, 0.01)]
+    >>> slope([Estimate("ips", value, error, 100, 0.0) for value, error in found])
+    2
+
+    References
+    ----------
+    Su, Srinath & Krishnamurthy, ICML 2020, their algorithm 1; after Lepski & Spokoiny (1997).
+    """
+    low, high, best = -inf, inf, 0
+    for place, one in enumerate(rungs):
+        if not one.identified:
+            break
+        low, high = max(low, one.value - WIDTH * one.stderr), min(high, one.value + WIDTH * one.stderr)
+        if low > high:
+            break
+        best = place if one.stderr < rungs[best].stderr else best
+    return best
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The moments of a log with the weight that every contrast chose, and the ladders it chose from; none without a ladder."""
+
+    moments: LogMoments
+    ladders: Mapping[Contrast, Ladder]
+    unbiased: Mapping[tuple[str, Label | None], Verdict]  # what the plain weights would be judged to be
+
+    def view(self, contrast: Contrast) -> View:
+        """One contrast, with the weight that it chose."""
+        if contrast not in self.ladders:
+            return View(self.moments, contrast)
+        weight = self.moments.ladder[self.ladders[contrast].chosen].weight
+        return View(replace(self.moments, weight=weight), contrast)
+
+    def judged(self, verdict: Verdict, contrast: Contrast, place: Label | None) -> Verdict:
+        """A verdict, at most `caution` where a weight was chosen; what plain weights cannot identify, biased ones cannot either."""
+        if contrast not in self.ladders or verdict.verdict == "not identified":
+            return verdict
+        for name in contrast:
+            plain = self.unbiased.get((name, place))
+            if plain is not None and plain.verdict == "not identified":
+                return plain
+        reason = _reason(self.ladders[contrast])
+        return Verdict("caution", (reason, *verdict.reasons) if place is None else verdict.reasons or (reason,))
+
+
+def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] = VALUES) -> Climbed:
+    """The moments with the weights that SLOPE chooses, contrast by contrast and over the whole log; without a ladder, as they are.
+
+    It chooses by the estimator behind the headline, the foremost one of values and `beta_ips` of differences.
+    """
+    if not log.ladder:
+        return Climbed(log, {}, {})
+    ladders = {
+        contrast: _ladder(log, contrast, DIFFERENCES if contrast[1] else estimators, options)
+        for contrast in log.moments
+    }
+    chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}
+    picked = replace(
+        log,
+        moments={contrast: rung.moments[contrast] for contrast, rung in chosen.items()},
+        tails={contrast: chosen[contrast].tails[contrast] for contrast in log.tails},
+        excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
+    )
+    plain = log.ladder[0]
+    unbiased = {
+        (contrast[0], place): judge(one)
+        for contrast in plain.moments
+        if not contrast[1]
+        for place, one in diagnostics(View(plain, contrast)).items()
+    }
+    return Climbed(picked, ladders, unbiased)
+
+
+def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:
+    name = foremost(estimators)
+    rungs = []
+    for one in log.ladder:
+        whole = View(replace(one, segment_columns=()), contrast)  # one constant for all segments
+        found = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
+        rungs.append(Rung(one.weight.how, one.weight.constant, found))
+    return Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
+
+
+def _reason(ladder: Ladder) -> str:
+    plain, ours = ladder.unbiased.estimate, ladder.choice.estimate
+    low, high = (number(end, plain.stderr) for end in plain.interval)
+    beside = f"the unbiased weight gives {number(plain.value, plain.stderr)} ({low} to {high})"
+    if not ladder.chosen:
+        return f"SLOPE chose the unbiased weight from a ladder of biased ones: {beside}. The interval does not allow for the choice."
+    return (
+        f"SLOPE chose {ladder.choice.weight}, which is biased: it gives {number(ours.value, ours.stderr)} where {beside}. The interval "
+        "covers neither the bias nor the choice."
+    )

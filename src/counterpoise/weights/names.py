@@ -1,0 +1,49 @@
+"""Weights by their names, as a command line has them: `clip:10`, `shrink:slope`, `harmonic:0.01,0.1`."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from counterpoise.errors import OptionError
+from counterpoise.weights.clipped import Clip
+from counterpoise.weights.harmonic import Harmonic
+from counterpoise.weights.shrunk import Shrink
+from counterpoise.weights.slope import Slope
+from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
+from counterpoise.weights.weight import Weight
+
+WEIGHTS: dict[str, Any] = {
+    "clip": Clip,
+    "shrink": Shrink,
+    "harmonic": Harmonic,
+    "exponential_smoothing": ExponentialSmoothing,
+    "implicit_exploration": ImplicitExploration,
+}
+SLOPE = "slope"
+
+
+def weight_of(text: str) -> Weight:
+    """The weight that a name and its constant stand for; `slope`, or several constants, let the log choose.
+
+    >>> weight_of("clip:10"), weight_of("exponential-smoothing:0.8")
+    (Clip(most=10.0), ExponentialSmoothing(power=0.8))
+    >>> weight_of("shrink:10,1000")
+    Slope(kind=<class 'counterpoise.weights.shrunk.Shrink'>, constants=(1000.0, 10.0))
+    """
+    name, _, said = text.partition(":")
+    key = name.strip().lower().replace("-", "_")
+    if key not in WEIGHTS:
+        near = difflib.get_close_matches(key, WEIGHTS, n=1)
+        suggestion = f" Did you mean {near[0]!r}?" if near else ""
+        raise OptionError(f"no weight {name!r}; choose from {', '.join(WEIGHTS)}.{suggestion}")
+    kind = WEIGHTS[key]
+    if said.strip().lower() == SLOPE:
+        return Slope(kind)
+    try:
+        constants = [float(one) for one in said.split(",")]
+    except ValueError:
+        raise OptionError(
+            f"the weight {text!r} needs a constant: write {key}:{kind.ladder[5]:g}, or {key}:slope to let the log choose one."
+        ) from None
+    return kind(constants[0]) if len(constants) == 1 else Slope(kind, constants)
