@@ -33,29 +33,31 @@ def is_spark(data: object) -> bool:
 
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
     """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
-    with _errors():
+    with errors():
         if question.policies:
             return _with_policies(question)
-        return summarize(PushedDown(question, _complete, collect), question)
+        return summarize(PushedDown(question, complete, collect), question)
 
 
 def batches(question: Question) -> Iterator[pl.DataFrame]:
     """The columns we need, fetched for questions about rows, which sums cannot answer."""
-    with _errors():
-        frame, names = _complete(question)
+    with errors():
+        frame, names = complete(question)
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
         columns = dict.fromkeys(asked)
         rows = collect(frame.select(*(nw.col(names[column]) for column in columns)))
     yield rows.rename({names[column]: column for column in columns})
 
 
-def _complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+def complete(question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
+    """The rows that meet the condition, with a column for everything a question names, and their names."""
     native, names = _select(question.log.data, question)
     return with_actions(nw.from_native(native), question, names)
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def errors() -> Iterator[None]:
+    """Whatever Spark raises, as an error of the log."""
     try:
         yield
     except CounterpoiseError:
@@ -123,7 +125,7 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
 
     Spark keeps the output of one successful attempt at each task, so a task that is retried counts its rows once.
     """
-    frame, names = _complete(question)
+    frame, names = complete(question)
     answers = frame.to_native().mapInArrow(partial_moments(question, names), "partial string").collect()
     whole, rules = Batches(question), rules_of(question)
     for (text,) in answers:

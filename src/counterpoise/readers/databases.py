@@ -279,6 +279,15 @@ def _dialect(log: Any) -> Any:
     return getattr(backend, "dialect", None)
 
 
+def quoted(native: Any, name: str) -> str:
+    """The name of a column, quoted as its database quotes names."""
+    if _engine(native) == "duckdb":
+        return '"' + name.replace('"', '""') + '"'
+    import sqlglot
+
+    return str(sqlglot.exp.to_identifier(name, quoted=True).sql(_dialect(native)))
+
+
 def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
     """A limit that limits nothing, without which PostgreSQL could spend minutes planning, and SQLite computing.
 
