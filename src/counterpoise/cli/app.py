@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.compare import compare
+from counterpoise.cli.distribution import distribution
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.learn import learn
@@ -53,6 +54,7 @@ def main(
 
 app.command()(evaluate)
 app.command()(compare)
+app.command()(distribution)
 app.command()(doctor)
 app.command()(plan)
 app.command()(simulate)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import polars as pl
 
 from counterpoise.engines import spark
@@ -15,6 +14,7 @@ from counterpoise.engines.polars_frames import prepare, prepare_lazily
 from counterpoise.engines.pushdown import Frame
 from counterpoise.engines.pushdown import prepare as prepare_there
 from counterpoise.engines.read import scanned
+from counterpoise.log.good import is_number
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 from counterpoise.readers import databases, files, frames
@@ -32,7 +32,7 @@ class Look:
 
 
 def first_look(question: Question) -> Look:
-    """The finite rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
+    """The good rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
     log = question.log.but(key=(), cluster=None)
     lean = replace(question, log=log, targets=(), contrasts=(), segment=(), groups=1)
     data = log.data
@@ -84,5 +84,5 @@ def _look(
     text = quote(reward) if reward in columns else f"({reward}\n)"
     if is_boolean:  # which not every database compares with numbers
         text = f"(CASE WHEN {text} THEN 1 ELSE 0 END)"
-    found = rewards.cast(pl.Float64).to_numpy()
-    return Look(found[np.isfinite(found)], text)
+    numbers = rewards.cast(pl.Float64)
+    return Look(numbers.filter(is_number(numbers)).to_numpy(), text)

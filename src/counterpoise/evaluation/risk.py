@@ -72,6 +72,11 @@ class Distribution:
         return self.bins.log.n
 
     @property
+    def dropped_rows(self) -> int:
+        """How many bad rows were left out."""
+        return self.bins.log.dropped
+
+    @property
     def level(self) -> float:
         """The confidence level of the intervals."""
         return self.options.level
