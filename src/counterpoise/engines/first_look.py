@@ -11,8 +11,8 @@ import polars as pl
 
 from counterpoise.engines import spark
 from counterpoise.engines.polars_frames import prepare, prepare_lazily
-from counterpoise.engines.pushdown import Frame
 from counterpoise.engines.pushdown import prepare as prepare_there
+from counterpoise.engines.query import Frame
 from counterpoise.engines.read import scanned
 from counterpoise.log.good import is_number
 from counterpoise.log.question import Question

@@ -36,7 +36,7 @@ class Curve:
 
     def bins_below(self, q: float) -> int:
         """How many bins lie wholly below the q-quantile."""
-        return int(min(np.searchsorted(self.value[1:], q, side="left"), len(self.highest) - 1))
+        return self._first(self.value, q)
 
     def quantile(self, q: float) -> float:
         """The smallest reward t with F(t) ≥ q; within a bin of several rewards, F is taken to rise evenly."""
@@ -56,8 +56,11 @@ class Curve:
         """The share of the k-th bin."""
         return float(self.value[k + 1] - self.value[k])
 
+    def _first(self, curve: Floats, q: float) -> int:
+        return min(int(np.searchsorted(curve[1:], q, side="left")), len(self.highest) - 1)
+
     def _reaches(self, curve: Floats, q: float) -> float:
-        k = int(min(np.searchsorted(curve[1:], q, side="left"), len(self.highest) - 1))
+        k = self._first(curve, q)
         low, high, before, after = self.lowest[k], self.highest[k], curve[k], curve[k + 1]
         rise = after - before
         if low == high or not rise > 0:

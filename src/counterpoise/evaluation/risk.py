@@ -179,8 +179,9 @@ class Distribution:
             options = replace(self.options, reward_bounds=(0.0, 1.0))
             found = estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
             each = [found[name, BETA_IPS, (k,)] for k in places]
-            rows = np.array([(one.value, *one.interval) for one in each]).T
-            self._curves[name] = Curve.of(*rows, self.bins.log.reward_min, self.bins.log.reward_max)
+            value, lower, upper = np.array([(one.value, *one.interval) for one in each]).T
+            log = self.bins.log
+            self._curves[name] = Curve.of(value, lower, upper, log.reward_min, log.reward_max)
         return self._curves[name]
 
     @property

@@ -127,9 +127,10 @@ def _sides(stack: Moments) -> tuple[Moments, Moments]:
     def running(values: Any) -> Any:
         return np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
 
-    first = [running(values) for values in (n, sums, products)]
-    others = [running(values[::-1])[::-1] for values in (n, sums, products)]
-    one, other = (Moments.of_sums(*each, center, stack.columns) for each in (first, others))
+    def side(count: Any, total: Floats, product: Floats) -> Moments:
+        return Moments.of_sums(running(count), running(total), running(product), center, stack.columns)
+
+    one, other = side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
     return one, other
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.evaluation.reading import TARGETS_DRAWN
 from counterpoise.evaluation.risk import Distribution
@@ -22,7 +22,7 @@ def curves(found: Distribution, *, ax: Axes | None = None) -> Axes:
     for name in (*found.targets[:TARGETS_DRAWN], LOGGING):
         curve = found.cdf(name)
         at, value, lower, upper = (curve.get_column(column).to_numpy() for column in curve.columns)
-        style = {"color": MARK, "linestyle": "--"} if name == LOGGING else {}
+        style: dict[str, Any] = {"color": MARK, "linestyle": "--"} if name == LOGGING else {}
         (line,) = axes.step(at, value, where="post", linewidth=1.8, **style)
         axes.fill_between(at, lower, upper, step="post", color=line.get_color(), alpha=0.2, linewidth=0)
         drawn.append((name, line))
