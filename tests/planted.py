@@ -119,7 +119,26 @@ def answers(log, **options):
     for name, question in QUESTIONS.items():
         found |= numbers(name, cp.evaluate(log, **question, **options))
     question = BASE | {"target": "new", "against": "old", "segment": "country", "cluster": "user"}
-    return found | numbers("compare", cp.compare(log, **question, **options))
+    return found | numbers("compare", cp.compare(log, **question, **options)) | distributions(log, **options)
+
+
+def distributions(log, **options):
+    """Quantiles and CVaRs, with thresholds from a first look and with given ones."""
+    whole = cp.distribution(log, **BASE, target=["new", "old"], **options)
+    given = {
+        "reward": "reward - 99",
+        "thresholds": [-1.0, 0.0, 0.25, 0.5, 2.5],
+        "cluster": "user",
+        "where": "device = 1",
+    }
+    clustered = cp.distribution(log, **BASE | given, target="new", **options)
+    ones = cp.distribution(log, **BASE | {"reward": "device"}, target="new", **options)
+    found = {"distribution rows": [whole.n, whole.dropped_rows, *whole.thresholds]}
+    for name, one in (("whole", whole), ("clustered", clustered), ("ones", ones)):
+        for part in one.statistics([0.1, 0.5, 0.99], [0.1, 1.0]):
+            key = f"distribution {name} {part.target} {part.name} {part.q}"
+            found[key] = [part.value, part.stderr, *part.interval, float(part.verdict.verdict == "ok")]
+    return found
 
 
 def numbers(name, result):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoise import intervals, weights
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
+from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Interval
@@ -42,6 +43,7 @@ __all__ = [
     "OptionError",
     "Result",
     "compare",
+    "distribution",
     "doctor",
     "evaluate",
     "from_sums",

@@ -10,6 +10,7 @@ import typer
 
 from counterpoise import __version__
 from counterpoise.cli.compare import compare
+from counterpoise.cli.distribution import distribution
 from counterpoise.cli.doctor import doctor
 from counterpoise.cli.evaluate import evaluate
 from counterpoise.cli.learn import learn
@@ -76,6 +77,7 @@ def main(
 
 app.command()(evaluate)
 app.command()(compare)
+app.command()(distribution)
 app.command()(doctor)
 app.command()(plan)
 app.command()(simulate)

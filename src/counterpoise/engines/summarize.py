@@ -87,7 +87,8 @@ def survey(engine: Engine, question: Question) -> Summary:
         answer = engine.aggregate(query)
     if not answer.labels:
         return Summary((), tuple(problems), rows)
-    if not is_well_centered(answer.numbers, answer.labels, names):
+    labels = [()] * len(answer.labels) if question.is_binned else answer.labels
+    if not is_well_centered(answer.numbers, labels, names):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         query = query.around(_own_centers(answer, query))
         answer = engine.aggregate(query)

@@ -42,7 +42,7 @@ def as_text(result: Result) -> str:
             plain([basis(reading)]),
             *other_rewards(result),
             "",
-            *_aligned([columns(reading), *(cells(reading, key) for key in shown)]),
+            *aligned([columns(reading), *(cells(reading, key) for key in shown)]),
             *([f"… and {more:,} more row{'s' if more > 1 else ''}; see .table()"] if more else []),
             "",
             *verdict_lines(reading),
@@ -136,7 +136,7 @@ def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> 
     return f"… and {len(keys):,} more {what}{'s' if len(keys) > 1 else ''}: {said}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows in aligned columns: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = {k for k, title in enumerate(rows[0]) if title in ("value", "stderr", "lower", "upper")}

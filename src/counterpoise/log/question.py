@@ -34,6 +34,7 @@ class Question:
     segment: tuple[str, ...] = ()
     groups: int = 1
     model_value: Mapping[str, str] = field(default_factory=dict)  # target → column
+    is_binned: bool = False  # segments are bins of the reward, which are only looked at together
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class Powers:
         variance = self.mean(2, center)
         return self.mean(3, center) / variance**1.5 if self._varies(variance, center) else 0.0
 
-    @property
+    @cached_property
     def kurtosis(self) -> float:
         """Mean fourth power over squared variance: n at most, 1 at least, and 1 where the numbers do not vary."""
         if not self.n:

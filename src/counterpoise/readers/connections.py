@@ -199,6 +199,15 @@ def dialect_of(log: Any) -> Any:
     return getattr(backend, "dialect", None)
 
 
+def quoted(native: Any, name: str) -> str:
+    """The name of a column, quoted as its database quotes names."""
+    if database_of(native) == "duckdb":
+        return '"' + name.replace('"', '""') + '"'
+    import sqlglot
+
+    return str(sqlglot.exp.to_identifier(name, quoted=True).sql(dialect_of(native)))
+
+
 def is_of(log: object, library: str) -> bool:
     """Whether an object is one of a library's, which need not be imported for that."""
     return type(log).__module__.split(".")[0].lstrip("_") == library

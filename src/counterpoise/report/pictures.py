@@ -81,7 +81,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
 
     A slow, straight decline means that larger weights are still to come.
     """
-    axes = _axes(ax, 4.2)
+    axes = axes_of(ax, 4.2)
     reading = read(result)
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     curves: list[tuple[str, Line2D]] = []
@@ -96,13 +96,18 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
     axes.set(xscale="log", yscale="log", xlabel="weight", ylabel="share of rows with at least this weight")
     left = len(result.moments.targets) - len(drawn)
     _title(axes, "Tail of the weights", left)
+    name_lines(axes, curves)
+    frame(axes, ("top", "right"))
+    return axes
+
+
+def name_lines(axes: Axes, curves: Sequence[tuple[str, Line2D]]) -> None:
+    """A legend with the name of every curve."""
     if curves:
         # a label of matplotlib's own that begins with an underscore is left out, so the names are put in afterwards
         legend = axes.legend([line for _, line in curves], [f"{k}" for k in range(len(curves))], frameon=False)
         for said, (name, _) in zip(legend.get_texts(), curves, strict=True):
             said.set(text=shortened(name, 40), parse_math=False)
-    _frame(axes, ("top", "right"))
-    return axes
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:
@@ -121,7 +126,7 @@ def _forest(
     reading: Reading, lines: Sequence[Line], title: str, ax: Axes | None, marks: Mapping[str, float] | None = None
 ) -> Axes:
     shown = lines[:MOST]
-    axes = _axes(ax, 1.3 + 0.32 * len(shown))
+    axes = axes_of(ax, 1.3 + 0.32 * len(shown))
     known = [line for line in shown if line.verdict != "not identified"] or shown
     room = forest_axis([line.estimate for line in known], [line.is_primary for line in known], reading.mark)
     axes.set_xlim(room.low, room.high)
@@ -139,7 +144,7 @@ def _forest(
     level = level_of(reading.result.level).replace("\N{NO-BREAK SPACE}", " ")
     axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per row, with {level} intervals")
     _title(axes, title, len(lines) - len(shown))
-    _frame(axes, ("top", "right", "left"))
+    frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     _legend(axes, is_beside=ax is None)
     return axes
@@ -181,12 +186,14 @@ def _title(axes: Axes, title: str, left: int) -> None:
     axes.set_title(title + more, loc="left", fontsize="medium", parse_math=False)
 
 
-def _frame(axes: Axes, hidden: Sequence[str]) -> None:
+def frame(axes: Axes, hidden: Sequence[str]) -> None:
+    """Leave out some sides of the frame."""
     for side in hidden:
         axes.spines[side].set_visible(False)
 
 
-def _axes(ax: Axes | None, height: float) -> Axes:
+def axes_of(ax: Axes | None, height: float) -> Axes:
+    """The axes to draw on: those that were given, or new ones."""
     if ax is not None:
         return ax
     try:

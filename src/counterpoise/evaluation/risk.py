@@ -1,0 +1,260 @@
+"""`Distribution`: quantiles of the reward under a policy, the mean of its worst part, and how sure we are of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from counterpoise.diagnostics import Verdict, judge
+from counterpoise.errors import Argument, OptionError
+from counterpoise.estimators import ESTIMATORS, Estimate
+from counterpoise.evaluation.curve import Curve, error_of
+from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.view import View
+from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.intervals import Interval
+from counterpoise.log.question import LOGGING
+from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall
+from counterpoise.moments.effective import usual_ends
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+
+BETA_IPS = "beta_ips"
+COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+WORST = (0.1,)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A quantile, or a CVaR, under one policy: its value, standard error and interval, and whether to believe it."""
+
+    target: str
+    name: str
+    q: float
+    value: float
+    stderr: float
+    interval: Interval
+    verdict: Verdict
+    note: str = ""
+
+    def __str__(self) -> str:
+        lower, upper = self.interval
+        said = f"{self.name} {self.q:g}: {number(self.value, self.stderr)}"
+        ends = f"{number(lower, self.stderr)} to {number(upper, self.stderr)}"
+        return f"{said} ({level_of(self.interval.level)}: {ends})".replace("\N{NO-BREAK SPACE}", " ")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distribution:
+    """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
+
+    `bins` has the moments of the rows between the `thresholds`.
+    """
+
+    bins: Bins
+    thresholds: tuple[float, ...]
+    options: Options
+    targets: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        """How many rows there are, not counting those that were dropped."""
+        return self.bins.log.n
+
+    @property
+    def dropped_rows(self) -> int:
+        """How many bad rows were left out."""
+        return self.bins.log.dropped
+
+    @property
+    def level(self) -> float:
+        """The confidence level of the intervals."""
+        return self.options.level
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The targets, and the policy that wrote the log."""
+        return tuple(dict.fromkeys((*self.targets, LOGGING)))
+
+    def quantile(self, q: float, target: str | None = None) -> Statistic:
+        """The smallest reward that a share q of the rewards does not exceed; the interval inverts those of F (Woodruff 1952)."""
+        _check_share("quantile", q, is_one_allowed=False)
+        name = self._known(target)
+        curve = self._curve(name)
+        if np.isnan(curve.value).any():
+            return self._unknown(name, "quantile", q)
+        interval = Interval(*curve.interval(q, self._ends), self.level, self.options.method.name)
+        verdict = self._judged(name, is_below(self._telling(curve, q)))
+        value = curve.quantile(q)
+        return Statistic(name, "quantile", q, value, error_of(interval), interval, verdict, self._note(curve, q))
+
+    def cvar(self, q: float, target: str | None = None) -> Statistic:
+        r"""The mean of the worst share q of the rewards, the lowest ones: the conditional value at risk (or expected shortfall).
+
+        .. math:: \text{CVaR}(q) = \max_t \left( t - E_\pi[(t - r)_+] / q \right)
+
+        The maximum is at the q-quantile, so that this is the value of another reward, t − (t − r)₊/q, with the error and interval of
+        its β-IPS there. The upper end is that of the whole interval of the quantile, as each t bounds the CVaR from below. If it is
+        large rewards that are bad, as costs are, negate them.
+        """
+        _check_share("cvar", q, is_one_allowed=True)
+        name = self._known(target)
+        curve = self._curve(name)
+        if np.isnan(curve.value).any():
+            return self._unknown(name, "cvar", q)
+        k, at = curve.bins_below(q), curve.quantile(q)
+        low, high = curve.interval(q, (-math.inf, math.inf))
+        tried = [j for j in range(len(curve.highest)) if j == k or low <= curve.highest[j] <= high]
+        # between the quantile and the end of its bin, F rises evenly
+        inside = (curve.highest[k] - at) * max(curve.value[k + 1] - q, 0.0) / (2 * q)
+        cuts = {j: shortfall(j + 1, float(curve.highest[j]), q) for j in tried}
+        found = {j: self._mean(name, cut) for j, cut in cuts.items()}
+        best = found[k]
+        upper = max(one.interval.upper for one in found.values())
+        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside)
+        # where all of the worst rewards are the lowest one, it is the quantile that may be in doubt
+        is_lowest = curve.highest[k] == curve.lowest[0]
+        verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
+        return Statistic(name, "cvar", q, best.value + inside, best.stderr, made, verdict, self._note(curve, q))
+
+    def cdf(self, target: str | None = None) -> pl.DataFrame:
+        """F at every threshold, with its interval at each, as a polars frame."""
+        from counterpoise.evaluation.table import Table
+
+        curve = self._curve(self._known(target))
+        labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
+        place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
+        columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
+        return Table({"threshold": self.thresholds} | {name: one[place] for name, one in columns.items()})
+
+    def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
+        """These quantiles and CVaRs of every policy."""
+        found = [self.quantile(q, name) for name in self.policies for q in quantile]
+        return sorted(
+            found + [self.cvar(q, name) for name in self.policies for q in cvar],
+            key=lambda one: self.policies.index(one.target),
+        )
+
+    def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
+        """These quantiles and CVaRs of every policy as a tidy polars frame."""
+        from counterpoise.evaluation.table import Table
+
+        return Table([_row(one) for one in self.statistics(quantile, cvar)], infer_schema_length=None)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
+        above = import_module("counterpoise.report.distribution")  # shown from above, as results are
+        return cast("Axes", above.curves(self, ax=ax))
+
+    def __repr__(self) -> str:
+        from counterpoise.evaluation.showing import aligned
+
+        heads = ["policy", "", "q", "value", "lower", "upper", "verdict"]
+        rows = [heads, *(_cells(one) for one in self.statistics())]
+        method, level = self.options.method.name, level_of(self.level)
+        said = f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds. See .table(), .cdf(), .plot()."
+        return "\n".join([*aligned(rows), "", said.replace("\N{NO-BREAK SPACE}", " ")])
+
+    # -- how it is made ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _curves(self) -> dict[str, Curve]:
+        return {}  # made when they are first asked for
+
+    def _curve(self, name: str) -> Curve:
+        """The distribution function of a policy."""
+        if name not in self._curves:
+            places = range(len(self.bins) + 1)
+            view = View(self.bins.rewards([is_below(k) for k in places], name), (name, ""))
+            options = replace(self.options, reward_bounds=(0.0, 1.0))
+            found = estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
+            each = [found[name, BETA_IPS, (k,)] for k in places]
+            value, lower, upper = np.array([(one.value, *one.interval) for one in each]).T
+            log = self.bins.log
+            self._curves[name] = Curve.of(value, lower, upper, log.reward_min, log.reward_max)
+        return self._curves[name]
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Where rewards must lie: as the log promises, within 0 and 1 if nothing else came up, or anywhere."""
+        if self.options.reward_bounds is not None:
+            return self.options.reward_bounds
+        return (0.0, 1.0) if set(self.bins.seen) <= {0.0, 1.0} else (-math.inf, math.inf)
+
+    def _mean(self, name: str, cut: Cut) -> Estimate:
+        """The estimate of the mean of another reward; one that can only have a single value needs none."""
+        bounds = self._bounds(cut)
+        if bounds is not None and bounds[0] == bounds[1]:
+            certain = Interval(cut.beyond, cut.beyond, self.level, self.options.method.name)
+            return Estimate(BETA_IPS, cut.beyond, 0.0, self.n, cut.beyond, certain)
+        options = replace(self.options, reward_bounds=bounds)
+        view = View(self.bins.reward(cut, name), (name, ""))
+        return estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)[name, BETA_IPS, None]
+
+    def _bounds(self, cut: Cut) -> tuple[float, float] | None:
+        """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
+        seen = self.bins.seen
+        if self.options.reward_bounds is None and seen[0] == seen[1]:
+            return None
+        low, _ = self.options.reward_bounds or usual_ends(*seen)
+        return min(cut.of(low), cut.of(seen[0])), cut.beyond
+
+    def _telling(self, curve: Curve, q: float) -> int:
+        """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""
+        k, bins = curve.bins_below(q), len(curve.highest)
+        near = [j for j in (k, k + 1) if 0 < j < bins] or [k + 1]
+        return min(near, key=lambda j: abs(float(curve.value[j]) - q))
+
+    def _judged(self, name: str, cut: Cut) -> Verdict:
+        """The verdict on the mean of a reward."""
+        return judge(diagnostics(View(self.bins.reward(cut, name), (name, "")))[None])
+
+    def _note(self, curve: Curve, q: float) -> str:
+        """What to do about thresholds that are far apart around a quantile."""
+        k = curve.bins_below(q)
+        if curve.lowest[k] == curve.highest[k] or curve.share(k) <= COARSE:
+            return ""
+        return (
+            f"no threshold between {curve.lowest[k]:.6g} and {curve.highest[k]:.6g}, where {100 * curve.share(k):.2g} % of the rewards "
+            "lie: pass thresholds there for more detail."
+        )
+
+    def _unknown(self, name: str, what: str, q: float) -> Statistic:
+        nowhere = Interval(-math.inf, math.inf, self.level, self.options.method.name)
+        verdict = self._judged(name, is_below(len(self.bins)))
+        return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
+
+    def _known(self, target: str | None) -> str:
+        name = self.policies[0] if target is None else target
+        if name not in self.policies:
+            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.policies))}.")
+        return name
+
+
+def _row(one: Statistic) -> dict[str, Any]:
+    lower, upper = one.interval
+    numbers = {"value": None if math.isnan(one.value) else one.value, "stderr": one.stderr}
+    ends = {"lower": lower, "upper": upper, "verdict": one.verdict.verdict}
+    return {"target": one.target, "statistic": one.name, "q": one.q, **numbers, **ends}
+
+
+def _cells(one: Statistic) -> list[str]:
+    lower, upper = one.interval
+    shown = [number(x, one.stderr) for x in (one.value, lower, upper)]
+    return [shortened(one.target), one.name, f"{one.q:g}", *shown, one.verdict.verdict]
+
+
+def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:
+    is_number = isinstance(q, Real) and not isinstance(q, bool)
+    if not is_number or not (0.0 < q < 1.0 or (is_one_allowed and q == 1.0)):
+        raise OptionError([Argument(what, q), " is not a share of the rewards, strictly between 0 and 1."])
