@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
+    from counterpoise.evaluation.coverage import CoverageCheck
+
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
 
@@ -171,15 +173,38 @@ class Result:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
-        return cast("Axes", _above().pictures.forest(self, ax=ax))
+        return cast("Axes", above().pictures.forest(self, ax=ax))
 
     def plot_weights(self, ax: Axes | None = None) -> Axes:
         """The tails of the weights: how many rows have at least a given weight."""
-        return cast("Axes", _above().pictures.weights(self, ax=ax))
+        return cast("Axes", above().pictures.weights(self, ax=ax))
 
     def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """An interval for every segment of one target (the first, unless you name another), largest segments first."""
-        return cast("Axes", _above().pictures.segments(self, target, ax=ax))
+        return cast("Axes", above().pictures.segments(self, target, ax=ax))
+
+    def check_coverage(
+        self,
+        runs: int = 1000,
+        *,
+        target: str | None = None,
+        estimator: str | None = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> CoverageCheck:
+        """How often intervals like these cover, on logs like this one.
+
+        The log is read once more, and so many logs are drawn from its rows (or from its clusters, where it has some) with replacement. On
+        each the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) is made in the same
+        way, and counted if it covers the value of what was drawn from. What is drawn from is the log, with its rows made a little more or
+        less likely so that weights have mean 1, and with one row more that has not come up, as in Student's interval. Where fewer than three
+        rows carry the answer, the log cannot tell.
+
+        Logs of more than 20,000 different rows are dealt into blocks of rows first. The same `seed` draws the same logs.
+        """
+        from counterpoise.evaluation.coverage import check_coverage
+
+        return check_coverage(self, runs, target=target, estimator=estimator, seed=seed, progress=progress)
 
     def report(
         self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
@@ -189,7 +214,7 @@ class Result:
         It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
         once more, for a histogram of the weights and a plot of the estimate as rows come in.
         """
-        made = _above().write_report(self, path, title=title, command=command, rows=rows)
+        made = above().write_report(self, path, title=title, command=command, rows=rows)
         return cast("Path", made)
 
     def __repr__(self) -> str:
@@ -198,10 +223,10 @@ class Result:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        return cast(str, _above().card(self))
+        return cast(str, above().card(self))
 
 
-def _above() -> ModuleType:
+def above() -> ModuleType:
     """`counterpoise.report`, which lies above this folder: the one import that reaches upward, and only to show a result."""
     return import_module("counterpoise.report")
 
