@@ -24,8 +24,8 @@ def tilted(units: Units, excess: str) -> Units:
 
     .. math:: m_k \to m_k e^{-\lambda u_k}, \qquad \sum_k m_k e^{-\lambda u_k} u_k = 0
 
-    In the world that wrote the log, E[w] = 1, and estimators rely on it. In the log itself the mean is 0.9 or 1.1, so that in logs drawn from it
-    a baseline would add an error that it does not have in the world.
+    In the world that wrote the log, E[w] = 1, and estimators rely on it. In the log itself the mean is 0.9 or 1.1, so that in logs drawn
+    from it a baseline would add an error that it does not have in the world.
 
     References
     ----------
@@ -89,7 +89,7 @@ def _by_group(counts: Floats, columns: Floats, groups: int, random: np.random.Ge
     log, unit = np.nonzero(counts)
     often = counts[log, unit]
     copies = np.maximum(often.astype(np.int64), 1)
-    log, unit, each = (np.repeat(one, copies) for one in (log, unit, often / copies))
+    log, unit, each = np.repeat(log, copies), np.repeat(unit, copies), np.repeat(often / copies, copies)
     spot = log * groups + random.integers(groups, size=len(log))
     summed = csr_array((each, (spot, unit)), shape=(logs * groups, units)) @ columns
     return np.asarray(summed).reshape(logs, groups, -1)

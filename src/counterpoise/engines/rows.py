@@ -52,7 +52,9 @@ def over_good_rows(
     if spark.is_spark(data):
         return work(_good(frames.with_policies(spark.batches(lean), lean), lean, number, cluster))
     if files.is_paths(data):
-        return scanned(lean, lambda scan: work(_good(frames.completed(scan, lean, number=number), lean, number, cluster)))
+        return scanned(
+            lean, lambda scan: work(_good(frames.completed(scan, lean, number=number), lean, number, cluster))
+        )
     return work(_good(frames.completed(data, lean, number=number), lean, number, cluster))
 
 

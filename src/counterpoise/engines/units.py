@@ -25,7 +25,7 @@ CLUSTER = "the cluster's id"
 class Units:
     """The sums of every unit, and how often each is there.
 
-    `sums` add up over the units that are drawn; of `lowest` (rewards) and `highest` (rewards, and each target's weights) the extremes count.
+    `sums` add up over the units that are drawn; of `lowest` (rewards) and `highest` (rewards and each target's weights), extremes count.
     """
 
     question: Question
@@ -85,7 +85,8 @@ def _by_cluster(batches: Iterator[pl.DataFrame], query: Query) -> pl.DataFrame:
 
 
 def _hashed(frame: pl.DataFrame) -> pl.DataFrame:
-    return with_groups(nw.from_native(frame, eager_only=True), MOST).to_native()
+    found: pl.DataFrame = with_groups(nw.from_native(frame, eager_only=True), MOST).to_native()
+    return found
 
 
 def _distinct(known: pl.DataFrame, batch: pl.DataFrame, *, equal: bool) -> pl.DataFrame:
@@ -139,7 +140,7 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     """
     names, rest = units.question.names, np.zeros(len(mass))
     s = reward - units.center
-    column = {name: rest for name in singles_of(names.lanes)}
+    column = dict.fromkeys(singles_of(names.lanes), rest)
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
@@ -148,7 +149,7 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     more = {ROWS: np.ones(len(mass))} | column
     more |= {name: column[a] * column[b] for name, (a, b) in squares_of(names, names.lanes).items()}
     more |= {name: column[a] ** order for name, (a, order) in powers_of(names, names.lanes).items()}
-    high = {name: reward for name in units.highest} | {peak(t): weights[t] for t in names.targets}
+    high = dict.fromkeys(units.highest, reward) | {peak(t): weights[t] for t in names.targets}
     return replace(
         units,
         sums={name: np.append(one, more[name]) for name, one in units.sums.items()},

@@ -161,8 +161,8 @@ def _check_rows(result: Result) -> None:
         )
     if result.earlier_rows:
         raise OptionError(
-            f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the "
-            "state keeps only sums.",
+            f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "
+            "the state keeps only sums.",
             do=["Evaluate all logs at once, without ", Argument("state"), "."],
         )
 
@@ -197,7 +197,9 @@ def _checked(
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
-    """The units and one row more, which has not come up: like a row that carries the variance, half with a high and half with a low reward."""
+    """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
+    half of it a low reward.
+    """
     from counterpoise.engines.units import with_unseen
 
     heavy, (low, high) = view.heavy(0), usual_rewards(view.rewards[0], view.ends[0])
@@ -209,8 +211,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     mass = np.array([0.5, 0.5, 0.0, 0.0]) if against in ("", LOGGING) else np.full(4, 0.25)
     weights = {name: own if name == target else other for name in units.question.target_names}
     excess = {
-        lane.excess: weights[lane.contrast[0]] - (weights[lane.contrast[1]] if lane.contrast[1] in weights else 1.0)
-        for lane in names.lanes
+        lane.excess: weights[lane.contrast[0]] - weights.get(lane.contrast[1], np.ones(4)) for lane in names.lanes
     }
     columns = dict(zip(names.targets, weights.values(), strict=True))
     return with_unseen(units, excess, columns, reward, mass)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -194,11 +194,11 @@ class Result:
     ) -> CoverageCheck:
         """How often intervals like these cover, on logs like this one.
 
-        The log is read once more, and so many logs are drawn from its rows (or from its clusters, where it has some) with replacement. On
-        each the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) is made in the same
-        way, and counted if it covers the value of what was drawn from. What is drawn from is the log, with its rows made a little more or
-        less likely so that weights have mean 1, and with one row more that has not come up, as in Student's interval. Where fewer than three
-        rows carry the answer, the log cannot tell.
+        The log is read once more, and so many logs are drawn from its rows (or its clusters, if it has any) with replacement. On each of
+        them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) in the
+        same way, and count whether it covers the value that the estimator has on what was drawn from. That is the log itself, its rows a
+        little more or less likely so that weights have mean 1, and one row more that has not come up yet, as in Student's interval. If
+        fewer than three rows carry the answer, the log cannot tell.
 
         Logs of more than 20,000 different rows are dealt into blocks of rows first. The same `seed` draws the same logs.
         """
@@ -207,14 +207,21 @@ class Result:
         return check_coverage(self, runs, target=target, estimator=estimator, seed=seed, progress=progress)
 
     def report(
-        self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str | None = None,
+        command: str | None = None,
+        rows: bool = True,
+        coverage: CoverageCheck | Sequence[CoverageCheck] | None = None,
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
         It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
-        once more, for a histogram of the weights and a plot of the estimate as rows come in.
+        once more, for a histogram of the weights and a plot of the estimate as rows come in. `coverage` is what `check_coverage` returned,
+        for a section about it (a list, if there are several rewards).
         """
-        made = above().write_report(self, path, title=title, command=command, rows=rows)
+        made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
         return cast("Path", made)
 
     def __repr__(self) -> str:

@@ -10,9 +10,7 @@ Report = Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(
-    wanted: bool | None, doing: str = "reading the log", what: str = "rows"
-) -> Iterator[Report | None]:
+def progress_bar(wanted: bool | None, doing: str = "reading the log", what: str = "rows") -> Iterator[Report | None]:
     """A function to report rows (or `what` else) to, or None; by default, there is one only if standard error is a terminal."""
     if wanted is False or (wanted is None and not (sys.stderr and sys.stderr.isatty())):
         yield None
