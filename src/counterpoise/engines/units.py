@@ -136,16 +136,18 @@ def _units(question: Question, center: float, whole: pl.DataFrame, mass: Floats,
 def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], reward: Floats, mass: Floats) -> Units:
     """The units and rows that did not come up: their excess in every lane, their weights, their rewards and how often they are there.
 
-    A reward model is taken to predict the center for them, and control variates to be at their means.
+    What a reward model says of them, and their control variates, are what those are on average.
     """
-    names, rest = units.question.names, np.zeros(len(mass))
+    names, rows = units.question.names, float(units.mass @ units.sums[ROWS])
     s = reward - units.center
-    column = dict.fromkeys(singles_of(names.lanes), rest)
+    mean = {name: float(units.mass @ units.sums[name]) / rows for name in singles_of(names.lanes)}
+    column = {name: np.full(len(mass), one) for name, one in mean.items()}
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
         if "e" in own:
-            column |= {own["e"]: s, own["ue"]: u[lane.excess] * s}
+            e = s + (mean[own["e"]] - mean[own["s"]])
+            column |= {own["e"]: e, own["ue"]: u[lane.excess] * e}
     more = {ROWS: np.ones(len(mass))} | column
     more |= {name: column[a] * column[b] for name, (a, b) in squares_of(names, names.lanes).items()}
     more |= {name: column[a] ** order for name, (a, order) in powers_of(names, names.lanes).items()}

@@ -15,7 +15,7 @@ from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.result import Comparison, Result, above
 from counterpoise.evaluation.view import View
-from counterpoise.evaluation.wording import level_of, shortened
+from counterpoise.evaluation.wording import shortened
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.effective import usual_rewards
@@ -56,7 +56,7 @@ class Coverage:
     @property
     def covered(self) -> float:
         """The share of the intervals that cover; nan if there are none."""
-        return 1.0 - self.too_low - self.too_high
+        return float(np.mean((self.lower <= self.truth) & (self.truth <= self.upper))) if self.runs else math.nan
 
     @property
     def stderr(self) -> float:
@@ -89,7 +89,7 @@ class Coverage:
                 f"takes {FEW_CARRYING}."
             )
         return (
-            f"{name}: the {level_of(self.level)} interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
+            f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
             f"(± {_share(self.stderr)}); it was too low on {_share(self.too_low)} and too high on {_share(self.too_high)}."
         )
 
@@ -182,7 +182,7 @@ def _checked(
 
     contrast = (target, result.against if isinstance(result, Comparison) else "")
     view = View(replace(result.moments, segment_columns=()), contrast)
-    carrying, estimate = view.carrying[0], result[target, name]
+    carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
     about = (target, name, result.level, result.method)
     if not estimate.identified:
         return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are)
@@ -194,6 +194,12 @@ def _checked(
     drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
     truth, lower, upper = _intervals(result, drawn, contrast, name)
     return Coverage(*about, truth, lower, upper, carrying, units.are)
+
+
+def _carrying(view: View, *, is_difference: bool) -> float:
+    """How many rows carry the answer; none where the policies agree on every row, and the difference rests on rows not seen."""
+    excess = view.excess[0]
+    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else view.carrying[0]
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
@@ -227,4 +233,4 @@ def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str)
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"
+    return f"{100 * share:.1f} %"
