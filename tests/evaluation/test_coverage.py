@@ -119,12 +119,29 @@ def test_tilted_masses_give_weights_of_mean_1_and_as_many_rows():
     assert ratios == pytest.approx(np.polyval(slope, units.sums["u0"]), abs=1e-9)
 
 
+def test_a_row_that_was_not_seen_is_summed_as_a_row_whose_model_says_what_it_says_on_average():
+    log = rows().with_columns(q=pl.col("click") * 0.5 + pl.col("p"), v=pl.col("pi_new") * 3)
+    units = units_of(cp.evaluate(log, **ASKED, model_reward="q", model_value="v"))
+    reward, weight = np.array([4.0, 9.0]), np.array([3.0, 3.0])
+    whole = unit_rows.with_unseen(units, {"u0": weight - 1}, {"t0": weight}, reward, np.array([1.0, 1.0]))
+    w, r = (log["pi_new"] / log["p"]).to_numpy(), log["click"].to_numpy()
+    model = {
+        "model_reward": np.append(log["q"], np.full(2, log["q"].mean())),
+        "model_value": np.append(log["v"], np.full(2, log["v"].mean())),
+    }
+    plain = cp.Moments.of(np.append(w, weight), np.append(r, reward), **model, center=units.center)
+    found = drawn_again(whole, 100, groups=1, random=np.random.default_rng(0)).moments["pi_new", ""][0, 0]
+    assert found.n == 302
+    assert found.mean == pytest.approx(plain.mean, rel=1e-10)
+    assert found.scatter == pytest.approx(plain.scatter, rel=1e-9, abs=1e-9)
+
+
 def test_shares_are_of_the_intervals_that_were_drawn():
-    lower, upper = np.array([0.0, 2.0, -9.0, -9.0]), np.array([2.0, 3.0, 0.5, 0.9])
+    lower, upper = np.array([0.0, 2.0, -9.0, -9.0, -9.0]), np.array([2.0, 3.0, 0.5, 0.9, 0.7])
     one = Coverage("new", "beta_ips", 0.95, "normal", 1.0, lower, upper, 10.0, "rows")
-    assert (one.covered, one.too_low, one.too_high, one.runs) == (0.25, 0.5, 0.25, 4)
-    assert one.stderr == pytest.approx(math.sqrt(0.3 * 0.7 / 4))
-    assert "25.0 % of 4 logs" in str(one)
+    assert (one.covered, one.too_low, one.too_high, one.runs) == (0.2, 0.6, 0.2, 5)
+    assert one.stderr == pytest.approx(math.sqrt(0.25 * 0.75 / 5))
+    assert "20.0 % of 5 logs" in str(one)
 
 
 def test_many_rows_that_carry_the_answer_make_the_interval_cover_as_promised():
@@ -244,10 +261,11 @@ def test_the_report_has_a_section_on_it_and_a_picture(tmp_path):
 
 
 def test_the_plot_shows_the_first_hundred_intervals():
-    pytest.importorskip("matplotlib").use("agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     check = cp.evaluate(shop(), **ASKED).check_coverage(200)
     axes = check.plot()
     assert sum(len(lines.get_segments()) for lines in axes.collections) == 100
     assert f"{100 * check['pi_new'].covered:.1f} % of 200" in axes.get_title(loc="left") + axes.get_title()
+    pyplot.close(axes.figure)
     with pytest.raises(OptionError, match="pi_old"):
         check.plot("pi_old")
