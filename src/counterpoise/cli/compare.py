@@ -9,6 +9,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli import options
+from counterpoise.cli.coverage import checks_of, say_coverage
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import named, typed_targets
 from counterpoise.diagnostics import p_value
@@ -17,10 +18,11 @@ from counterpoise.log.log import Log
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
+    from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.heaviest import Heaviest
     from counterpoise.evaluation.ranking import Driver, Ranked
     from counterpoise.evaluation.result import Comparison
@@ -65,6 +67,8 @@ def compare(
             metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
+    check_coverage: options.CheckCoverage = False,
+    coverage_runs: options.CoverageRuns = 1000,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -113,13 +117,15 @@ def compare(
         query=query,
         external_access=external_access,
     )
+    checks = checks_of(result, coverage_runs, wanted=check_coverage)
     if json:
-        print(as_text(of_rewards(result, partial(_document, rows=rows))))
+        print(as_text(of_rewards(result, partial(_document, rows=rows, checks=checks))))
     else:
         out = console()
         for one in each_reward(out, result):
             show_comparison(out, one)
             ladder(out, one)
+            say_coverage(out, checks.get(one.reward))
             if (top := _top(one, rows)) is not None:
                 _heaviest(out, *top)
     if strict and options.is_unidentified(result):
@@ -135,9 +141,12 @@ def document_of(result: Comparison) -> dict[str, Any]:
     return comparison(result, ranked, {one.target: drivers(result, one.target) for one in ranked})
 
 
-def _document(result: Comparison, *, rows: int) -> dict[str, Any]:
+def _document(result: Comparison, *, rows: int, checks: Mapping[str | None, CoverageCheck]) -> dict[str, Any]:
+    from counterpoise.evaluation.documents import coverage
+
     top = _top(result, rows)
-    return document_of(result) | ({"heaviest": top[1]} if top else {})
+    checked = coverage(checks[result.reward]) if checks else {}
+    return document_of(result) | ({"heaviest": top[1]} if top else {}) | checked
 
 
 def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:

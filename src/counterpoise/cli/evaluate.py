@@ -6,17 +6,21 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import counterpoise as cp
 from counterpoise.cli import options
+from counterpoise.cli.coverage import checks_of, say_coverage
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.targets import typed_targets
 from counterpoise.errors import OptionError
 from counterpoise.log.addresses import without_password
 from counterpoise.log.log import Log
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
 
 
 @ends_at_once
@@ -54,6 +58,8 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
     json: options.Json = False,
+    check_coverage: options.CheckCoverage = False,
+    coverage_runs: options.CoverageRuns = 1000,
     state: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
@@ -87,7 +93,7 @@ def evaluate(
     """
     from counterpoise.cli.printing import answer, console, each_reward, estimates, ladder
     from counterpoise.engines.rows import columns_of
-    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
+    from counterpoise.evaluation.documents import as_text, coverage, evaluation, of_rewards
 
     if html is not None:
         _check_report(html)
@@ -123,17 +129,23 @@ def evaluate(
         batch=batch,
         replace=replace,
     )
+    checks = checks_of(result, coverage_runs, wanted=check_coverage)
     if json:
-        print(as_text(of_rewards(result, evaluation)))
+
+        def document(one: Result) -> dict[str, Any]:
+            return evaluation(one) | (coverage(checks[one.reward]) if checks else {})
+
+        print(as_text(of_rewards(result, document)))
     else:
         out = console()
         for one in each_reward(out, result):
             answer(out, one)
             estimates(out, one)
             ladder(out, one)
+            say_coverage(out, checks.get(one.reward))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
-        result.report(html, command=command)
+        result.report(html, command=command, coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)

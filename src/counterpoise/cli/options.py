@@ -106,6 +106,14 @@ MaxWeight = Annotated[
 ]
 DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help=_help("drop_bad_rows"))]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+CheckCoverage = Annotated[
+    bool,
+    typer.Option(
+        "--check-coverage",
+        help="Draw logs like this one and count how often the interval covers (reads the log again).",
+    ),
+]
+CoverageRuns = Annotated[int, typer.Option(metavar="N", help="Logs that --check-coverage draws.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")
 ]

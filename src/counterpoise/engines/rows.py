@@ -13,6 +13,7 @@ from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import LogError, first_line
 from counterpoise.log.expressions import only
+from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
@@ -26,19 +27,28 @@ def rows_of(log: Log) -> pl.LazyFrame:
     return only(_open(log), log.where)
 
 
-def over_good_rows(question: Question, work: Callable[[Iterator[pl.DataFrame]], T], *, number: str | None = None) -> T:
+def over_good_rows(
+    question: Question,
+    work: Callable[[Iterator[pl.DataFrame]], T],
+    *,
+    number: str | None = None,
+    cluster: str | None = None,
+) -> T:
     """What `work` makes of the rows behind a question's estimates, which are read, completed and checked just as for the estimates.
 
     The batches have the internal names of the question's numbers, whether those are columns, expressions, policies or chosen actions.
-    Rows come in the log's order if it has one; `number` names a column for their number in it.
+    Rows come in the log's order if it has one; `number` names a column for their number in it, and `cluster` one for the integer ids
+    of their clusters.
     """
     groups = question.groups if question.log.cluster is not None else 1
     # what decides about no row is not read
     lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)
-    return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number)), number)
+    return engine_of(lean.log).over_rows(lean, lambda batches: work(_good(batches, lean, number, cluster)), number)
 
 
-def _good(batches: Iterable[pl.DataFrame], question: Question, number: str | None) -> Iterator[pl.DataFrame]:
+def _good(
+    batches: Iterable[pl.DataFrame], question: Question, number: str | None, cluster: str | None
+) -> Iterator[pl.DataFrame]:
     """The good rows of every batch, under the question's own names, as float64."""
     first_row = 0
     for batch in batches:
@@ -47,9 +57,12 @@ def _good(batches: Iterable[pl.DataFrame], question: Question, number: str | Non
             known = batch.get_column(number) if number in batch.columns else None  # rows of a database have none
             row = pl.int_range(first_row, first_row + batch.height) if known is None else known
             frame = frame.with_columns(row.alias(number))
+        if cluster is not None:
+            frame = frame.with_columns(integer_ids(batch.get_column(str(question.log.cluster))).alias(cluster))
         first_row += batch.height
         good = only_good(nw.from_native(frame, eager_only=True), question).to_native()
-        yield good.select(*([] if number is None else [number]), pl.col(*question.numbers).cast(pl.Float64))
+        extra = [name for name in (number, cluster) if name is not None]
+        yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
 
 
 def columns_of(log: Log) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, is_dataclass
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.ranking import Driver, Ranked
 from counterpoise.evaluation.result import Comparison, Result, Segment, segment_text
 
@@ -87,6 +88,24 @@ def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str,
         "dropped_rows": result.dropped_rows,
     }
     return finite(document | _ladder(result))  # type: ignore[no-any-return]
+
+
+def coverage(check: Mapping[str, Coverage]) -> dict[str, Any]:
+    """What `--check-coverage` adds: how often intervals like these covered, on logs like this one."""
+    names = (
+        "target",
+        "estimator",
+        "level",
+        "runs",
+        "covered",
+        "stderr",
+        "too_low",
+        "too_high",
+        "can_tell",
+        "carrying_rows",
+        "drawn",
+    )
+    return {"coverage": finite([{name: getattr(one, name) for name in names} for one in check.values()])}
 
 
 def of_rewards(result: Answer, document: Callable[[Answer], dict[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
+    from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.ladder import Ladder
 
 Segment = Label | None  # None is the whole log
@@ -190,25 +191,55 @@ class Result:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The forest plot: an interval for every target, or for every estimator of a single one. Needs the extra ``plot``."""
-        return cast("Axes", _above().pictures.forest(self, ax=ax))
+        return cast("Axes", above().pictures.forest(self, ax=ax))
 
     def plot_weights(self, ax: Axes | None = None) -> Axes:
         """The tails of the weights: how many rows have at least a given weight."""
-        return cast("Axes", _above().pictures.weights(self, ax=ax))
+        return cast("Axes", above().pictures.weights(self, ax=ax))
 
     def plot_segments(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """An interval for every segment of one target (the first, unless you name another), largest segments first."""
-        return cast("Axes", _above().pictures.segments(self, target, ax=ax))
+        return cast("Axes", above().pictures.segments(self, target, ax=ax))
+
+    def check_coverage(
+        self,
+        runs: int = 1000,
+        *,
+        target: str | None = None,
+        estimator: str | None = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> CoverageCheck:
+        """How often intervals like these cover, on logs like this one.
+
+        The log is read once more, and so many logs are drawn from its rows (or its clusters, if it has any) with replacement. On each of
+        them, we make the interval of a `target` (all of them, unless you name one) by an `estimator` (the one behind the headline) in the
+        same way, and count whether it covers the value that the estimator has on what was drawn from. That is the log itself, its rows a
+        little more or less likely so that weights have mean 1, and one row more that has not come up yet, as in Student's interval. If
+        fewer than three rows carry the answer, the log cannot tell.
+
+        Logs of more than 20,000 different rows are dealt into blocks of rows first. The same `seed` draws the same logs.
+        """
+        from counterpoise.evaluation.coverage import check_coverage
+
+        return check_coverage(self, runs, target=target, estimator=estimator, seed=seed, progress=progress)
 
     def report(
-        self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None, rows: bool = True
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str | None = None,
+        command: str | None = None,
+        rows: bool = True,
+        coverage: CoverageCheck | Sequence[CoverageCheck] | None = None,
     ) -> Path:
         """Write one HTML file for people to read, and return its path.
 
         It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
-        once more, for a histogram of the weights and a plot of the estimate as rows come in.
+        once more, for a histogram of the weights and a plot of the estimate as rows come in. `coverage` is what `check_coverage` returned,
+        for a section about it (a list, if there are several rewards).
         """
-        made = _above().write_report(self, path, title=title, command=command, rows=rows)
+        made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)
         return cast("Path", made)
 
     def __repr__(self) -> str:
@@ -217,10 +248,10 @@ class Result:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        return cast(str, _above().card(self))
+        return cast(str, above().card(self))
 
 
-def _above() -> ModuleType:
+def above() -> ModuleType:
     """`counterpoise.report`, which lies above this folder: the one import that reaches upward, and only to show a result."""
     return import_module("counterpoise.report")
 

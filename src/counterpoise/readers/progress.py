@@ -10,8 +10,8 @@ Report = Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
-    """A function to report rows to, or None; by default, there is one only if standard error is a terminal."""
+def progress_bar(wanted: bool | None, doing: str = "reading the log", what: str = "rows") -> Iterator[Report | None]:
+    """A function to report rows (or `what` else) to, or None; by default, there is one only if standard error is a terminal."""
     if wanted is False or (wanted is None and not (sys.stderr and sys.stderr.isatty())):
         yield None
         return
@@ -20,14 +20,14 @@ def progress_bar(wanted: bool | None) -> Iterator[Report | None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("reading the log")
+        task = bar.add_task(doing)
         done = 0
 
         def report(rows: int) -> None:
             nonlocal done
             done += rows
             elapsed = bar.tasks[0].elapsed or 0.0
-            rate = f", {done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
-            bar.update(task, description=f"{done:,} rows{rate}")
+            rate = f", {done / elapsed:,.0f} {what}/s" if elapsed > 0 else ""
+            bar.update(task, description=f"{done:,} {what}{rate}")
 
         yield report

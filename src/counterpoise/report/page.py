@@ -14,12 +14,16 @@ from string import Template
 
 from counterpoise import __version__
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
 from counterpoise.report import background, ladder, sections, segments, weights
+from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
 from counterpoise.whole_files import whole_file
+
+Checks = CoverageCheck | Sequence[CoverageCheck] | None
 
 
 def write_report(
@@ -29,6 +33,7 @@ def write_report(
     command: str | None = None,
     title: str | None = None,
     rows: bool = True,
+    coverage: Checks = None,
 ) -> Path:
     """Write a result as one HTML file that opens anywhere, even without a network, and return the file's path.
 
@@ -45,6 +50,8 @@ def write_report(
     rows
         Whether to read the log once more, for a histogram of the weights and the estimate as rows come in. A result that comes from
         stored moments has no log to read, and one that rests on a state's earlier logs, too, has only the last of them.
+    coverage
+        What `check_coverage` returned, for a section about it; with several rewards, a list of what it returned for each.
 
     Examples
     --------
@@ -54,15 +61,27 @@ def write_report(
     ...     write_report(result, folder + "/report.html").name
     'report.html'
     """
-    return _write(Path(path), render(result, command=command, title=title, rows=rows))
+    return _write(Path(path), render(result, command=command, title=title, rows=rows, coverage=coverage))
 
 
-def render(result: Result, *, command: str | None = None, title: str | None = None, rows: bool = True) -> str:
+def render(
+    result: Result,
+    *,
+    command: str | None = None,
+    title: str | None = None,
+    rows: bool = True,
+    coverage: Checks = None,
+) -> str:
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
     readings = [read(one) for one in result.by_reward.values()]
-    shown = [part for place, reading in enumerate(readings) for part in _about(reading, place, len(readings), rows)]
+    checked = {one.reward: one for one in _checks(coverage)}
+    shown = [
+        part
+        for place, reading in enumerate(readings)
+        for part in _about(reading, place, len(readings), rows, checked.get(reading.result.reward))
+    ]
     shown += [
         Part("glossary", "What the numbers mean", background.words(readings[0])),
         Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
@@ -79,7 +98,15 @@ class Part:
     body: Safe
 
 
-def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]:
+def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
+    found = [] if coverage is None else [coverage] if isinstance(coverage, CoverageCheck) else list(coverage)
+    for one in found:
+        if not isinstance(one, CoverageCheck):
+            raise OptionError(f"coverage is what check_coverage returned; found {type(one).__name__}.")
+    return found
+
+
+def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Part]:
     """The sections about one reward; where there are several, its name is in their headings."""
     profiles = _profiles(reading) if rows else {}
     end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
@@ -87,6 +114,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool) -> list[Part]
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         Part("lift", "Lift over the logging policy", sections.lift(reading)),
         Part("ladder", "Bias ladder", ladder.ladder(reading)),
+        Part("coverage", "How often such intervals cover", coverage_of(check)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),

@@ -11,12 +11,14 @@ import numpy as np
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.log.question import LOGGING
 from counterpoise.moments.tails import EMPTY
 from counterpoise.report.axes import forest_axis
+from counterpoise.report.coverage import picked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,6 +110,25 @@ def name_lines(axes: Axes, curves: Sequence[tuple[str, Line2D]]) -> None:
         legend = axes.legend([line for _, line in curves], [f"{k}" for k in range(len(curves))], frameon=False)
         for said, (name, _) in zip(legend.get_texts(), curves, strict=True):
             said.set(text=shortened(name, 40), parse_math=False)
+
+
+def coverage(one: Coverage, *, ax: Axes | None = None) -> Axes:
+    """The first 100 intervals on logs drawn again, lowest first, around what they should cover; those that miss it are bold."""
+    if not one.runs:
+        raise OptionError(f"there are no intervals of {one.target!r}: the log says nothing about it.")
+    axes = axes_of(ax, 4.2)
+    rows = picked(one)
+    for holds, color, width in ((True, MARK, 0.8), (False, COLORS["caution"], 2.4)):
+        some = [(k, low, high) for k, (low, high, is_held) in enumerate(rows) if is_held is holds]
+        at, lows, highs = ([row[j] for row in some] for j in range(3))
+        axes.hlines(at, lows, highs, color=color, linewidth=width, label=f"{len(some)} {'cover' if holds else 'miss'}")
+    axes.axvline(0.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
+    axes.set(xlabel="distance from what should be covered", yticks=[])
+    share = f"{100 * one.covered:.1f} % of {one.runs:,} logs covered" if one.can_tell else "this log cannot tell"
+    _title(axes, f"Intervals of {shortened(one.target, 40)} on logs like this one: {share}", 0)
+    frame(axes, ("top", "right", "left"))
+    axes.legend(frameon=False)
+    return axes
 
 
 def _line(reading: Reading, target: str, estimator: str, name: str) -> Line:

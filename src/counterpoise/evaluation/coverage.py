@@ -1,0 +1,236 @@
+"""How often intervals like a result's cover, on logs like its own: a claim that can be checked on the spot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.evaluation.estimates import Options, estimates
+from counterpoise.evaluation.reading import read
+from counterpoise.evaluation.result import Comparison, Result, above
+from counterpoise.evaluation.view import View
+from counterpoise.evaluation.wording import shortened
+from counterpoise.log.question import LOGGING, Question, part_of
+from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.log_moments import Contrast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from counterpoise.engines.units import Units
+
+FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
+FEWEST = 100  # runs
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """How one estimate's interval did on `runs` logs that were drawn again, with `truth` as what it should cover.
+
+    `lower` and `upper` are the ends of all the intervals. `drawn` says what was drawn: rows, blocks of rows or clusters. Where fewer than
+    three rows carry the answer (`carrying_rows`), the log cannot tell (`can_tell`), and the share means nothing.
+    """
+
+    target: str
+    estimator: str
+    level: float
+    method: str
+    truth: float
+    lower: Floats
+    upper: Floats
+    carrying_rows: float
+    drawn: str
+
+    @property
+    def runs(self) -> int:
+        """How many logs were drawn."""
+        return len(self.lower)
+
+    @property
+    def covered(self) -> float:
+        """The share of the intervals that cover; nan if there are none."""
+        return float(np.mean((self.lower <= self.truth) & (self.truth <= self.upper))) if self.runs else math.nan
+
+    @property
+    def stderr(self) -> float:
+        """The Monte Carlo error of `covered`; half a log is added on both sides, so that it is not 0 if all intervals cover."""
+        share = (self.covered * self.runs + 0.5) / (self.runs + 1)
+        return math.sqrt(share * (1 - share) / self.runs) if self.runs else math.nan
+
+    @property
+    def too_low(self) -> float:
+        """The share of the intervals that lie below what they should cover."""
+        return float(np.mean(self.upper < self.truth)) if self.runs else math.nan
+
+    @property
+    def too_high(self) -> float:
+        """The share of the intervals that lie above what they should cover."""
+        return float(np.mean(self.lower > self.truth)) if self.runs else math.nan
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether enough rows carry the answer for logs drawn from this one to be like those of the world."""
+        return self.runs > 0 and self.carrying_rows >= FEW_CARRYING
+
+    def __str__(self) -> str:
+        name = f"{shortened(self.target)}, {self.estimator}"
+        if not self.runs:
+            return f"{name}: this log cannot tell how often the interval covers, as it says nothing about the target."
+        if not self.can_tell:
+            return (
+                f"{name}: this log cannot tell how often the interval covers. About {self.carrying_rows:.2g} rows carry the answer, and it "
+                f"takes {FEW_CARRYING}."
+            )
+        return (
+            f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
+            f"(± {_share(self.stderr)}); it was too low on {_share(self.too_low)} and too high on {_share(self.too_high)}."
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The first 100 intervals, those that miss marked. Needs the extra ``plot``."""
+        return cast("Axes", above().pictures.coverage(self, ax=ax))
+
+
+@dataclass(frozen=True, eq=False)
+class CoverageCheck(Mapping[str, Coverage]):
+    """The answer of `check_coverage`: a `Coverage` for every target, by its name."""
+
+    checks: Mapping[str, Coverage]
+    reward: str | None = None
+
+    def __getitem__(self, target: str) -> Coverage:
+        return self.checks[target]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.checks)
+
+    def __len__(self) -> int:
+        return len(self.checks)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.checks.values()))
+
+    __repr__ = __str__
+
+    def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """The intervals of one target (the first, unless you name another) on logs drawn again. Needs the extra ``plot``."""
+        name = next(iter(self.checks)) if target is None else target
+        if name not in self.checks:
+            raise OptionError(f"no target {name!r} was checked; there is {', '.join(map(repr, self.checks))}.")
+        return self.checks[name].plot(ax)
+
+
+def check_coverage(
+    result: Result, runs: int, *, target: str | None, estimator: str | None, seed: int, progress: bool | None
+) -> CoverageCheck:
+    """See `Result.check_coverage`."""
+    from counterpoise.engines.units import units_of
+    from counterpoise.readers.progress import progress_bar
+
+    _check_rows(result)
+    if isinstance(runs, bool) or not isinstance(runs, Integral) or runs < FEWEST:
+        raise OptionError([Argument("runs", runs), f" is not a whole number of at least {FEWEST}."])
+    name = read(result).primary if estimator is None else estimator
+    chosen = result.targets if target is None else (target,)
+    for one in chosen:
+        result[one, name]  # raises for one that is not there
+    question, random = _about(result.asked(), chosen, result), np.random.default_rng(seed)
+    groups = next(iter(result.moments.moments.values())).shape[1]
+    whole = result.moments[result.moments.targets[0]]
+    center = float(whole.center + whole.average("s"))
+    units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
+    slow = len(units) * runs * len(chosen) > 4e6
+    with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
+        checks = {one: _checked(result, one, name, units, int(runs), random, report) for one in chosen}
+    return CoverageCheck(checks, result.reward)
+
+
+def _check_rows(result: Result) -> None:
+    """Check that all rows are at hand."""
+    if result.question is None:
+        raise OptionError(
+            "a check of coverage draws rows again, and this result was made from stored moments or unpickled: it has none.",
+            do="Evaluate the log itself.",
+        )
+    if result.earlier_rows:
+        raise OptionError(
+            f"a check of coverage draws rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which "
+            "the state keeps only sums.",
+            do=["Evaluate all logs at once, without ", Argument("state"), "."],
+        )
+
+
+def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Question:
+    """The question about some of its targets."""
+    rival = result.against if isinstance(result, Comparison) else ""
+    names = {*chosen, rival}
+    targets = tuple(one for one in question.targets if one.name in names)
+    return part_of(question, targets, tuple(one for one in question.contrasts if one[0] in names))
+
+
+def _checked(
+    result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
+) -> Coverage:
+    from counterpoise.engines.drawing import drawn_again, tilted
+
+    contrast = (target, result.against if isinstance(result, Comparison) else "")
+    view = View(replace(result.moments, segment_columns=()), contrast)
+    carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
+    about = (target, name, result.level, result.method)
+    if not estimate.identified:
+        return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are)
+    lane = next(one for one in units.question.names.lanes if one.contrast == contrast)
+    population = _with_half_rows(units, view)
+    if units.question.weight.mean_is_one:
+        population = tilted(population, lane.excess)
+    groups = view.groups.shape[1]
+    drawn = drawn_again(population, runs, groups=groups, random=random, report=report)
+    truth, lower, upper = _intervals(result, drawn, contrast, name)
+    return Coverage(*about, truth, lower, upper, carrying, units.are)
+
+
+def _carrying(view: View, *, is_difference: bool) -> float:
+    """How many rows carry the answer; none where the policies agree on every row, and the difference rests on rows not seen."""
+    excess = view.excess[0]
+    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else view.carrying[0]
+
+
+def _with_half_rows(units: Units, view: View) -> Units:
+    """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
+    half of it a low reward.
+    """
+    from counterpoise.engines.units import with_unseen
+
+    heavy, (low, high) = view.heavy(0), usual_rewards(view.rewards[0], view.ends[0])
+    names, (target, against) = units.question.names, view.contrast
+    reward = np.array([low, high, low, high])
+    own, other = np.array([heavy, heavy, 0.0, 0.0]), np.array([0.0, 0.0, heavy, heavy])
+    if against in ("", LOGGING):
+        own, other = own + 1.0, np.ones(4)
+    mass = np.array([0.5, 0.5, 0.0, 0.0]) if against in ("", LOGGING) else np.full(4, 0.25)
+    weights = {name: own if name == target else other for name in units.question.target_names}
+    excess = {
+        lane.excess: weights[lane.contrast[0]] - weights.get(lane.contrast[1], np.ones(4)) for lane in names.lanes
+    }
+    columns = dict(zip(names.targets, weights.values(), strict=True))
+    return with_unseen(units, excess, columns, reward, mass)
+
+
+def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
+    """The value of the log that the others were drawn from, and the ends of the intervals of those."""
+    options = Options(result.level, result.interval_method, result.reward_bounds)
+    found = list(estimates(View(drawn, contrast), {name: result.registry[name]}, options).values())
+    _, first, *rest = found  # all logs together; the log itself
+    lower, upper = (np.array([getattr(one.interval, end) for one in rest]) for end in ("lower", "upper"))
+    return first.value, lower, upper
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
