@@ -21,6 +21,7 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.powers import NOTHING
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -192,6 +193,7 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
+            left_out=log.left_out if segment is None else NOTHING,
             mean_is_one=log.weight.mean_is_one,
         )
     return found

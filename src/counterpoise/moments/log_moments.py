@@ -46,6 +46,7 @@ class LogMoments:
     dropped: int = 0
     duplicates: int | None = None
     weight: Weighed = PLAIN
+    left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -88,6 +89,7 @@ class LogMoments:
             rewards=_added(mine.rewards, theirs.rewards),
             dropped=self.dropped + other.dropped,
             duplicates=duplicates,
+            left_out=self.left_out + other.left_out,
         )
 
     def __radd__(self, other: object) -> LogMoments:
@@ -156,6 +158,7 @@ class LogMoments:
             "dropped": self.dropped,
             "duplicates": self.duplicates,
             "weight": self.weight.to_plain(),
+            "left_out": self.left_out.to_plain(),
         }
 
     @classmethod
@@ -167,7 +170,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight",))
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "left_out"))
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
@@ -194,6 +197,7 @@ class LogMoments:
             stored.count(raw["dropped"], "dropped"),
             None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
             Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
+            Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
         )
         _check_whole(made)
         return made
@@ -256,6 +260,8 @@ def _check_whole(log: LogMoments) -> None:
     for powers in (*log.excess.values(), log.rewards):
         if [one.n for one in powers] != rows.tolist():
             raise ValueError("the sums of powers are damaged")
+    if log.left_out.n > log.dropped:
+        raise ValueError("the dropped rows are damaged")
     ends = (log.reward_min, log.reward_max)
     known = {len(label) for label in log.segments} == {len(log.segment_columns)}
     if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
