@@ -93,10 +93,15 @@ def _show(out: Console, found: Plan) -> None:
     name, size, sure = found.target, f"{found.difference:g}", f"{100 * found.level:.4g} %"
     say(out, f"The log has {found.n:,} rows.")
     say(out)
-    made = table("to know", "rows ", "more ")
-    for what, rows in _questions(name, size, sure, found.power, found.needs):
-        add(made, what, _count(rows), _count(max(rows - found.n, 0.0)))
+    made = table("to know", "rows ", "at least ", "at most ", "more ")
+    for what, rows, (low, high) in _questions(name, size, sure, found.power, found.needs):
+        add(made, what, _count(rows), _count(low), _count(high), _count(max(rows - found.n, 0.0)))
     show(out, made)
+    say(out)
+    say(
+        out,
+        f"At least and at most are what this log knows of these numbers ({sure}): their variances are estimates, too.",
+    )
     if found.exploration:
         say(out)
         say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
@@ -109,11 +114,13 @@ def _show(out: Console, found: Plan) -> None:
     say_verdict(out, found.target, found.verdict)
 
 
-def _questions(name: str, size: str, sure: str, power: float, needs: Needs) -> list[tuple[str, float]]:
+def _questions(
+    name: str, size: str, sure: str, power: float, needs: Needs
+) -> list[tuple[str, float, tuple[float, float]]]:
     return [
-        (f"the value of {name} to ± {size} ({sure})", needs.value_rows),
-        (f"its difference from the logging policy to ± {size} ({sure})", needs.difference_rows),
-        (f"a difference of {size}, with {100 * power:.4g} % power", needs.power_rows),
+        (f"the value of {name} to ± {size} ({sure})", needs.value_rows, needs.value_range),
+        (f"its difference from the logging policy to ± {size} ({sure})", needs.difference_rows, needs.difference_range),
+        (f"a difference of {size}, with {100 * power:.4g} % power", needs.power_rows, needs.power_range),
     ]
 
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.diagnostics.dropped import Dropped
 from counterpoise.diagnostics.mean_weight import MeanWeight
 from counterpoise.errors import Argument, Pieces, Sentence
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
+from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.tails import Tail, pareto_k
 
 VerdictWord = Literal["ok", "caution", "not identified"]
@@ -25,6 +27,8 @@ BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05
+UNLIKE = 0.01  # p of the dropped rows' rewards
+MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to less than 94.5 %
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Diagnostics:
     `weight_rows` is how many carry that of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
     `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
     groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
-    Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan.
+    Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
+    counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
+    is how often rows dropped at random are as unlike the others.
     """
 
     n: int
@@ -58,6 +64,16 @@ class Diagnostics:
     dropped: int = 0  # of the whole log
     effective_clusters: float | None = None
     mean_is_one: bool = True
+    mean_reward: float = math.nan
+    mean_reward_stderr: float = math.inf  # at the effective sample
+    dropped_rewards: int = 0
+    dropped_shift: float = 0.0
+    dropped_p: float = 1.0
+
+    @property
+    def lost_rewards(self) -> bool:
+        """Whether the dropped rows are so unlike the others that the answer may be off."""
+        return self.dropped_p < UNLIKE and abs(self.dropped_shift) > MATTERS * self.mean_reward_stderr
 
     @property
     def has_equal_rewards(self) -> bool:
@@ -98,6 +114,7 @@ def diagnose(
     effective_clusters: float | None = None,
     duplicates: int | None = None,
     dropped: int = 0,
+    left_out: Powers = NOTHING,
     mean_is_one: bool = True,
 ) -> Diagnostics:
     """The diagnostics of one target; `mean_weight_error` replaces the standard error of the mean weight if rows are clustered.
@@ -119,6 +136,7 @@ def diagnose(
     error = math.sqrt(float(moments.covariance("u", "u")) / n) if mean_weight_error is None else mean_weight_error
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
+    lost = Dropped(left_out, rewards)
     test = MeanWeight(excess, error, math.inf if effective_clusters is None else effective_clusters)
     return Diagnostics(
         n=n,
@@ -136,6 +154,11 @@ def diagnose(
         reward_max=reward_range[1],
         carrying_rows=carrying_rows(excess, rewards, usual_ends(*reward_range)),
         weight_rows=excess.n / excess.kurtosis,
+        mean_reward=float(moments.center + moments.average("s")),
+        mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,
+        dropped_rewards=left_out.n,
+        dropped_shift=lost.shift,
+        dropped_p=lost.p_value,
         **known,  # type: ignore[arg-type]
         **clusters,  # type: ignore[arg-type]
     )
@@ -234,7 +257,9 @@ def _of_evidence(found: Diagnostics) -> list[str]:
 def _of_log(found: Diagnostics) -> list[str]:
     """What is wrong with the log, whatever is asked of it."""
     doubts = []
-    if found.dropped > MANY_DROPPED * (found.n + found.dropped):
+    if found.lost_rewards:
+        doubts.append(_lost_rewards(found))
+    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
         doubts.append(
             f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
         )
@@ -251,6 +276,23 @@ def _of_log(found: Diagnostics) -> list[str]:
         repeat = "row repeats" if found.duplicates == 1 else "rows repeat"
         doubts.append(f"{found.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
     return doubts
+
+
+def _lost_rewards(found: Diagnostics) -> str:
+    m, n, mean = found.dropped_rewards, found.n, found.mean_reward
+    whole = mean + found.dropped_shift
+    total = whole * (n + m)
+    lost = total - mean * n
+    share = f", and {lost / total:.0%} of the reward with them" if found.reward_min >= 0 and lost > 0 else ""
+    return (
+        f"{found.dropped:,} of {n + found.dropped:,} rows ({_percent(found.dropped / (n + found.dropped))}) were dropped as bad{share}. "
+        f"The mean reward is {mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(found.dropped_p)} if rows "
+        "were bad at random), so the answer is about other rows than the log's."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def _equal_rewards(found: Diagnostics) -> str:

@@ -22,7 +22,7 @@ from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.names import PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem
-from counterpoise.moments import Floats
+from counterpoise.moments import Floats, Powers
 from counterpoise.moments.tails import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
@@ -73,6 +73,10 @@ class InMemory:
         """The bad rows, by number."""
         return self.inner.problems()
 
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows."""
+        return self.inner.left_out(centers)
+
     def duplicates(self, n: int) -> int | None:
         """Counted over all batches."""
         return None
@@ -110,6 +114,10 @@ class OnScan:
     def problems(self) -> list[Problem]:
         """The bad rows, by number."""
         return self.inner.problems()
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows."""
+        return self.inner.left_out(centers)
 
     def duplicates(self, n: int) -> int | None:
         """Counted by the engine that this one wraps."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
 from counterpoise.engines import compiled, short
-from counterpoise.engines.polars_frames import answer_of, center_of, prepare, weights_of, with_centers
+from counterpoise.engines.left_out import left_out
+from counterpoise.engines.polars_frames import answer_of, center_of, collect, prepare, weights_of, with_centers
 from counterpoise.engines.query import Query, aggregate
 from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
 from counterpoise.log.names import KEY, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, find_problems, only_good
-from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
 
@@ -32,6 +34,7 @@ class Batches:
     problems: list[Problem] = field(default_factory=list)
     rows: int = 0
     keys: list[pl.Series] = field(default_factory=list)
+    left_out: tuple[Powers, ...] = ()
 
     def add(self, batch: pl.DataFrame) -> None:
         """Add one more batch."""
@@ -49,13 +52,15 @@ class Batches:
             self.total = (
                 tuple(a + b for a, b in zip(self.total, found.moments, strict=True)) if self.total else found.moments
             )
+        if found.left_out:
+            self.left_out = tuple(map(add, self.left_out, found.left_out)) if self.left_out else found.left_out
         self.rows += found.rows
         self.problems += found.problems
 
     @property
     def summary(self) -> Summary:
         """Everything we know so far."""
-        return Summary(self.total, tuple(self.problems), self.rows)
+        return Summary(self.total, tuple(self.problems), self.rows, self.left_out)
 
     def finish(self) -> tuple[LogMoments, ...]:
         """The moments of all batches; raises an error if any row is bad, unless bad rows are to be dropped."""
@@ -112,6 +117,10 @@ class Memory:
     def problems(self) -> list[Problem]:
         """The bad rows, by number."""
         return find_problems(nw.from_native(self.frame, eager_only=True), self.question, self.first_row)
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows."""
+        return left_out(nw.from_native(self.frame.lazy()), self.question, centers, collect)
 
     def duplicates(self, n: int) -> int | None:
         """Counted over all batches, by `Batches`."""

@@ -96,6 +96,12 @@ def weights_of(frame: pl.LazyFrame, lane: Lane, query: Query) -> pl.LazyFrame:
     return rows.select(*names.segments, w=weight.weight(t, p)).to_native()
 
 
+def collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
+    """A small answer."""
+    answer: pl.DataFrame = frame.to_native().collect(engine="streaming")
+    return answer
+
+
 def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest]) -> Answer:
     """The small answer of the aggregate."""
     names = query.names

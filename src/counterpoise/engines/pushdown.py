@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from counterpoise.engines.left_out import left_out
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
@@ -19,7 +20,7 @@ from counterpoise.log.groups import CLUSTER, PRIME, with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question, part_of
 from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
-from counterpoise.moments import Floats
+from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
 
@@ -85,6 +86,12 @@ class PushedDown:
             rules = rules_of(self.question, chunk.targets)
             known |= {key_of(one.rule): one for one in self._broken(rules, chunk.targets)}
         return [known[key] for key in map(key_of, rules_of(self.question)) if key in known]
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows: every such row breaks a rule of the targets in `also`, or one that all targets share."""
+        targets = list(self.also) or list(next(iter(_chunks(self.question.names))).targets)
+        rows = self._rows(targets)
+        return left_out(rows, self.question, centers, collect, targets=targets)
 
     def duplicates(self, n: int) -> int | None:
         """Good rows whose key another good row has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from counterpoise.log.good import is_believable, is_number, is_probability, is_p
 from counterpoise.log.names import MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem
-from counterpoise.moments import Floats
+from counterpoise.moments import Floats, Powers
 from counterpoise.moments.tails import KEPT
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class Short:
     def problems(self) -> list[Problem]:
         """The bad rows, by number."""
         return self.inner.problems()
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows."""
+        return self.inner.left_out(centers)
 
     def duplicates(self, n: int) -> int | None:
         """Counted over all batches."""

@@ -16,7 +16,7 @@ from counterpoise.engines.summarize import Summary, finish, summarize
 from counterpoise.errors import CounterpoiseError, LogError
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
-from counterpoise.moments import LogMoments
+from counterpoise.moments import LogMoments, Powers
 from counterpoise.readers.policies import add_policies
 from counterpoise.readers.spark import complete, errors_told
 
@@ -45,7 +45,8 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
             raise LogError(found["error"])
         moments = tuple(LogMoments.from_json(one) for one in found["moments"])
         problems = tuple(Problem(rules[k], count, None, value) for k, count, value in found["problems"])
-        whole.add_summary(Summary(moments, problems, found["rows"]))
+        left_out = tuple(Powers.from_plain(one) for one in found["left_out"])
+        whole.add_summary(Summary(moments, problems, found["rows"], left_out))
     return finish(whole.summary, question, lambda n: _duplicates(frame, question, names, n))
 
 
@@ -106,4 +107,6 @@ def _as_text(partial: Batches) -> str:
         for problem in merge_problems(partial.problems)
     ]
     moments = [one.to_json() for one in partial.total if one.n]  # without rows there are no segments
-    return json.dumps({"moments": moments, "rows": partial.rows, "problems": problems}, default=str)
+    left_out = [one.to_plain() for one in partial.left_out]
+    found = {"moments": moments, "rows": partial.rows, "problems": problems, "left_out": left_out}
+    return json.dumps(found, default=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -9,12 +10,14 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.largest import Watcher
-from counterpoise.engines.polars_frames import answer_of, center_of, with_centers
+from counterpoise.engines.left_out import left_out
+from counterpoise.engines.polars_frames import answer_of, center_of, collect, with_centers
 from counterpoise.engines.query import Frame, Query, aggregate
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.names import KEY, ROW, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, only_good, rules_of
+from counterpoise.moments import Powers
 from counterpoise.readers.progress import Report
 
 
@@ -86,6 +89,10 @@ class Streaming:
                 value = shown.filter(pl.col(ROW) == row).get_column(rule.shows).item()
                 problems.append(Problem(rule, int(count), int(row), value))
         return problems
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows: one more pass."""
+        return left_out(nw.from_native(self.frame), self.question, centers, collect)
 
     def duplicates(self, n: int) -> int | None:
         """How many good rows have the key of another row; this is the one query that needs memory for every distinct key."""

@@ -14,8 +14,9 @@ from counterpoise.errors import LogError
 from counterpoise.log.names import Lane, Names
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, all_bad, refuse
-from counterpoise.moments import Floats, LogMoments, Tail
+from counterpoise.moments import Floats, LogMoments, Powers, Tail
 from counterpoise.moments.log_moments import Label, as_label, in_order
+from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.tails import EMPTY
 from counterpoise.moments.weighed import Weighed
 
@@ -48,6 +49,9 @@ class Engine(Protocol):
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and where first."""
 
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows, around these centers."""
+
     def duplicates(self, n: int) -> int | None:
         """How many of `n` good rows have the key of another; None if no key was named."""
 
@@ -59,6 +63,7 @@ class Summary:
     moments: tuple[LogMoments, ...]  # one per reward; none where bad rows are an error, or all are bad
     problems: tuple[Problem, ...]
     rows: int
+    left_out: tuple[Powers, ...] = ()  # the good rewards of bad rows, if there are any
 
 
 def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
@@ -81,18 +86,19 @@ def survey(engine: Engine, question: Question) -> Summary:
     if problems and not question.log.drop_bad_rows:
         return Summary((), tuple(problems), answer.rows)
     rows = answer.rows
+    left_out = engine.left_out(query.centers) if rows and not answer.is_clean else ()
     if problems and not engine.skips_bad_rows:
         names = Names(question, apart=len(question.log.reward) > 1)
         query = Query(names, engine.centers(only_good=True), only_good=True)
         answer = engine.aggregate(query)
     if not answer.labels:
-        return Summary((), tuple(problems), rows)
+        return Summary((), tuple(problems), rows, left_out)
     labels = [()] * len(answer.labels) if question.is_binned else answer.labels
     if not is_well_centered(answer.numbers, labels, names):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
         query = query.around(_own_centers(answer, query))
         answer = engine.aggregate(query)
-    return Summary(assemble(answer, query, rows), tuple(problems), rows)
+    return Summary(assemble(answer, query, rows), tuple(problems), rows, left_out)
 
 
 def finish(
@@ -106,7 +112,11 @@ def finish(
     if not found.moments or any(one.n == 0 for one in found.moments):
         raise all_bad(found.problems, found.rows)
     counted = duplicates(found.moments[0].n)
-    return tuple(replace(one, dropped=found.rows - one.n, duplicates=counted) for one in found.moments)
+    left_out = found.left_out or (NOTHING,) * len(found.moments)
+    return tuple(
+        replace(one, dropped=found.rows - one.n, duplicates=counted, left_out=own)
+        for one, own in zip(found.moments, left_out, strict=True)
+    )
 
 
 def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from counterpoise.diagnostics.findings import (
     about_target,
 )
 from counterpoise.diagnostics.list_logs import find_lists
+from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.evaluate import evaluate
@@ -216,16 +217,16 @@ def _outside(frame: pl.LazyFrame, name: str) -> int:
 def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:
     """How many rows repeat another row's key, or all of its columns, and whether that is odd.
 
-    Rows with a few coarse columns repeat by chance. It is odd if some column tells almost all rows apart, except for the repeated ones.
+    Rows with a few coarse columns repeat by chance. It is odd if there are more pairs than chance makes (`Repeats`), or if some column
+    tells almost all rows apart, except for the repeated ones.
     """
-    chosen = key or [name for name in schema.names() if not schema[name].is_nested()]
-    if not chosen:
-        return 0, False
-    distinct = int(collect(frame.select(pl.struct(columns(chosen)).hash().n_unique())).item())
-    if key or distinct == rows:
+    if key:
+        distinct = int(collect(frame.select(pl.struct(columns(key)).hash().n_unique())).item())
         return rows - distinct, distinct < rows
-    finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
-    return rows - distinct, max(finest) > 0.9 * distinct
+    found = repeats(frame, schema)
+    if found is None or not found.repeated:
+        return 0, False
+    return found.repeated, found.is_odd or tells_apart(frame, schema, found)
 
 
 def _nameless(part: str) -> Sentence:

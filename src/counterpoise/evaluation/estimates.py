@@ -21,6 +21,7 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.powers import NOTHING
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -141,7 +142,10 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
 def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Estimator) -> Evidence:
     """What the interval of an estimate is made from."""
     if not own.identified or not own.n or not estimator.uses_rewards:
-        return Evidence(own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]))
+        return Evidence(
+            own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
+            mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
+        )  # fmt: skip
     low, high = usual_rewards(view.rewards[place], view.ends[place])
     baseline = own.baseline if isinstance(own.baseline, float) and math.isfinite(own.baseline) else own.value
     heavy = view.heavy(place)
@@ -153,7 +157,7 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
     leverage = 0.0 if groups else min(view.excess[place].kurtosis / own.n, MOST)
     return Evidence(
         own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
-        view.carrying[place], (min(terms), max(terms)), leverage,
+        view.carrying[place], (min(terms), max(terms)), leverage, view.log.weight.mean_is_one,
     )  # fmt: skip
 
 
@@ -192,6 +196,7 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
             effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
             duplicates=log.duplicates if segment is None else None,
             dropped=log.dropped if segment is None else 0,
+            left_out=log.left_out if segment is None else NOTHING,
             mean_is_one=log.weight.mean_is_one,
         )
     return found

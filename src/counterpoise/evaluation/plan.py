@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
 from statistics import NormalDist
 from typing import Unpack
@@ -21,16 +21,23 @@ from counterpoise.log.log import Data, Log, LogFields
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.targets import Targets
 
+FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
 
 
 @dataclass(frozen=True)
 class Needs:
-    """How many rows it takes to know the value and the difference to ± the difference asked for, and to have the power to see it."""
+    """How many rows it takes to know the value and the difference to ± the difference asked for, and to have the power to see it.
+
+    Each comes from a variance that is itself estimated, and its range (low, high) is what the log knows of it, at the level of the plan.
+    """
 
     value_rows: float
     difference_rows: float
     power_rows: float
+    value_range: tuple[float, float] = (0.0, math.inf)
+    difference_range: tuple[float, float] = (0.0, math.inf)
+    power_range: tuple[float, float] = (0.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,10 @@ def plan(
     .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
 
+    The log only estimates σ², from the E rows that carry the variance (`carrying_rows`), so that every number comes with a range:
+    :math:`\hat\sigma^2 \nu / \chi^2_\nu` at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
+    effective clusters).
+
     If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =
     (1 - \epsilon)\pi_0 + \epsilon/K` instead would change the variances, and by weighting its rows the same log tells us to what:
 
@@ -91,6 +102,9 @@ def plan(
     >>> found = plan(pl.DataFrame(log), reward="r", propensity="p", target="new", difference=0.01)
     >>> found.needs.power_rows > found.needs.difference_rows
     True
+    >>> low, high = found.needs.difference_range
+    >>> low < found.needs.difference_rows < high
+    True
     """
     _check(difference, power, actions)
     asked = ["beta_ips", "lift"]
@@ -99,34 +113,48 @@ def plan(
         raise one_target(result.targets)
     target = result.targets[0]
     value, lift = result[target, "beta_ips"], result[target, "lift"]
-    wish = Wish(difference, level, power)
+    seen = result.diagnostics(target)
+    clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
+    wish = Wish(difference, level, power, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
     explored: tuple[Exploration, ...] = ()
     verdict = result.verdict(target)
     # rewards that never vary show no variance: it is unknown, not 0
-    if verdict.verdict == "not identified" or not result.diagnostics(target).carrying_rows > 0:
+    if verdict.verdict == "not identified" or not seen.carrying_rows > 0:
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target)
         means = partial(_means, actions=actions, center=float(value.baseline))  # type: ignore[arg-type]
-        seen = over_good_rows(result.asked(), means)
-        explored = tuple(_explore(seen, actions, alike, wish))
+        explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A difference to be sure of, and how sure."""
+    """A difference to be sure of, and how sure; `freedom` is how many degrees of freedom the variances have."""
 
     difference: float
     level: float
     power: float
+    freedom: float = math.inf
 
     def needs(self, value: float, lift: float) -> Needs:
         """Rows, from the variances of a row's contribution to the value and to the difference."""
         z, more = NormalDist().inv_cdf((1 + self.level) / 2), NormalDist().inv_cdf(self.power)
-        return Needs(self._rows(z, value), self._rows(z, lift), self._rows(z + more, lift))
+        asked = ((z, value), (z, lift), (z + more, lift))
+        ranges = [tuple(self._rows(x, variance * factor) for factor in self._factors) for x, variance in asked]
+        return Needs(*(self._rows(x, variance) for x, variance in asked), *ranges)  # type: ignore[arg-type]
+
+    @cached_property
+    def _factors(self) -> tuple[float, float]:
+        """What an estimated variance may be too large and too small by."""
+        from scipy.special import chdtri
+
+        if not math.isfinite(self.freedom):
+            return 1.0, 1.0
+        low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
+        return low, high
 
     def _rows(self, z: float, variance: float) -> float:
         rows = z * z * variance / self.difference**2

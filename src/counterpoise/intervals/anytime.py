@@ -10,6 +10,10 @@ from typing import ClassVar
 from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.method import Evidence, Method
+from counterpoise.intervals.student import freedom_of, heavier
+
+FEWEST = 6  # rows that carry the answer, for an answer: benchmarks/anytime_misses.py
+SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,44 @@ class Anytime(Method):
         """Only if rows are clustered."""
         return is_clustered
 
-    def interval(self, evidence: Evidence, level: float) -> Interval:
-        """See `anytime`."""
+    def unvaried(self, evidence: Evidence, level: float) -> Interval:
+        """The score has all there is to say of rewards that were not seen; the weights must have been."""
+        note = self._unseen_weights(evidence)
+        if note:
+            return Interval(-math.inf, math.inf, level, self.name, note)
         return anytime(evidence.value, evidence.stderr, evidence.n, level, tuned_for=self.tuned_for)
+
+    def interval(self, evidence: Evidence, level: float) -> Interval:
+        r"""The interval of `anytime` with Student's tails, or the whole line while too few rows carry the answer.
+
+        The theorem behind `anytime` is about many rows. Before that, the heavy rows that matter may not have come up, and then nothing in
+        the log shows how far off it is. So there is no answer before six rows carry the variance (`carrying_rows`), nor while the mean
+        weight is further from 1 than it may ever be. After that the normal tail at the factor of the confidence sequence becomes that of
+        Student's distribution with :math:`\max(3, (E/5)^2)` degrees of freedom, as in `student`.
+        """
+        carrying = evidence.carrying
+        note = (
+            f"about {carrying:.2g} rows carry this answer, and it takes {FEWEST} for an interval that holds at all times"
+            if carrying < FEWEST
+            else self._unseen_weights(evidence)
+        )
+        if note:
+            return Interval(-math.inf, math.inf, level, self.name, note)
+        factor = anytime(0.0, 1.0, evidence.n, level, tuned_for=self.tuned_for).upper
+        half = heavier(factor, freedom_of(evidence)) * evidence.stderr / (1 - evidence.leverage)
+        return symmetric(evidence.value, half, level, self.name)
+
+    def _unseen_weights(self, evidence: Evidence) -> str:
+        """A note if the mean weight is off by more than it ever is where propensities are right and the heavy rows came up."""
+        moments = evidence.moments
+        if not evidence.mean_is_one or "u" not in moments.columns or not evidence.n:
+            return ""
+        rows = max(min(float(evidence.n), evidence.clusters), 1.0)
+        error = math.sqrt(max(float(moments.covariance("u", "u")), 0.0) / rows)
+        mean = float(moments.average("u"))
+        if abs(mean) <= anytime(0.0, error, evidence.n, SURE, tuned_for=self.tuned_for).upper + 1e-12:
+            return ""
+        return f"the mean weight is off by {mean:+.3g}: either heavy rows have not come up yet, or the propensities are wrong"
 
 
 @dataclass(frozen=True)
@@ -62,7 +101,8 @@ def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_f
 
     .. math:: \hat V \pm \hat\sigma \sqrt{\frac{2 (n\rho^2 + 1)}{n^2 \rho^2} \log\frac{\sqrt{n\rho^2 + 1}}{1 - \text{level}}}
 
-    This is an asymptotic confidence sequence: it covers at all times at once as the log grows. It is narrowest, about 1.55 times the
+    This is an asymptotic confidence sequence: it covers at all times at once as the log grows, once rows are many (`Anytime` knows
+    when they are not). It is narrowest, about 1.55 times the
     normal interval, near `tuned_for` rows, which you must choose before you look.
 
     Examples

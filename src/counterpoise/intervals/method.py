@@ -19,7 +19,7 @@ class Evidence:
 
     `groups` is the number of hashed groups with rows, or 0 if the error does not come from them; `clusters` is how many clusters of equal
     size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
-    row may have, and `leverage` is how much of its own fit a heavy row makes.
+    row may have, and `leverage` is how much of its own fit a heavy row makes. `mean_is_one` says whether the mean of the weights must be 1.
     """
 
     value: float
@@ -31,6 +31,7 @@ class Evidence:
     carrying: float = math.inf
     extremes: tuple[float, float] = (math.nan, math.nan)
     leverage: float = 0.0
+    mean_is_one: bool = True
 
 
 @runtime_checkable

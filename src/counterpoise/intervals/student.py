@@ -82,8 +82,25 @@ def student(evidence: Evidence, level: float = 0.95) -> Interval:
     mean = (n * value + (low + high) / 2) / (n + 1)
     spread = (n * evidence.stderr / (1 - evidence.leverage)) ** 2 + n * (value - mean) ** 2
     spread += ((high - mean) ** 2 + (low - mean) ** 2) / 2
-    freedom = max(FEWEST, (evidence.carrying / PACE) ** 2)
-    if evidence.groups:
-        freedom = max(min(freedom, evidence.groups - 1.0, evidence.clusters - 1.0), 1.0)
-    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(spread) / (n + 1)
+    half = float(stdtrit(freedom_of(evidence), (1 + level) / 2)) * math.sqrt(spread) / (n + 1)
     return Interval(mean - half, mean + half, level, Student.name)
+
+
+def freedom_of(evidence: Evidence) -> float:
+    """Degrees of freedom, from the rows that carry the answer and the clusters that they come from."""
+    freedom = max(FEWEST, (evidence.carrying / PACE) ** 2)
+    return max(min(freedom, evidence.groups - 1.0, evidence.clusters - 1.0), 1.0) if evidence.groups else freedom
+
+
+def heavier(factor: float, freedom: float) -> float:
+    """The factor at which Student's distribution has the tail that the normal one has at this factor.
+
+    >>> round(heavier(1.96, 1e9), 2), round(heavier(1.96, 3.0), 2)
+    (1.96, 3.18)
+    """
+    from scipy.special import ndtr, stdtrit
+
+    tail = float(ndtr(-factor))
+    if not math.isfinite(factor) or tail < 1e-300 or not math.isfinite(freedom):
+        return factor
+    return max(-float(stdtrit(freedom, tail)), factor)

@@ -47,6 +47,7 @@ class LogMoments:
     duplicates: int | None = None
     weight: Weighed = PLAIN
     ladder: tuple[LogMoments, ...] = ()  # the same rows with each weight of a ladder, the unbiased one first
+    left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -93,6 +94,7 @@ class LogMoments:
             dropped=self.dropped + other.dropped,
             duplicates=duplicates,
             ladder=_added(self.ladder, other.ladder),
+            left_out=self.left_out + other.left_out,
         )
 
     @property
@@ -168,6 +170,7 @@ class LogMoments:
             "duplicates": self.duplicates,
             "weight": self.weight.to_plain(),
             **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
+            "left_out": self.left_out.to_plain(),
         }
 
     @classmethod
@@ -179,7 +182,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder"))
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder", "left_out"))
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
@@ -207,6 +210,7 @@ class LogMoments:
             None if raw["duplicates"] is None else stored.count(raw["duplicates"], "duplicates"),
             Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
             tuple(cls.from_plain(rung) for rung in stored.items(raw.get("ladder", []), "the ladder")),
+            Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
         )
         _check_whole(made)
         return made
@@ -273,6 +277,8 @@ def _check_whole(log: LogMoments) -> None:
     for powers in (*log.excess.values(), log.rewards):
         if [one.n for one in powers] != rows.tolist():
             raise ValueError("the sums of powers are damaged")
+    if log.left_out.n > log.dropped:
+        raise ValueError("the dropped rows are damaged")
     ends = (log.reward_min, log.reward_max)
     known = {len(label) for label in log.segments} == {len(log.segment_columns)}
     if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):

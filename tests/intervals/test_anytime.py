@@ -1,0 +1,69 @@
+"""Anytime intervals answer only where they can keep their word."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import counterpoise as cp
+from counterpoise.intervals import Anytime, Evidence
+from counterpoise.intervals.anytime import anytime
+
+
+def epsilon_greedy(n, seed, rate=0.02, share=0.1, actions=10):
+    """The logging policy takes the first action but for a share of uniform choice; the target takes the second in nine of ten rows."""
+    g = np.random.default_rng(seed)
+    logging = np.full(actions, share / actions)
+    logging[0] += 1 - share
+    target = np.full(actions, 0.1 / actions)
+    target[1] += 0.9
+    shown = g.choice(actions, n, p=logging)
+    return {"r": (g.random(n) < rate).astype(float), "p": logging[shown], "new": target[shown]}
+
+
+def test_few_carrying_rows_get_the_whole_line_and_a_note():
+    found = cp.evaluate(epsilon_greedy(2000, 0), reward="r", propensity="p", target="new", interval="anytime")
+    interval = found["new", "beta_ips"].interval
+    assert (interval.lower, interval.upper) == (-math.inf, math.inf)
+    assert "rows carry this answer" in interval.note
+
+
+def test_heavy_rows_that_have_not_come_up_are_noticed_by_the_mean_weight():
+    log = epsilon_greedy(300, 0, rate=0.5)
+    few = {name: column[log["new"] < 0.5] for name, column in log.items()}  # none of the rows that the target is about
+    interval = cp.evaluate(few, reward="r", propensity="p", target="new", interval="anytime")[
+        "new", "beta_ips"
+    ].interval
+    assert interval.width == math.inf
+    assert "heavy rows have not come up" in interval.note
+    clipped = cp.evaluate(few, reward="r", propensity="p", target="new", interval="anytime", weight=cp.weights.Clip(5))[
+        "new", "beta_ips"
+    ].interval
+    assert clipped.width < math.inf  # whose mean need not be 1
+
+
+def test_tails_are_students_at_the_factor_of_the_confidence_sequence():
+    plain = anytime(0.5, 0.1, 500)
+    many = Anytime().interval(Evidence(0.5, 0.1, n=500, carrying=1e9), 0.95)
+    assert many.width == pytest.approx(plain.width, rel=1e-9)
+    few = Anytime().interval(Evidence(0.5, 0.1, n=500, carrying=20.0), 0.95)
+    factor = plain.width / 0.2
+    assert few.width / 0.2 == pytest.approx(stats.t(16).isf(stats.norm.sf(factor)), rel=1e-10)
+
+
+def test_epsilon_greedy_logs_are_missed_at_no_more_than_their_share_of_looks():
+    """100 logs, 12 looks each from n = 100; 5 misses are expected at most, and 13 come once in a thousand."""
+    missed = 0
+    for seed in range(100):
+        log = epsilon_greedy(6000, seed, rate=0.3)
+        intervals = []
+        for n in np.geomspace(100, 6000, 12).astype(int):
+            part = {name: column[:n] for name, column in log.items()}
+            found = cp.evaluate(
+                part, reward="r", propensity="p", target="new", interval="anytime", estimator="beta_ips"
+            )
+            intervals.append(found["new", "beta_ips"].interval)
+        missed += any(0.3 not in interval for interval in intervals)
+    assert missed < 13
+    assert any(interval.width < math.inf for interval in intervals)
