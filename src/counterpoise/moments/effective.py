@@ -64,6 +64,16 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) ->
     return excess.n / excess.kurtosis * min(shares)
 
 
+def has_two_values(rewards: Powers, ends: tuple[float, float]) -> bool:
+    """Whether rewards are at one end or the other, as clicks are: then, and only then, their mean square distance is width times mean.
+
+    >>> has_two_values(Powers.of([0.0, 1.0, 1.0]), (0.0, 1.0)), has_two_values(Powers.of([0.0, 0.5, 1.0]), (0.0, 1.0))
+    (True, False)
+    """
+    low, high = ends
+    return abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * (high - low) ** 2
+
+
 def usual_rewards(rewards: Powers, ends: tuple[float, float]) -> tuple[float, float]:
     """A high and a low reward that a row not seen yet may well have: from either end, the size-weighted mean distance of the others.
 
