@@ -19,7 +19,8 @@ def by_hand(w, r, level=0.95):
     kurtosis = stats.kurtosis(u, fisher=False)
     low, high = (0.0, 1.0) if set(np.unique(r)) <= {0.0, 1.0} else (r.min(), r.max())
     share = min(((r - end) ** 2).mean() ** 2 / ((r - end) ** 4).mean() for end in (low, high))
-    freedom = max(3.0, (n / kurtosis * share / 5) ** 2)
+    seen = 1.0 if len(np.unique(r)) == 2 else 0.5
+    freedom = max(3.0, (seen * n / kurtosis * share / 5) ** 2)
     heavy = math.sqrt((u**4).mean() / (u**2).mean()) if n / kurtosis >= 10 else w.max() - 1
     rare = low + ((r - low) ** 2).mean() / (r - low).mean()
     usual = high - ((high - r) ** 2).mean() / (high - r).mean()

@@ -11,7 +11,7 @@ from counterpoise.diagnostics.dropped import Dropped
 from counterpoise.diagnostics.mean_weight import MeanWeight
 from counterpoise.errors import Argument, Pieces, Sentence
 from counterpoise.moments import Moments, Powers
-from counterpoise.moments.effective import carrying_rows, effective_sample_size, has_two_values, usual_ends
+from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.tails import Tail, pareto_k
 
@@ -19,7 +19,6 @@ VerdictWord = Literal["ok", "caution", "not identified"]
 
 FEW_ROWS = 30  # effective
 FEW_CARRYING = 6  # by simulation, benchmarks/coverage_grid.py
-FEW_OF_MANY = 12  # where rewards have more than two values, and so a tail that the log may not have seen
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
@@ -36,11 +35,10 @@ MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to 
 class Diagnostics:
     """What the weights and rewards of one target look like.
 
-    `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one, and
-    `needed_rows` is how many it takes; `weight_rows` is how many carry the variance of the weights alone. `top_rows` is one row in a
-    hundred, at least 1 and at most 1,000; `top_share` is the share of the total weight that this many of the heaviest rows carry.
-    `cluster_groups` is the number of hashed groups of clusters that have rows, and `effective_clusters` is how many clusters of equal
-    size the clusters are worth, (Σm)²/Σm².
+    `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one;
+    `weight_rows` is how many carry the variance of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
+    `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
+    groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
     counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
     is how often rows dropped at random are as unlike the others.
@@ -60,7 +58,6 @@ class Diagnostics:
     reward_min: float = math.nan
     reward_max: float = math.nan
     carrying_rows: float = 0.0
-    needed_rows: float = FEW_CARRYING
     weight_rows: float = 0.0
     cluster_groups: int | None = None
     duplicates: int | None = None
@@ -140,7 +137,6 @@ def diagnose(
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
     lost = Dropped(left_out, rewards)
-    ends = usual_ends(*reward_range)
     test = MeanWeight(excess, error, math.inf if effective_clusters is None else effective_clusters)
     return Diagnostics(
         n=n,
@@ -156,8 +152,7 @@ def diagnose(
         zero_weight_share=tail.zeros / n,
         reward_min=reward_range[0],
         reward_max=reward_range[1],
-        carrying_rows=carrying_rows(excess, rewards, ends),
-        needed_rows=FEW_CARRYING if has_two_values(rewards, ends) else FEW_OF_MANY,
+        carrying_rows=carrying_rows(excess, rewards, usual_ends(*reward_range)),
         weight_rows=excess.n / excess.kurtosis,
         mean_reward=float(moments.center + moments.average("s")),
         mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,
@@ -250,9 +245,9 @@ def _of_evidence(found: Diagnostics) -> list[str]:
     """What is wrong with the rows that carry a value."""
     if found.has_equal_rewards:
         return [_equal_rewards(found)]
-    if found.carrying_rows >= found.needed_rows:
+    if found.carrying_rows >= FEW_CARRYING:
         return []
-    needed = f"About {found.carrying_rows:.2g} rows carry this answer, and it takes {found.needed_rows:g} for an interval to be relied on"
+    needed = f"About {found.carrying_rows:.2g} rows carry this answer, and it takes {FEW_CARRYING} for an interval to be relied on"
     if found.weight_rows < FEW_WEIGHTS:
         heavy = f" (Pareto k = {found.pareto_k:.2f})" if found.pareto_k > HEAVY_TAIL else ""
         return [f"{needed}: a few rows have most of the weight{heavy}, and rows not seen yet could move it."]

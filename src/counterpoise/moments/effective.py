@@ -45,7 +45,7 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) ->
     with u the excess of the weights (or the difference of two policies' weights) and d the distance of a reward from either end. The
     first factor counts the rows that carry the weights' variance, the second is the share of them whose reward differs from the
     usual one: the click rate, for clicks. Both are of the marginal distributions, so that a click on a heavy row need not have come
-    up to be missed.
+    up to be missed. Rewards of more than two values have a tail of which the log has seen only a part: they count half.
 
     Examples
     --------
@@ -61,7 +61,8 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) ->
         square, fourth = rewards.mean(2, end), rewards.mean(4, end)
         tiny = (1e-7 * (ends[1] - ends[0])) ** 4  # rounding
         shares.append(square**2 / fourth if fourth > tiny else 0.0)
-    return excess.n / excess.kurtosis * min(shares)
+    seen = 1.0 if has_two_values(rewards, ends) else 0.5
+    return seen * excess.n / excess.kurtosis * min(shares)
 
 
 def has_two_values(rewards: Powers, ends: tuple[float, float]) -> bool:

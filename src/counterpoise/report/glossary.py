@@ -99,8 +99,9 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "carrying_rows": Entry(
         "Carrying rows",
-        "How many rows carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 6 (12 "
-        "if rewards have more than two values), no interval is to be relied on, however many rows there are.",
+        "How many rows carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 6, no "
+        "interval is to be relied on, however many rows there are. Rows of rewards with more than two values count half, since the "
+        "largest may not have come up yet.",
     ),
     "n": Entry("Rows", "The number of decisions behind the estimate, in the log or in a segment of it."),
     "dropped": Entry(
