@@ -9,7 +9,7 @@ import pytest
 from command_line import invoke
 
 import counterpoise as cp
-from counterpoise.diagnostics.audit import about_audit, check, holm, settle
+from counterpoise.diagnostics.audit import about_audit, check, holm
 from counterpoise.diagnostics.mean_weight import MeanWeight
 from counterpoise.evaluation.audit import Parts, audit
 from counterpoise.evaluation.distribution import calibration_of
@@ -78,6 +78,14 @@ def users(random, n_users=1_500, actions=5):
     return pl.DataFrame({name: values[user] for name, values in columns.items()}).with_columns(
         user=user, country=pl.Series(random.choice(["NO", "SE"], n_users)[user]), click=1.0, q=pl.Series(mass[user])
     )
+
+
+def uneven(random, n=3_000, actions=5):
+    """Propensities whose inverse has so long a tail that few actions can be tested at all."""
+    mass = softmax(1.5 * random.normal(size=(n, actions)))
+    action = draw(random, mass)
+    country = random.choice(["NO", "SE", "DK"], n)
+    return pl.DataFrame({"p": mass[np.arange(n), action], "pi_new": 1 / actions, "action": action, "country": country})
 
 
 def audited(log, **parts):
@@ -170,26 +178,29 @@ def test_a_distribution_in_columns_or_by_action_is_one_in_a_list():
 
 
 def test_a_wrong_temperature_shows_by_action_where_the_mean_weight_of_a_target_hides_it():
-    """Of 100 logs we saw 83 found by action, 100 by the table and 3 by the overall mean; 36 of 60 are five errors below the first."""
+    """At level 0.05, 200 logs had 98 % found by action, all by the table and 7 % by the overall mean weight.
+
+    Of 60 logs, fewer than 51, or more than 15 by the overall mean, would be more than five errors from that.
+    """
     random = np.random.default_rng(4)
     by_action, by_table, overall = 0, 0, 0
     for _ in range(60):
         log = shelf(random, off=1.1)
-        found = settle(audited(log).checks, 17)
-        by_action += any(one.target is None for one in found.alarms)
-        by_table += settle([], 0, calibration_of(log.lazy(), log.schema, "action", "q")).calibration.corrected_p < 0.01
+        found = audited(log)
+        by_action += any(one.corrected_p <= 0.05 for one in found.checks if one.target is None)
+        by_table += found.calibration.corrected_p <= 0.05
         excess = (log["pi_new"] / log["p"] - 1).to_numpy()
-        overall += check("", "", "pi_new", log.height, Powers.of(excess)).p < 0.01
+        overall += check("", "", "pi_new", log.height, Powers.of(excess)).p <= 0.05
     print(f"by action {by_action}, by table {by_table}, overall {overall} of 60")
-    assert by_action >= 36
-    assert by_table >= 54
-    assert overall <= 10
+    assert by_action >= 51
+    assert by_table >= 51
+    assert overall <= 15
 
 
 @pytest.mark.parametrize(
     ("world", "size", "parts"),
-    [(shelf, {"n": 5_000}, {}), (catalog, {}, {}), (users, {}, {"cluster": "user"})],
-    ids=["shelf", "catalog", "users"],
+    [(shelf, {"n": 5_000}, {}), (catalog, {}, {}), (uneven, {}, {}), (users, {}, {"cluster": "user"})],
+    ids=["shelf", "catalog", "uneven", "users"],
 )
 def test_right_propensities_are_seldom_doubted(world, size, parts):
     """At most twice the level of 0.05 over 300 logs; at the level itself, more than that would have a chance of 2e-4."""
@@ -198,12 +209,8 @@ def test_right_propensities_are_seldom_doubted(world, size, parts):
     for _ in range(LOGS):
         log = world(random, **size)
         found = audited(log, segment=["country"], **parts)
-        again = settle(found.checks, found.looks, found.calibration, level=0.05)
-        doubted += bool(
-            again.alarms
-            or again.calibration.corrected_p <= 0.05
-            or any(one.status == "not always eligible" for one in again.checks)
-        )
+        p = [one.corrected_p for one in found.checks] + ([found.calibration.corrected_p] if found.calibration else [])
+        doubted += any(one <= 0.05 for one in p)
     print(f"{doubted} of {LOGS} doubted")
     assert doubted <= 2 * 0.05 * LOGS
 
@@ -236,8 +243,8 @@ def test_an_action_that_was_seldom_eligible_raises_no_alarm_and_one_too_often_ta
     wrong = log.with_columns(p=pl.when(pl.col("action") == 1).then(pl.col("p") * 0.8).otherwise("p"))
     (said,) = about_audit(audited(wrong), "p")
     assert said.severity == "look"
-    assert "1 too large: that of 1 is 1.2" in said.message
-    assert "propensities that are too small" in said.message
+    assert "too large for 1 action: for 1 it is 1.2" in said.message
+    assert "propensities are too small" in said.message
 
 
 def test_a_day_and_a_segment_with_wrong_propensities_are_named():

@@ -18,7 +18,8 @@ from counterpoise.moments import Powers
 Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]
 
 ACTION = "action"
-LEVEL = 0.01  # of the doctor's alarms: one log in a hundred with right propensities may be doubted
+LEVEL = 0.01  # of the doctor's alarms: a log in a hundred with right propensities may be doubted
+SURER = 0.1  # means too small must be so much surer: rows with small propensities that have not come up yet make them small too
 FAR = 0.5  # actions with a mean below this are more likely to have been ineligible in some rows than to have propensities twice too large
 
 
@@ -148,12 +149,13 @@ def about_audit(audit: Audit, propensity: str) -> list[Finding]:
 
 def _of_actions(alarms: Sequence[Check], worst: Check) -> str:
     large = sum(one.status == "too large" for one in alarms)
+    few = ((large, "large"), (len(alarms) - large, "small"))
     counts = " and ".join(
-        f"{count:,} too {word}" for count, word in ((large, "large"), (len(alarms) - large, "small")) if count
+        f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
     )
     return (
-        f"by action, the mean of 1{{action}}/propensity over all rows is {counts}: that of {worst.part} is {worst.mean:.3g}, and it should "
-        f"be 1 if {worst.part} could be chosen in every row (p {p_value(worst.corrected_p)}, corrected for all looks)."
+        f"the mean of 1{{action}}/propensity over all rows is {counts}: for {worst.part} it is {worst.mean:.3g}, and it should be 1 if "
+        f"{worst.part} could be chosen in every row (p {p_value(worst.corrected_p)}, corrected for all looks)."
     )
 
 
@@ -170,14 +172,17 @@ def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
         return "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
     if all(one.status == "too small" for one in alarms):
         return "Either these actions were not always eligible, which is fine, or their propensities are too large."
-    return "A mean above 1 has only one cause: propensities that are too small. Log those that the choice was really made with."
+    return (
+        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the choice "
+        "was really made with."
+    )
 
 
 def _status(one: Check, corrected: float, level: float) -> Status:
     if math.isnan(one.p):
         return "cannot tell"
-    if corrected > level:
-        return "fine"
     if one.mean > 1.0:
-        return "too large"
+        return "too large" if corrected <= level else "fine"
+    if corrected > SURER * level:
+        return "fine"
     return "not always eligible" if one.target is None and one.mean < FAR else "too small"
