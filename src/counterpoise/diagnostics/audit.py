@@ -173,8 +173,8 @@ def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
     if all(one.status == "too small" for one in alarms):
         return "Either these actions were not always eligible, which is fine, or their propensities are too large."
     return (
-        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the choice "
-        "was really made with."
+        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the "
+        "choice was really made with."
     )
 
 
