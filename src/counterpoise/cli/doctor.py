@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from counterpoise.cli import options
+from counterpoise.cli.auditing import show_audit
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.wording import written
 from counterpoise.diagnostics import p_value
@@ -33,6 +34,23 @@ def doctor(
     key: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help=f"{help_of('key').capitalize()}. May be repeated.")
     ] = None,
+    segment: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Check mean weights for every value of this column; may be repeated."),
+    ] = None,
+    day: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Check mean weights by this day or time; a lone date column is found."),
+    ] = None,
+    distribution: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The logging policy's probabilities of all actions: a list column, or repeat it for a column each, in the "
+            "actions' order or as ACTION=COLUMN.",
+        ),
+    ] = None,
+    cluster: options.Cluster = None,
     where: options.Where = None,
     json: options.Json = False,
     table: options.TableName = None,
@@ -45,6 +63,7 @@ def doctor(
     Examples:
       counterpoise doctor log.parquet
       counterpoise doctor log.parquet --target pi_new --key request_id --json
+      counterpoise doctor log.parquet --action item --segment country --day time
     """
     from counterpoise.cli.printing import console
     from counterpoise.evaluation.doctor import doctor as examine
@@ -57,6 +76,10 @@ def doctor(
         target=target or (),
         action=action,
         key=key or (),
+        segment=segment or (),
+        day=day,
+        distribution=_distribution(distribution),
+        cluster=cluster,
         where=where,
         table=options.table_path(table),
         query=query,
@@ -66,6 +89,15 @@ def doctor(
         print(as_text(found))
     else:
         _show(console(), found)
+
+
+def _distribution(given: list[str] | None) -> str | list[str] | dict[str, str] | None:
+    """One list column, a column for each action, or columns by action."""
+    if not given:
+        return None
+    if all("=" in one for one in given):
+        return {action: name for action, _, name in (one.partition("=") for one in given)}
+    return given[0] if len(given) == 1 else given
 
 
 def _show(out: Console, found: Examination) -> None:
@@ -101,6 +133,8 @@ def _show(out: Console, found: Examination) -> None:
         add(made, f"{one.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
         add(made, f"{one.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
     show(out, made)
+    if found.audit is not None:
+        show_audit(out, found.audit)
     say(out)
     if not found.findings:
         say(out, Text("Nothing to fix.", style="green"))

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import polars as pl
 
 from counterpoise.diagnostics import Diagnostics, Verdict
+from counterpoise.diagnostics.audit import Audit, about_audit
 from counterpoise.diagnostics.findings import (
     Finding,
     Propensities,
@@ -25,11 +26,16 @@ from counterpoise.diagnostics.list_logs import find_lists
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
+from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.result import _above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import Data, Log, LogFields, as_log
+from counterpoise.log.log import Data, Log, LogFields, as_log, many
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
@@ -65,12 +71,28 @@ class Examination:
     actions: int | None
     overlap: tuple[Overlap, ...]
     findings: tuple[Finding, ...]
+    audit: Audit | None = None
+
+    def plot_propensities(self, ax: Axes | None = None) -> Axes:
+        """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
+        return cast("Axes", _above().audit_picture.means(self.audit, ax=ax))
 
 
-def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpack[LogFields]) -> Examination:
+def doctor(
+    log: Log | Data = None,
+    *,
+    target: Sequence[str] = (),
+    segment: str | Sequence[str] = (),
+    day: str | None = None,
+    distribution: Distribution = None,
+    **parts: Unpack[LogFields],
+) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
+
+    Propensities are audited by `segment` (each column on its own), by `day` (the log's date or time, if it has only one) and by action, and
+    against the logging policy's `distribution` over all actions: a list column, columns in the actions' order, or columns by action.
 
     Examples
     --------
@@ -85,6 +107,8 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
     schema = frame.collect_schema()
     names = schema.names()
     check_digits(schema, names)
+    segments = many("segment", segment, None)
+    check_columns(schema, [*segments, *([day] if day else []), *columns_of(distribution)])
     for asked in (reward, propensity, action, *target, *key):
         if asked is not None and asked not in names:
             raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
@@ -111,8 +135,13 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
         where=None, table=None, query=None, external_access=False, key=(), reward_bounds=None, drop_bad_rows=True
     )
     overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
+    audited = None
+    if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
+        seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
+        audited = audit(frame, schema, seen_by)
     findings += [
         *(finding for one in overlap for finding in _doubts(one)),
+        *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
         *about_propensities(propensity, seen, rows, actions),
         *about_rewards(reward, rewards, rows),
         *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
@@ -124,7 +153,7 @@ def doctor(log: Log | Data = None, *, target: Sequence[str] = (), **parts: Unpac
     findings += [*_about_blind(blind), *(_about_repeated(duplicates, rows, key) if is_odd else ())]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
-    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings))
+    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
 
 
 def _about_columns(

@@ -1,0 +1,188 @@
+"""The audit of propensities: mean weights of parts of a log against 1, corrected for looking at many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from counterpoise.diagnostics.calibration import Calibration
+from counterpoise.diagnostics.findings import Finding
+from counterpoise.diagnostics.mean_weight import FEWEST, PACE, MeanWeight
+from counterpoise.diagnostics.verdict import FEW_WEIGHTS, p_value
+from counterpoise.moments import Powers
+
+Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]
+
+ACTION = "action"
+LEVEL = 0.01  # of the doctor's alarms: a log in a hundred with right propensities may be doubted
+SURER = 0.1  # means too small must be so much surer: rows with small propensities that have not come up yet make them small too
+FAR = 0.5  # actions with a mean below this are more likely to have been ineligible in some rows than to have propensities twice too large
+
+
+@dataclass(frozen=True)
+class Check:
+    """The mean weight of one part of a log: a segment or a day under a target, or 1{A = a}/p of an action a over all rows.
+
+    `p` is the test's own, `corrected_p` allows for all the other checks. Both are nan where too few rows carry the weights to tell.
+    """
+
+    by: str
+    part: str
+    target: str | None
+    rows: int
+    mean: float
+    lower: float
+    upper: float
+    p: float
+    corrected_p: float = math.nan
+    status: Status = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Every check of the propensities, and how many parts of the log they were chosen from."""
+
+    checks: tuple[Check, ...]
+    looks: int
+    calibration: Calibration | None = None
+    level: float = LEVEL
+
+    @property
+    def alarms(self) -> tuple[Check, ...]:
+        """The checks that speak against the propensities."""
+        return tuple(one for one in self.checks if one.status in ("too large", "too small"))
+
+
+def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> Check:
+    r"""The test that a mean weight is 1, from the powers of the excess :math:`\sum_{i \in c} (w_i - 1)` of every unit c.
+
+    A unit is a row or, with clusters, all rows of one cluster. Units are independent and their excess has mean 0, whatever their sizes,
+    so that the test of `MeanWeight` holds for both.
+
+    >>> check("country", "NO", "pi_new", 200, Powers.of([-0.5, 0.5] * 100, 0.0)).mean
+    1.0
+    """
+    excess = excess.around(0.0)
+    total = float(excess.sums[0])
+    if rows == 0 or excess.n < 2 or not np.isfinite(excess.sums).all():
+        return Check(by, part, target, rows, 1.0 + total / rows if rows else math.nan, -math.inf, math.inf, math.nan)
+    from scipy.special import stdtrit
+
+    mean = total / excess.n
+    variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
+    error = math.sqrt(variance / excess.n)
+    carrying = excess.n / excess.kurtosis
+    freedom = max(FEWEST, (carrying / PACE) ** 2)
+    reach = float(stdtrit(freedom, 0.975)) * error * excess.n / rows
+    p = MeanWeight(excess, error).p_value if carrying >= FEW_WEIGHTS else math.nan
+    per_row = 1.0 + total / rows
+    return Check(by, part, target, rows, per_row, per_row - reach, per_row + reach, p)
+
+
+def settle(
+    checks: Sequence[Check], looks: int, calibration: Calibration | None = None, *, level: float = LEVEL
+) -> Audit:
+    """The checks with their corrected p and status.
+
+    `looks` counts every part of the log, those too small to be told of included: a rare action that came up often enough to be tested
+    came up too often, and that choice must be paid for too.
+    """
+    raw = [one.p for one in checks] + ([] if calibration is None else [calibration.p])
+    corrected = holm(raw, looks + (calibration is not None))
+    settled = [
+        replace(one, corrected_p=p, status=_status(one, p, level)) for one, p in zip(checks, corrected, strict=False)
+    ]
+    if calibration is not None:
+        calibration = replace(calibration, corrected_p=corrected[-1])
+    return Audit(tuple(settled), looks, calibration, level)
+
+
+def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
+    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
+
+    >>> holm([0.01, 0.04, 0.03], 3)
+    [0.03, 0.06, 0.06]
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+    """
+    left, most = max(looks or 0, len(p)), 0.0
+    corrected = [math.nan] * len(p)
+    for at in sorted((k for k, one in enumerate(p) if not math.isnan(one)), key=lambda k: p[k]):
+        most = max(most, min(left * p[at], 1.0))
+        corrected[at] = most
+        left -= 1
+    return corrected
+
+
+def about_audit(audit: Audit, propensity: str) -> list[Finding]:
+    """What the audit says about the propensities, one finding for each way to look at them."""
+    found = []
+    for by, target in dict.fromkeys((one.by, one.target) for one in audit.checks):
+        alarms = [one for one in audit.alarms if (one.by, one.target) == (by, target)]
+        if alarms:
+            worst = min(alarms, key=lambda one: one.p)
+            said = _of_actions(alarms, worst) if target is None else _of_parts(alarms, worst, by)
+            found.append(Finding("look", propensity, f"{said} {_what_to_do(alarms, target)}"))
+    calibration = audit.calibration
+    if calibration is not None and calibration.corrected_p <= audit.level:
+        worst_bin = max(calibration.bins, key=lambda one: abs(one.z))
+        said = (
+            f"actions with a logged probability of about {worst_bin.predicted:.3g} were taken in {worst_bin.observed:.3g} of the cases "
+            f"(p {p_value(calibration.corrected_p)} for all bins together): the logged distribution is not the one that actions were drawn "
+            "from. Log the probabilities that the choice was really made with."
+        )
+        found.append(Finding("look", propensity, said))
+    if calibration is not None and calibration.impossible:
+        said = (
+            f"in {calibration.impossible:,} rows the probabilities of all actions do not sum to 1, or give 0 to the action that was taken. "
+            "Log the whole distribution, as it was when the choice was made."
+        )
+        found.append(Finding("look", propensity, said))
+    return found
+
+
+def _of_actions(alarms: Sequence[Check], worst: Check) -> str:
+    large = sum(one.status == "too large" for one in alarms)
+    few = ((large, "large"), (len(alarms) - large, "small"))
+    counts = " and ".join(
+        f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
+    )
+    return (
+        f"the mean of 1{{action}}/propensity over all rows is {counts}: for {worst.part} it is {worst.mean:.3g}, and it should be 1 if "
+        f"{worst.part} could be chosen in every row (p {p_value(worst.corrected_p)}, corrected for all looks)."
+    )
+
+
+def _of_parts(alarms: Sequence[Check], worst: Check, by: str) -> str:
+    return (
+        f"{worst.target}: the mean weight is not 1 for {len(alarms):,} {'value' if len(alarms) == 1 else 'values'} of {by}: where {by} is "
+        f"{worst.part}, it is {worst.mean:.3g} "
+        f"(p {p_value(worst.corrected_p)}, corrected for all looks)."
+    )
+
+
+def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
+    if target is not None:
+        return "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
+    if all(one.status == "too small" for one in alarms):
+        return "Either these actions were not always eligible, which is fine, or their propensities are too large."
+    return (
+        "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the "
+        "choice was really made with."
+    )
+
+
+def _status(one: Check, corrected: float, level: float) -> Status:
+    if math.isnan(one.p):
+        return "cannot tell"
+    if one.mean > 1.0:
+        return "too large" if corrected <= level else "fine"
+    if corrected > SURER * level:
+        return "fine"
+    return "not always eligible" if one.target is None and one.mean < FAR else "too small"
