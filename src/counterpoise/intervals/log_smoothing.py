@@ -84,7 +84,7 @@ def log_smoothing(smoothed: Smoothed, n: int, level: float = 0.95, *, scale: flo
     >>> import numpy as np
     >>> bound = log_smoothing(Smoothed.of(np.ones(10_000), GRID), 10_000)
     >>> round(bound.lower, 3), bound.upper
-    (0.962, inf)
+    (0.981, inf)
 
     References
     ----------
