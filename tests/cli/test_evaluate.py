@@ -119,7 +119,7 @@ def test_unusual_names_are_asked_for(tmp_path):
         (["--estimator", "magic"], "OptionError: no estimator 'magic'"),
         (
             ["--interval", "wide"],
-            "OptionError: --interval wide is not an interval; choose from student, normal, jackknife, anytime, bernstein.\n",
+            "OptionError: --interval wide is not an interval; choose from student, normal, jackknife, anytime, bernstein, log_smoothing.\n",
         ),
         (["--where", "country = "], "ColumnError: "),
         (["--html", "/nowhere/report.html"], "OptionError: "),

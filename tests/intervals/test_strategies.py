@@ -88,7 +88,10 @@ def test_the_default_is_students_interval_whose_errors_allow_for_clusters():
 @pytest.mark.parametrize(
     ("interval", "words"),
     [
-        ("jacknife", "choose from student, normal, jackknife, anytime, bernstein.*Did you mean 'jackknife'"),
+        (
+            "jacknife",
+            "choose from student, normal, jackknife, anytime, bernstein, log_smoothing.*Did you mean 'jackknife'",
+        ),
         (Jackknife, r"Pass an object, interval=Jackknife\("),
         (5, "interval=5 is not an interval; choose from student"),
         ("bernstein", r"cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),

@@ -78,7 +78,8 @@ Level = Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of
 Method = Annotated[
     str | None,
     typer.Option(
-        metavar="METHOD", help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein."
+        metavar="METHOD",
+        help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein or log_smoothing.",
     ),
 ]
 Weight = Annotated[

@@ -44,7 +44,8 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
-    is_plain = question.groups == 1 and not (question.segment or question.model_value or question.control)
+    more = (question.segment, question.model_value, question.control, question.smoothings)
+    is_plain = question.groups == 1 and not any(more)
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.left_out import left_out
+from counterpoise.engines.natural_logs import with_natural_logs
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
@@ -129,7 +130,13 @@ class PushedDown:
                 good = good.with_columns(**{name: nw.col(r).mean().over(*names.segments) for name, r in means})
             else:
                 good = good.with_columns(**{name: nw.lit(float(query.own[name][0])) for name in names.centers})
-        answer = collect(aggregate(good, query, lanes=chunk.lanes))
+        if names.question.smoothings:
+            # each row's weighted reward appears many times: computed once, before the fence
+            part = self._part(chunk.targets)
+            sums = aggregate(good, query, lanes=chunk.lanes, watch=lambda rows: self.fence(rows, part))
+            answer = collect(with_natural_logs(sums))
+        else:
+            answer = collect(aggregate(good, query, lanes=chunk.lanes))
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
         counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
         return _Part(chunk, counted.filter(pl.col(ROWS) > 0), total)

@@ -18,6 +18,7 @@ from counterpoise.log.rules import indicator
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
 from counterpoise.moments.powers import Powers
+from counterpoise.moments.smoothed import SMALL, Smoothed
 
 Frame = nw.LazyFrame[Any]
 Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and group
@@ -55,13 +56,15 @@ def aggregate(
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
-    rows = watch(_with_excess(frame, query, lanes))
+    excess, weighted = _with_excess(frame, query, lanes), _weighted(names, lanes)
+    rows = watch(excess.with_columns(**weighted) if weighted else excess)
     products = {
         lane.columns[xy]: (lane.columns[x], lane.excess) for lane in lanes for x, xy in MIXED if xy in lane.columns
     }
     rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
+    squares |= _smoothed(names, lanes)
     zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
     wanted += [nw.col(name).sum() for name in singles_of(lanes)]
@@ -150,6 +153,32 @@ def _power(column: str, order: int) -> nw.Expr:
     return square * (nw.col(column) if order == 3 else square)
 
 
+def smoothed_lanes(names: Names, lanes: Sequence[Lane]) -> list[Lane]:
+    """The lanes whose smoothed rewards are added up: those of values, if the question has smoothings."""
+    return [lane for lane in lanes if not lane.contrast[1]] if names.question.smoothings else []
+
+
+def _weighted(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+    """The weighted rewards that are smoothed."""
+    found = smoothed_lanes(names, lanes)
+    return {names.weighted(lane): (nw.col(lane.excess) + 1.0) * nw.col(names.rewards[lane.reward]) for lane in found}
+
+
+def _smoothed(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+    """log(1 + λx)/λ of every weighted reward x, for every λ.
+
+    Where 1 + λx would lose the digits of λx, it is the series; and it is 0 for a negative x, at whose logarithm databases would stop.
+    """
+    found = {}
+    for lane in smoothed_lanes(names, lanes):
+        for k, one in enumerate(names.question.smoothings):
+            x = nw.col(names.weighted(lane)) * one
+            series = x * (1.0 - x * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x / 5))))
+            small = nw.when(x >= 0.0).then(series).otherwise(x * 0.0)  # so that a null stays one
+            found[names.smoothed(lane, k)] = nw.when(x > SMALL).then((x + 1.0).log()).otherwise(small) / one
+    return found
+
+
 def is_clean(numbers: Numbers, names: Names) -> bool:
     """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
     n, question = numbers[ROWS], names.question
@@ -216,3 +245,13 @@ def spread_of(
     parts = [count, numbers[column], numbers[names.product(column, column)], *powers]
     n, *sums = (np.bincount(place, np.nan_to_num(part), len(center)) for part in parts)
     return tuple(Powers(int(n[k]), float(center[k]), np.array([one[k] for one in sums])) for k in range(len(center)))
+
+
+def smoothed_of(
+    numbers: Numbers, names: Names, lane: Lane, place: NDArray[np.int64], segments: int
+) -> tuple[Smoothed, ...]:
+    """The sums of a lane's smoothed rewards, in every segment."""
+    lambdas = names.question.smoothings
+    parts = [numbers[names.smoothed(lane, k)] for k in range(len(lambdas))]
+    sums = np.stack([np.bincount(place, np.nan_to_num(part), segments) for part in parts], axis=1)
+    return tuple(Smoothed(lambdas, one) for one in sums)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import MIXED, Query, powers_of
+from counterpoise.engines.query import MIXED, Query, powers_of, smoothed_lanes
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats, Powers
+from counterpoise.moments.smoothed import Smoothed
 from counterpoise.moments.tails import KEPT
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         numbers |= _sums(columns, lane, names)
         for name, (column, order) in powers_of(names, [lane]).items():
             numbers.setdefault(name, np.array([_power_sum(columns[column], order)]))
+        for one in smoothed_lanes(names, [lane]):
+            sums = Smoothed.of(
+                (1.0 + columns[one.excess]) * columns[names.rewards[one.reward]], question.smoothings
+            ).sums
+            numbers |= {names.smoothed(one, k): sums[k : k + 1] for k in range(len(sums))}
         if not lane.contrast[1]:
             numbers[lane.zeros] = np.array([float((columns[lane.target] == 0).sum())])
 

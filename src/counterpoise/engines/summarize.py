@@ -9,7 +9,16 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import Numbers, Query, counts_of, is_well_centered, moments_of, spread_of
+from counterpoise.engines.query import (
+    Numbers,
+    Query,
+    counts_of,
+    is_well_centered,
+    moments_of,
+    smoothed_lanes,
+    smoothed_of,
+    spread_of,
+)
 from counterpoise.errors import LogError
 from counterpoise.log.names import Lane, Names
 from counterpoise.log.question import Question
@@ -173,9 +182,13 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         for lane in names.lanes_of(reward, rung)
     }
     found = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
+    smoothed = {
+        lane.contrast: smoothed_of(numbers, names, lane, at, len(segments))
+        for lane in smoothed_lanes(names, names.lanes_of(reward, rung))
+    }
     n = found.n
     weight = Weighed.of(question.rungs[rung])
-    return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight)
+    return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight, smoothed=smoothed)
 
 
 def _peaks(answer: Answer, lane: Lane) -> Largest:

@@ -75,13 +75,14 @@ def question_of(
     against: Targets = None,
     segment: Columns = None,
     wants_groups: bool = False,
+    smoothings: tuple[float, ...] = (),
 ) -> Question:
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
-    return ask(whole, target, weight=how, against=against, segment=segment, groups=groups)
+    return ask(whole, target, weight=how, against=against, segment=segment, groups=groups, smoothings=smoothings)
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:

@@ -28,7 +28,7 @@ from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
 from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.evaluation.result import _above
+from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
@@ -75,7 +75,7 @@ class Examination:
 
     def plot_propensities(self, ax: Axes | None = None) -> Axes:
         """The mean weight of every part that was audited, against 1; alarms first. Needs the extra ``plot``."""
-        return cast("Axes", _above().audit_picture.means(self.audit, ax=ax))
+        return cast("Axes", above().audit_picture.means(self.audit, ax=ax))
 
 
 def doctor(

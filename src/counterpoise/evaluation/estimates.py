@@ -70,7 +70,7 @@ def estimates(
         own, groups = _own(view, estimator, options)
         for k, segment in enumerate(view.places):
             hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
-            evidence = _evidence(view, k, own[k], int(groups[k]), estimator)
+            evidence = replace(_evidence(view, k, own[k], int(groups[k]), estimator), smoothed=view.smoothed[k])
             interval = _interval(evidence, hidden, options)
             found[name, segment] = replace(own[k], name=name, interval=interval)
     # place by place, estimator by estimator: how a reader scans the table

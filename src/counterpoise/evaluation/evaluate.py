@@ -55,7 +55,8 @@ def evaluate(
     interval
         A member of `counterpoise.intervals`, such as ``Anytime(tuned_for=1e6)``, or its name: ``"student"``, the default, which allows for
         how few rows carry the answer, and for clusters; ``"normal"``; ``"jackknife"``; ``"anytime"``, to look as often as you like while
-        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded.
+        the log grows. ``Bernstein(reward_bounds=(0, 1), max_weight=10)`` holds for `ips` at any size, if rewards and weights are bounded;
+        ``"log_smoothing"`` gives a lower bound for it at any size, if no reward is negative, whatever the weights.
     level
         The confidence level of the intervals.
     state, batch
@@ -85,7 +86,9 @@ def evaluate(
         return evaluated(known, options, asked)
     method = options[0].method
     wants_groups = method.needs_groups or _need_groups(asked)
-    question = question_of(whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups)
+    question = question_of(
+        whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
+    )
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
     return evaluated(read(question, stored, progress), options, asked)
 

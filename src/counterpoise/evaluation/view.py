@@ -14,6 +14,7 @@ from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import carrying_rows, usual_ends
 from counterpoise.moments.log_moments import Contrast, LogMoments
 from counterpoise.moments.powers import NOTHING, Powers
+from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 from counterpoise.moments.tails import EMPTY, Tail
 
 FEW = 10  # rows that carry the weights' variance
@@ -96,6 +97,12 @@ class View:
         tails = [View(self.log, (name, "")).tail(self.places[place]).weights for name in names]
         largest = max((float(weights[0]) for weights in tails if len(weights)), default=1.0)
         return largest if len(names) > 1 else max(largest - 1.0, 0.0)
+
+    @cached_property
+    def smoothed(self) -> list[Smoothed]:
+        """The smoothed sums of every place, if they were asked for."""
+        parts = self.log.smoothed.get(self.contrast, (UNSMOOTHED,) * len(self.log.segments))
+        return [sum(parts, UNSMOOTHED), *(parts if self.log.segment_columns else ())]
 
     def _of_places(self, parts: tuple[Powers, ...]) -> list[Powers]:
         return [sum(parts, NOTHING), *(parts if self.log.segment_columns else ())]

@@ -4,6 +4,7 @@ from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.jackknife import Jackknife
+from counterpoise.intervals.log_smoothing import LogSmoothing
 from counterpoise.intervals.method import Evidence, Method
 from counterpoise.intervals.normal import Normal
 from counterpoise.intervals.registry import INTERVALS, strategy
@@ -16,6 +17,7 @@ __all__ = [
     "Evidence",
     "Interval",
     "Jackknife",
+    "LogSmoothing",
     "Method",
     "Normal",
     "Student",

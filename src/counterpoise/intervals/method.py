@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from counterpoise.intervals.interval import Interval
 from counterpoise.intervals.scores import Score, Wilson
 from counterpoise.moments import Moments
+from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Evidence:
 
     `groups` is the number of hashed groups with rows, or 0 if the error does not come from them; `clusters` is how many clusters of equal
     size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
-    row may have, and `leverage` is how much of its own fit a heavy row makes. `mean_is_one` says whether the mean of the weights must be 1.
+    row may have, and `leverage` is how much of its own fit a heavy row makes. `mean_is_one` says whether the mean of the weights must be 1,
+    and `smoothed` are the sums for a method's `smoothings`.
     """
 
     value: float
@@ -32,6 +34,7 @@ class Evidence:
     extremes: tuple[float, float] = (math.nan, math.nan)
     leverage: float = 0.0
     mean_is_one: bool = True
+    smoothed: Smoothed = UNSMOOTHED
 
 
 @runtime_checkable
@@ -57,6 +60,7 @@ class Method(Protocol):
     needs_groups: ClassVar[bool] = False  # rows or clusters must be hashed into groups
     allows_differences: ClassVar[bool] = True  # and not values alone
     estimators: ClassVar[tuple[str, ...]] = ()  # the only ones it is for; none: all
+    smoothings: ClassVar[tuple[float, ...]] = ()  # every λ whose sum of log(1 + λwr)/λ it needs
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:

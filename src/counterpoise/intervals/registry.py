@@ -10,6 +10,7 @@ from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
+from counterpoise.intervals.log_smoothing import LogSmoothing
 from counterpoise.intervals.method import Method
 from counterpoise.intervals.normal import Normal
 from counterpoise.intervals.student import Student
@@ -21,6 +22,7 @@ INTERVALS: dict[str, type[Method]] = {
     "jackknife": Jackknife,
     "anytime": Anytime,
     "bernstein": Bernstein,
+    "log_smoothing": LogSmoothing,
 }
 
 

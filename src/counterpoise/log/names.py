@@ -119,6 +119,16 @@ class Names:
         """The name of a power of a column."""
         return f"{column}_to_{order}"
 
+    @staticmethod
+    def weighted(lane: Lane) -> str:
+        """The name of the weighted rewards of a lane."""
+        return f"{lane.columns['us']}_weighted"
+
+    @staticmethod
+    def smoothed(lane: Lane, place: int) -> str:
+        """The name of the smoothed rewards of a lane, for one of the question's smoothings."""
+        return f"{lane.columns['us']}_smooth{place}"
+
     @cached_property
     def _products(self) -> dict[tuple[str, str], str]:
         found = {}

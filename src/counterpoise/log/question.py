@@ -35,6 +35,7 @@ class Question:
     groups: int = 1
     model_value: Mapping[str, str] = field(default_factory=dict)  # target → column
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
+    smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
@@ -58,6 +59,10 @@ class Question:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
+        if self.smoothings and self.weight.may_be_negative:
+            raise OptionError(
+                "a weight of your own may be negative, and the logarithm of the interval allows only those that are not."
+            )
         if len(set(self.segment)) < len(self.segment):
             raise OptionError([Argument("segment"), f" names a column twice: {', '.join(map(repr, self.segment))}."])
 
@@ -142,7 +147,16 @@ class Question:
         return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
 
 
-def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any = None, groups: int = 1) -> Question:
+def ask(
+    log: Log,
+    target: Any,
+    *,
+    weight: Any,
+    against: Any = None,
+    segment: Any = None,
+    groups: int = 1,
+    smoothings: tuple[float, ...] = (),
+) -> Question:
     """The question about a log; if there are only arrays, they become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
     arrays = log.data.copy() if log.is_arrays else None
@@ -168,7 +182,7 @@ def ask(log: Log, target: Any, *, weight: Any, against: Any = None, segment: Any
     values = _model_values(log, targets, arrays)
     if arrays is not None:
         log = log.of(arrays)
-    return Question(log, targets, weight, contrasts, segments, groups, values)
+    return Question(log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings)
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

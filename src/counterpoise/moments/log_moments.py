@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import add
 from typing import Any
@@ -16,6 +16,7 @@ from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.powers import NOTHING, Powers
+from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 from counterpoise.moments.tails import EMPTY, KEPT, Tail
 from counterpoise.moments.weighed import PLAIN, Weighed
 
@@ -48,6 +49,7 @@ class LogMoments:
     weight: Weighed = PLAIN
     ladder: tuple[LogMoments, ...] = ()  # the same rows with each weight of a ladder, the unbiased one first
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
+    smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -92,6 +94,7 @@ class LogMoments:
             reward_max=np.fmax(mine.reward_max, theirs.reward_max),
             rewards=_added(mine.rewards, theirs.rewards),
             dropped=self.dropped + other.dropped,
+            smoothed={key: _added(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
             duplicates=duplicates,
             ladder=_added(self.ladder, other.ladder),
             left_out=self.left_out + other.left_out,
@@ -126,6 +129,7 @@ class LogMoments:
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=tuple((*self.rewards, NOTHING)[k] for k in place),
             ladder=tuple(rung._aligned(segments) for rung in self.ladder),
+            smoothed={key: tuple((*sums, UNSMOOTHED)[k] for k in place) for key, sums in self.smoothed.items()},
         )
 
     # -- storing them --------------------------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ class LogMoments:
                     ],
                     "excess": [powers.to_plain() for powers in self.excess[key]],
                 }
+                | ({"smoothed": [one.to_plain() for one in self.smoothed[key]]} if key in self.smoothed else {})
                 for key, stack in self.moments.items()
             ],
             "segments": [list(label) for label in self.segments],
@@ -186,13 +191,16 @@ class LogMoments:
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
+        smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
         for one in stored.items(raw["contrasts"], "contrasts"):
-            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails", "excess"))
+            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",))
             key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
             if key in stacks:
                 raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} appears twice")
             stacks[key] = Moments.from_plain(one["moments"])
             excess[key] = tuple(Powers.from_plain(powers) for powers in stored.items(one["excess"], "excess"))
+            if "smoothed" in one:
+                smoothed[key] = tuple(Smoothed.from_plain(sums) for sums in stored.items(one["smoothed"], "smoothed"))
             if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
                 tails[key] = found
         made = cls(
@@ -211,6 +219,7 @@ class LogMoments:
             Weighed.from_plain(raw["weight"]) if "weight" in raw else unsaid,
             tuple(cls.from_plain(rung) for rung in stored.items(raw.get("ladder", []), "the ladder")),
             Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
+            smoothed,
         )
         _check_whole(made)
         return made
@@ -279,6 +288,8 @@ def _check_whole(log: LogMoments) -> None:
             raise ValueError("the sums of powers are damaged")
     if log.left_out.n > log.dropped:
         raise ValueError("the dropped rows are damaged")
+    if any(len(sums) != segments for sums in log.smoothed.values()):
+        raise ValueError("the smoothed sums are damaged")
     ends = (log.reward_min, log.reward_max)
     known = {len(label) for label in log.segments} == {len(log.segment_columns)}
     if not known or len(set(log.segments)) < segments or any(end.shape != (segments,) for end in ends):
@@ -335,6 +346,7 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("controls", first.control, second.control),
         ("weights", str(first.weight), str(second.weight)),
         ("ladders of weights", *([str(rung.weight) for rung in log.ladder] for log in (first, second))),
+        ("smoothings", tuple(first.smoothed), tuple(second.smoothed)),
     ):
         if mine != theirs:
             found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."

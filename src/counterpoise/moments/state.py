@@ -193,6 +193,8 @@ def _from_plain(raw: Any) -> State:
         contrasts = [list(contrast) for contrast in moments.moments]
         if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
             raise ValueError("its moments answer another question than it asks")
+        if any(list(one.lambdas) != question.get("smoothings") for sums in moments.smoothed.values() for one in sums):
+            raise ValueError("its moments are smoothed in another way than it says")
     return State(question, batches, older, recent)
 
 
@@ -234,7 +236,7 @@ _PARTS = {
 
 
 def _checked_question(raw: Any) -> dict[str, Any]:
-    question = stored.record(raw, "the question", tuple(_PARTS))
+    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings",))
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),

@@ -16,6 +16,17 @@ from counterpoise.moments.weighed import Weighed
 
 def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
+    if known.question.get("smoothings", []) != asked.get("smoothings", []):
+        has = "smoothings" in known.question
+        raise MomentsError(
+            f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
+            f"{'does not make' if has else 'needs'} them: their moments do not add up.",
+            do=[
+                f"{'Pass' if has else 'Leave out'} ",
+                Argument("interval", "log_smoothing"),
+                ", or name another state.",
+            ],
+        )
     for part, mine in asked.items():
         found = known.question[part]
         if part == "version" and found != mine:
@@ -64,7 +75,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "context": list(question.log.context) if question.policies else [],
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
-    }
+    } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     return dict(json.loads(json.dumps(asked)))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from counterpoise.diagnostics.audit import Audit, Check
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.evaluation.wording import shortened
-from counterpoise.report.pictures import MARK, MOST, _axes, _frame, _title
+from counterpoise.report.pictures import MARK, MOST, _title, axes_of, frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
             do=["Name the logged action with ", Argument("action", Blank("COLUMN")), ", or a segment and a target."],
         )
     shown = drawn[:MOST]
-    axes = _axes(ax, 1.3 + 0.32 * len(shown))
+    axes = axes_of(ax, 1.3 + 0.32 * len(shown))
     for k, one in enumerate(shown):
         color = COLORS.get(one.status, DOUBTFUL)
         axes.plot([one.lower, one.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
@@ -37,7 +37,7 @@ def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel("mean weight, with 95 % intervals of each part alone; 1 if propensities are right")
     _title(axes, "Propensities by action, day and segment", len(drawn) - len(shown))
-    _frame(axes, ("top", "right", "left"))
+    frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     return axes
 
