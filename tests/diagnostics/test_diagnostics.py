@@ -108,14 +108,14 @@ def sound(**change):
 @pytest.mark.parametrize(
     ("change", "word", "reason"),
     [
-        ({"carrying_rows": 5.9}, "caution", "About 5.9 rows carry this answer"),
-        ({"carrying_rows": 5.9}, "caution", "the outcome that matters is too rare"),
+        ({"carrying_rows": 6.9}, "caution", "About 6.9 rows carry this answer"),
+        ({"carrying_rows": 6.9}, "caution", "the outcome that matters is too rare"),
         (
             {"carrying_rows": 2.0, "weight_rows": 9.0, "pareto_k": 0.9},
             "caution",
             "most of the weight (Pareto k = 0.90)",
         ),
-        ({"carrying_rows": 6.1}, "ok", ""),
+        ({"carrying_rows": 7.1}, "ok", ""),
         ({"reward_max": 0.0, "carrying_rows": 0.0}, "caution", "Every reward is 0"),
         (
             {"reward_min": 3.7, "reward_max": 3.7, "carrying_rows": 0.0},

@@ -99,7 +99,7 @@ GLOSSARY: dict[str, Entry] = {
     ),
     "carrying_rows": Entry(
         "Carrying rows",
-        "How many rows carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 6, no "
+        "How many rows carry the answer: those with large weights whose outcome is the rarer one, such as a click. Below 7, no "
         "interval is to be relied on, however many rows there are. Rows of rewards with more than two values count half, since the "
         "largest may not have come up yet.",
     ),
