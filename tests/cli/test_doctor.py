@@ -31,8 +31,8 @@ def messages(frame, **options):
 
 
 def test_a_good_log_has_nothing_to_fix():
-    assert messages(shop(4000)) == []
-    assert messages(noisy()) == []
+    assert messages(shop(8000)) == []
+    assert messages(noisy(30_000)) == []
 
 
 FAULTS = {

@@ -306,7 +306,7 @@ def test_a_shell_completes_the_names_of_commands():
     found = subprocess.run(
         [Path(sys.executable).parent / "counterpoise"], capture_output=True, text=True, env=environment
     )
-    assert found.stdout.split() == ["doctor"]
+    assert found.stdout.split() == ["distribution", "doctor"]
 
 
 def test_the_schema_is_shipped():

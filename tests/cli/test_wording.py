@@ -58,7 +58,7 @@ def test_an_error_of_many_lines_is_told_in_one():
     ("command", "log", "said"),
     [
         ("evaluate", {"click": 1.0}, "if they can be more, pass --reward-bounds."),
-        ("compare", {"click": 1.0}, "pi_new: Every reward is 1, so the rows do not show how rewards vary."),
+        ("compare", {"click": 1.0}, "Every reward is 1, so the rows do not show how rewards vary."),
         ("doctor", {"clicks": 1.0}, "no column looks like the reward. Name it with --reward COLUMN."),
     ],
     ids=["verdict", "comparison", "finding"],

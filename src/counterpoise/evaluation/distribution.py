@@ -53,7 +53,7 @@ def distribution(
     >>> reward = random.exponential(size=10_000)
     >>> found = distribution(reward=reward, propensity=np.full(10_000, 0.5), target=np.full(10_000, 0.5))
     >>> median = found.quantile(0.5)
-    >>> abs(median.value - np.median(reward)) < 0.01, np.log(2) in median.interval
+    >>> bool(abs(median.value - np.median(reward)) < 0.01), np.log(2) in median.interval
     (True, True)
 
     References

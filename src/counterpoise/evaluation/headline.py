@@ -43,8 +43,8 @@ def headline(reading: Reading) -> list[Part]:
     >>> from counterpoise.evaluation.reading import read
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(plain(headline(read(evaluate(log, reward="r", propensity="p", target="new")))))
-    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
-    (+0.0606 to +0.0727).
+    new would have earned 0.400 per row (95 % interval: 0.374 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
+    (+0.0605 to +0.0727).
     """
     result, best = reading.result, reading.best()
     estimate = result[best, reading.primary]

@@ -83,7 +83,7 @@ def plan(
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
 
     The log only estimates σ², from the E rows that carry the variance (`carrying_rows`), so that every number comes with a range:
-    :math:`\hat\sigma^2 \nu / \chi^2_\nu` at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
+    σ̂²ν/χ² at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
     effective clusters).
 
     If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =

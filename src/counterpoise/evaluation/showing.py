@@ -23,12 +23,12 @@ def as_text(result: Result) -> str:
     >>> from counterpoise import evaluate
     >>> log = {"r": [1, 0, 0, 1, 0, 0] * 200, "p": [0.5] * 1200, "new": [0.7, 0.3, 0.5, 0.5, 0.4, 0.6] * 200}
     >>> print(as_text(evaluate(log, reward="r", propensity="p", target="new", estimator=["ips", "beta_ips"])))
-    new would have earned 0.400 per row (95 % interval: 0.375 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
-    (+0.0606 to +0.0727).
-    1,200 rows; 95 % intervals (normal) by beta_ips.
+    new would have earned 0.400 per row (95 % interval: 0.374 to 0.425), a lift of +0.0667 (+20 %) over the 0.3333 that was logged
+    (+0.0605 to +0.0727).
+    1,200 rows; 95 % intervals (student) by beta_ips.
     <BLANKLINE>
     target  estimator  value  stderr  lower  upper  verdict
-    new     beta_ips   0.400   0.013  0.375  0.425  ok
+    new     beta_ips   0.400   0.013  0.374  0.425  ok
     new     ips        0.400   0.017  0.367  0.433  ok
     <BLANKLINE>
     new: ok
