@@ -1,13 +1,17 @@
 """What a log looks like, and whether its estimates can be believed."""
 
-from counterpoise.diagnostics.verdict import (
-    WRONG_PROPENSITIES,
-    Diagnostics,
-    Verdict,
-    diagnose,
-    judge,
-    judge_difference,
-    p_value,
-)
+from counterpoise.diagnostics.diagnose import Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, judge, judge_difference, p_value
 
-__all__ = ["WRONG_PROPENSITIES", "Diagnostics", "Verdict", "diagnose", "judge", "judge_difference", "p_value"]
+__all__ = [
+    "WRONG_PROPENSITIES",
+    "Clusters",
+    "Diagnostics",
+    "Lost",
+    "Seen",
+    "Verdict",
+    "diagnose",
+    "judge",
+    "judge_difference",
+    "p_value",
+]

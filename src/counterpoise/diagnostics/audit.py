@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from counterpoise.diagnostics.calibration import Calibration
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.diagnostics.mean_weight import FEWEST, PACE, MeanWeight
-from counterpoise.diagnostics.verdict import FEW_WEIGHTS, p_value
+from counterpoise.diagnostics.verdict import p_value
 from counterpoise.moments import Powers
 
 Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]

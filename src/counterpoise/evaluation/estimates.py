@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.diagnostics import Diagnostics, diagnose
+from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.estimators import Estimate, Estimator, unstack
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
@@ -21,7 +21,6 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import usual_rewards
-from counterpoise.moments.powers import NOTHING
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -185,18 +184,9 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
     low, high = view.reward_range
     found = {}
     for k, segment in enumerate(view.places):
-        found[segment] = diagnose(
-            view.each[k],
-            view.tail(segment),
-            excess=view.excess[k],
-            rewards=view.rewards[k],
-            reward_range=(float(low[k]), float(high[k])),
-            mean_weight_error=float(error[k]) if view.is_clustered else None,
-            cluster_groups=int(count[k]) if view.is_clustered else None,
-            effective_clusters=float(view.clusters[k]) if view.is_clustered else None,
-            duplicates=log.duplicates if segment is None else None,
-            dropped=log.dropped if segment is None else 0,
-            left_out=log.left_out if segment is None else NOTHING,
-            mean_is_one=log.weight.mean_is_one,
-        )
+        rows = view.each[k], view.tail(segment), view.excess[k], view.rewards[k]
+        clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
+        lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
+        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one)
+        found[segment] = diagnose(seen, clusters=clusters, lost=lost)
     return found

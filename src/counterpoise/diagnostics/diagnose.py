@@ -1,0 +1,160 @@
+"""`Diagnostics`: what the weights and rewards of one target look like, measured from its moments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from counterpoise.diagnostics.dropped import Dropped
+from counterpoise.diagnostics.mean_weight import MeanWeight
+from counterpoise.moments import Moments, Powers
+from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
+from counterpoise.moments.powers import NOTHING
+from counterpoise.moments.tails import Tail, pareto_k
+
+FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
+MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to less than 94.5 %
+UNLIKE = 0.01  # p of the dropped rows' rewards
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the weights and rewards of one target look like.
+
+    `carrying_rows` is how many rows carry the variance of the estimate, those with large weights whose reward is the rarer one;
+    `weight_rows` is how many carry the variance of the weights alone. `top_rows` is one row in a hundred, at least 1 and at most 1,000;
+    `top_share` is the share of the total weight that this many of the heaviest rows carry. `cluster_groups` is the number of hashed
+    groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
+    Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
+    counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
+    is how often rows dropped at random are as unlike the others.
+    """
+
+    n: int
+    effective_sample_size: float = 0.0
+    effective_share: float = 0.0
+    mean_weight: float = math.nan
+    mean_weight_stderr: float = math.inf
+    mean_weight_p: float = 1.0
+    max_weight: float = 0.0
+    top_rows: int = 0
+    top_share: float = 0.0
+    pareto_k: float = math.nan
+    zero_weight_share: float = 0.0
+    reward_min: float = math.nan
+    reward_max: float = math.nan
+    carrying_rows: float = 0.0
+    weight_rows: float = 0.0
+    cluster_groups: int | None = None
+    duplicates: int | None = None
+    dropped: int = 0  # of the whole log
+    effective_clusters: float | None = None
+    mean_is_one: bool = True
+    mean_reward: float = math.nan
+    mean_reward_stderr: float = math.inf  # at the effective sample
+    dropped_rewards: int = 0
+    dropped_shift: float = 0.0
+    dropped_p: float = 1.0
+
+    @property
+    def lost_rewards(self) -> bool:
+        """Whether the dropped rows are so unlike the others that the answer may be off."""
+        return self.dropped_p < UNLIKE and abs(self.dropped_shift) > MATTERS * self.mean_reward_stderr
+
+    @property
+    def has_equal_rewards(self) -> bool:
+        """Whether there are rows and all of them have the same reward."""
+        return self.n > 0 and self.reward_min == self.reward_max
+
+    @property
+    def has_overlap(self) -> bool:
+        """Whether any row has a positive weight."""
+        return self.n > 0 and self.mean_weight > 1e-15
+
+    @property
+    def can_test_weights(self) -> bool:
+        """Whether enough rows carry the weights' variance for a test of their mean."""
+        return self.weight_rows >= FEW_WEIGHTS
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of the rows of one target: their moments, their largest weights, and the powers of weights and rewards."""
+
+    moments: Moments
+    tail: Tail
+    excess: Powers
+    rewards: Powers
+    reward_range: tuple[float, float]
+    mean_is_one: bool = True
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The hashed groups of clusters: how many have rows, what they are worth, and the error of the mean weight that they show."""
+
+    groups: int
+    effective: float
+    mean_weight_error: float
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is not among the rows, or twice: dropped ones, with the good rewards among them, and duplicates."""
+
+    dropped: int = 0
+    rewards: Powers = NOTHING
+    duplicates: int | None = None
+
+
+def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
+    """The diagnostics of one target.
+
+    >>> import numpy as np
+    >>> weight, reward = np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0])
+    >>> tail, excess = Tail(np.sort(weight)[::-1], zeros=1), Powers.of(weight - 1)
+    >>> found = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
+    >>> round(found.effective_sample_size, 2), found.zero_weight_share, found.carrying_rows
+    (2.67, 0.25, 1.0)
+    """
+    moments, tail, excess, lost = seen.moments, seen.tail, seen.excess, lost or Lost()
+    n = moments.n
+    known = Diagnostics(
+        n,
+        dropped=lost.dropped,
+        duplicates=lost.duplicates,
+        mean_is_one=seen.mean_is_one,
+        cluster_groups=clusters.groups if clusters else None,
+        effective_clusters=clusters.effective if clusters else None,
+    )
+    if n == 0:
+        return known
+    mean = max(1.0 + float(moments.average("u")), 0.0)  # if all weights are 0, their mean may come out as −2e-16
+    effective = effective_sample_size(moments)
+    error = clusters.mean_weight_error if clusters else math.sqrt(float(moments.covariance("u", "u")) / n)
+    top = min(max(1, n // 100), len(tail.weights))
+    total = n * mean
+    unlike = Dropped(lost.rewards, seen.rewards)
+    test = MeanWeight(excess, error, clusters.effective if clusters else math.inf)
+    return replace(
+        known,
+        effective_sample_size=effective,
+        effective_share=effective / n,
+        mean_weight=mean,
+        mean_weight_stderr=error,
+        mean_weight_p=test.p_value if seen.mean_is_one else math.nan,
+        max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
+        top_rows=top,
+        top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
+        pareto_k=pareto_k(tail, n),
+        zero_weight_share=tail.zeros / n,
+        reward_min=seen.reward_range[0],
+        reward_max=seen.reward_range[1],
+        carrying_rows=carrying_rows(excess, seen.rewards, usual_ends(*seen.reward_range)),
+        weight_rows=excess.n / excess.kurtosis,
+        mean_reward=float(moments.center + moments.average("s")),
+        mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,
+        dropped_rewards=lost.rewards.n,
+        dropped_shift=unlike.shift,
+        dropped_p=unlike.p_value,
+    )
