@@ -113,13 +113,14 @@ QUESTIONS = {
 }
 
 
-def answers(log, **options):
+def answers(log, *, distribution=True, **options):
     """All numbers of all questions, as nested lists under readable names."""
     found = {}
     for name, question in QUESTIONS.items():
         found |= numbers(name, cp.evaluate(log, **question, **options))
     question = BASE | {"target": "new", "against": "old", "segment": "country", "cluster": "user"}
-    return found | numbers("compare", cp.compare(log, **question, **options)) | distributions(log, **options)
+    found |= numbers("compare", cp.compare(log, **question, **options))
+    return found | distributions(log, **options) if distribution else found
 
 
 def distributions(log, **options):
