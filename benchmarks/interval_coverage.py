@@ -130,7 +130,7 @@ def equal(random: np.random.Generator, users: int) -> np.ndarray:
 
 def unequal_clusters(runs: int) -> bool:
     """Users with moods, a few of whom write most of the log: 93 % or more, or caution."""
-    print(f"\nUsers of unequal activity, {runs:,} logs: 95 % jackknife intervals of β-IPS")
+    print(f"\nUsers of unequal activity, {runs:,} logs: 95 % intervals of β-IPS")
     head = f"{'sizes':>10s} {'users':>6s} {'effective':>10s} {'covered':>16s} {'error':>7s} {'true':>7s} {'ok':>6s} {'covered if ok':>16s}"
     print(head)
     sound = True
@@ -183,7 +183,7 @@ def no_clicks(runs: int, n: int = 1000, rate: float = 0.002) -> bool:
 
 def hard_cells(runs: int) -> bool:
     """The paper's own hard cells, inverse temperature −5: the logging policy avoids what the target would do."""
-    print("\nThe paper's world at inverse temperature −5, its learnt target policy, 95 % normal intervals of β-IPS")
+    print("\nThe paper's world at inverse temperature −5, its learnt target policy, 95 % intervals of β-IPS")
     print(
         f"{'actions':>8s} {'n':>8s} {'covered':>9s} {'ok':>7s} {'caution':>8s} {'not identified':>15s} {'covered if ok':>14s}"
     )
