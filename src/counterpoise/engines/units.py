@@ -122,8 +122,6 @@ def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
     makers = {name: ends.get(name.rpartition("_")[2], pl.Expr.sum) for name in whole.columns if name != GROUP}
     added = whole.group_by(GROUP).agg(make(pl.col(name)) for name, make in makers.items())
     return added.sort(GROUP)  # the same draws from the same log, whatever order an engine answers in
-        whole.group_by(GROUP, maintain_order=True).agg(make(pl.col(name)) for name, make in makers.items()).sort(GROUP)
-    )
 
 
 def _units(question: Question, center: float, whole: pl.DataFrame, mass: Floats, are: str) -> Units:
