@@ -42,7 +42,9 @@ def assert_same(found, expected):
     mine, theirs = planted.numbers("", found), planted.numbers("", expected)
     assert mine.keys() == theirs.keys()
     for key, values in theirs.items():
-        # weights near 0 in every row cost the sum of fourth powers some digits
+        if "diagnostics" not in key:
+            assert mine[key][:2] == pytest.approx(values[:2], rel=1e-9, abs=1e-12, nan_ok=True), key
+        # fourth powers of weights that are near 0 in every row keep fewer digits, and intervals go by them
         assert mine[key] == pytest.approx(values, rel=1e-8, abs=1e-12, nan_ok=True), key
     assert (found.n, found.dropped_rows) == (expected.n, expected.dropped_rows)
 
