@@ -4,7 +4,7 @@
     python benchmarks/beyond_the_mean.py --runs 50 --size 2000
 
 Two worlds with good overlap (ten actions in forty contexts: uniform logging with a mild softmax target, and a target near the logging
-policy), and one in which few rows carry the tails (a sharper softmax: weights up to 7, kurtosis 10) × six rewards × two sizes of log.
+policy), and one in which few rows carry the tails (a sharper softmax: weights up to 7, kurtosis 10) × seven rewards × two sizes of log.
 Exits with 1 if coverage is below 93 % by more than three standard errors, or, with good overlap and for rewards without steps, above 97 %
 by as much.
 """
@@ -39,6 +39,7 @@ REWARDS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "normal": lambda effect, z: 5 + effect / 2 + ndtri(z),
     "exponential": lambda effect, z: -np.exp(0.3 * effect) * np.log1p(-z),
     "lognormal": lambda effect, z: np.exp(0.3 * effect + ndtri(z)),
+    "costs": lambda effect, z: -np.exp(ndtri(1 - z) - 0.3 * effect),
     "clicks": lambda effect, z: (z > 1 - expit(effect / 2 - 1)).astype(float),
     "stars": lambda effect, z: 1.0 + np.searchsorted([-1.2, -0.5, 0.2, 0.9], effect / 2 + ndtri(z)),
     "spend": spend,

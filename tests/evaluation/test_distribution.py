@@ -9,7 +9,9 @@ import pytest
 from command_line import invoke
 
 import counterpoise as cp
+from counterpoise.evaluation.risk import Worst
 from counterpoise.log.thresholds import thresholds_of
+from counterpoise.moments.cuts import shortfall
 
 
 def a_log(n=3000, seed=3, reward="ratings"):
@@ -59,8 +61,27 @@ def test_the_cvar_is_the_value_of_another_reward_at_the_quantile(cluster):
         x = t - np.maximum(t - log["r"], 0) / q
         mean = cp.evaluate(log | {"x": x}, **ASKED | {"reward": "x"}, cluster=cluster)["t", "beta_ips"]
         assert (one.value, one.stderr) == pytest.approx((mean.value, mean.stderr), abs=1e-10)
-        assert one.interval.lower == pytest.approx(mean.interval.lower, abs=1e-10)
-        assert one.interval.upper >= mean.interval.upper - 1e-10
+        # the rows below the threshold count in full: at most as wide below as the interval of that reward, at least as the normal one
+        assert mean.interval.lower - 1e-10 <= one.interval.lower <= mean.value - 1.95 * mean.stderr
+        assert one.interval.width >= 2 * 1.95 * mean.stderr
+
+
+def test_a_cvar_counts_the_rows_below_the_quantile_and_fewer_if_their_shortfalls_have_a_heavy_tail():
+    log = a_log(
+        n=20_000, reward="amounts"
+    )  # the shortfalls of lognormal amounts are bounded, those of their negative are not
+    heavy = log | {"r": -log["r"]}
+    for rows, counts_in_full in ((log, True), (heavy, False)):
+        found = cp.distribution(rows, **ASKED)
+        threshold = found._curve("t").highest[found._curve("t").bins_below(0.1)]
+        w, d = rows["t"] / rows["p"], np.maximum(threshold - rows["r"], 0)
+        carried = len(w) / np.mean((w - w.mean()) ** 4) * np.var(w) ** 2
+        share = np.mean(d > 0)
+        counted = carried * min(share, 6 * np.mean(d**2) ** 2 / np.mean(d**4))
+        cut = shortfall(found._curve("t").bins_below(0.1) + 1, threshold, 0.1)
+        view = Worst(found.bins.reward(cut, "t"), ("t", ""), found._share("t", cut))
+        assert view.carrying[0] == pytest.approx(counted, rel=1e-2)  # rewards equal to the threshold
+        assert (counted == carried * share) == counts_in_full
 
 
 def test_all_of_the_rewards_are_the_mean():

@@ -283,7 +283,7 @@ def test_a_report_about_several_rewards_has_the_sections_of_each(ask):
     for place, (reward, one) in enumerate(result.by_reward.items()):
         alone = sections_of(render(replace(one, others={})))
         end = "" if place == 0 else "-2"
-        about = [key for key in alone if key not in ("glossary", "reproduce")]
+        about = [key for key in alone if key not in ("propensities", "glossary", "reproduce")]
         assert {"estimates", "segments", "weights", "convergence"} <= set(about)
         assert {key: whole[key + end] for key in about} == {key: alone[key] for key in about}
         assert join([el("h2", "Reward: ", name_of(reward)), el("p", answer(read(one)), class_="answer")]) in page
@@ -327,3 +327,25 @@ def test_a_failure_leaves_the_old_report(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_report(result, path)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "old")]
+
+
+def test_parts_of_the_log_with_wrong_propensities_are_shown():
+    g = np.random.default_rng(0)
+    n, logged, wanted = 20_000, np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    action, country = g.choice(3, n, p=logged), g.choice(["de", "fr", "<b>it"], n)
+    wrong = np.where((country == "fr") & (action == 1), 0.7, 1.0)
+    log = {
+        "r": g.random(n) < 0.1,
+        "p": logged[action] * wrong,
+        "pi": wanted[action],
+        "item": action,
+        "country": country,
+    }
+    named = {"reward": "r", "propensity": "p", "action": "item", "segment": "country"}
+    page = render(cp.evaluate(log, **named, target={"p": "pi * 1.0"}))  # a target may be called like a column
+    assert "2 of 6 parts speak against them" in page
+    assert page.count("too large, p &lt; 1e-12") == 2
+    assert "country</bdi> <bdi>fr</bdi>, under <bdi>p</bdi>" in page
+    right = render(cp.evaluate(log | {"p": logged[action]}, **named, target="pi"))
+    assert "No part speaks against them" in right
+    assert 'id="propensities"' not in render(cp.evaluate(log, reward="r", propensity="p", target="pi"))

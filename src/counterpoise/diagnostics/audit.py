@@ -19,6 +19,7 @@ from counterpoise.moments import Powers
 Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]
 
 ACTION = "action"
+ALARMS: tuple[Status, ...] = ("too large", "too small")
 LEVEL = 0.01  # of the doctor's alarms: a log in a hundred with right propensities may be doubted
 SURER = 0.1  # means too small must be so much surer: rows with small propensities that have not come up yet make them small too
 FAR = 0.5  # actions with a mean below this are more likely to have been ineligible in some rows than to have propensities twice too large
@@ -55,7 +56,16 @@ class Audit:
     @property
     def alarms(self) -> tuple[Check, ...]:
         """The checks that speak against the propensities."""
-        return tuple(one for one in self.checks if one.status in ("too large", "too small"))
+        return tuple(one for one in self.checks if one.status in ALARMS)
+
+    @property
+    def in_order(self) -> list[Check]:
+        """The checks with a finite interval: alarms first, then those that can be told, each by kind and name."""
+        known = [one for one in self.checks if math.isfinite(one.lower + one.upper)]
+        order = (*ALARMS, "fine")
+        return sorted(
+            known, key=lambda one: (one.status not in order, one.status not in ALARMS, one.target or "", one.by)
+        )
 
 
 def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> Check:

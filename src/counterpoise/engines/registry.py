@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import narwhals as nw
@@ -77,6 +77,13 @@ class Frames(LogEngine):
     def holds(self, data: Any) -> bool:
         """Anything; what is no frame is refused when it is read."""
         return True
+
+    def scan(self, log: Log) -> pl.LazyFrame:
+        """All rows and columns; those of arrays are put side by side."""
+        if not isinstance(log.data, Mapping):
+            return super().scan(log)
+        numbers = {*log.reward, log.propensity}
+        return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
 
 class Files(LogEngine):

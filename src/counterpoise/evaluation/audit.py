@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import polars as pl
 
 from counterpoise.diagnostics.audit import ACTION, Audit, Check, check, settle
 from counterpoise.diagnostics.calibration import Calibration
+from counterpoise.engines.registry import ENGINES, engine_of
 from counterpoise.engines.rows import collect
-from counterpoise.errors import Argument, Blank, ColumnError, OptionError
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.evaluation.logged_actions import calibration_of, find_distribution
-from counterpoise.log.expressions import column
+from counterpoise.log.expressions import Plan, column
 from counterpoise.log.good import is_believable, is_probability, is_propensity
+from counterpoise.log.question import Question
 from counterpoise.moments import Powers
 
 MOST = 1000  # parts of one kind that are tested, the largest first; the others still count as looks
@@ -53,6 +56,32 @@ def audit(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Audit:
         plans += [_by_action(good), _all_units(good)]
     checks, looks = _read(plans, list(keys), parts) if plans else ([], 0)
     return settle(checks, looks, _calibration(frame, schema, parts))
+
+
+def audit_of(question: Question) -> Audit | None:
+    """The audit of a log that is at hand as files or a frame, by what a question names; None of others, and where rows cannot be read.
+
+    >>> from counterpoise import evaluate
+    >>> rows = {"r": [1, 0] * 50, "p": [0.5] * 100, "t": [0.6, 0.4] * 50, "item": ["a", "b"] * 50}
+    >>> audit_of(evaluate(rows, reward="r", propensity="p", target="t", action="item").question).checks[0].mean
+    1.0
+    """
+    log = question.log
+    if not question.weight.needs_propensity or engine_of(log) not in (ENGINES["files"], ENGINES["frames"]):
+        return None
+    targets = {one.column: one.name for one in question.targets if not one.is_policy}
+    chosen = {one.column for one in question.choices}
+    with suppress(LogError):
+        frame = engine_of(log).scan(log)
+        known = set(frame.collect_schema()) | chosen
+        used = [log.propensity, log.action, log.cluster, *question.segment, *targets]
+        made = Plan((), tuple(name for name in used if name is not None and name not in known))
+        frame = made.complete(frame, question)
+        parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)
+        found = audit(frame, frame.collect_schema(), parts)
+        named = [one if one.target is None else replace(one, target=targets[one.target]) for one in found.checks]
+        return replace(found, checks=tuple(named))
+    return None
 
 
 def check_columns(schema: pl.Schema, names: Sequence[str]) -> None:

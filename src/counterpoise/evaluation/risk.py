@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BETA_IPS = "beta_ips"
+TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
@@ -198,8 +199,12 @@ class Distribution:
             certain = Interval(cut.beyond, cut.beyond, self.level, self.options.method.name)
             return Estimate(BETA_IPS, cut.beyond, 0.0, self.n, cut.beyond, certain)
         options = replace(self.options, reward_bounds=bounds)
-        view = View(self.bins.reward(cut, name), (name, ""))
+        view = Worst(self.bins.reward(cut, name), (name, ""), self._share(name, cut))
         return estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)[name, BETA_IPS, None]
+
+    def _share(self, name: str, cut: Cut) -> float:
+        """The share of the rows in the first bins."""
+        return self._view(name, is_below(cut.bins)).rewards[0].mean(1, 0.0)
 
     def _bounds(self, cut: Cut) -> tuple[float, float] | None:
         """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
@@ -217,7 +222,10 @@ class Distribution:
 
     def _judged(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
-        return judge(diagnostics(View(self.bins.reward(cut, name), (name, "")))[None])
+        return judge(diagnostics(self._view(name, cut))[None])
+
+    def _view(self, name: str, cut: Cut) -> View:
+        return View(self.bins.reward(cut, name), (name, ""))
 
     def _note(self, curve: Curve, q: float) -> str:
         """What to do about thresholds that are far apart around a quantile."""
@@ -239,6 +247,23 @@ class Distribution:
         if name not in self.policies:
             raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.policies))}.")
         return name
+
+
+@dataclass(frozen=True, eq=False)
+class Worst(View):
+    """A log whose rewards are shortfalls, as a CVaR has them; `below` is the share of the rows that have one.
+
+    `carrying_rows` counts rewards of many values as if their tail were that of revenue. The shortfalls of most rewards fall off as fast
+    as an exponential distribution does, or faster, and then each of the rows below the threshold counts in full.
+    """
+
+    below: float
+
+    @cached_property
+    def carrying(self) -> list[float]:
+        """How many rows carry the CVaR."""
+        full = [self.below * excess.n / excess.kurtosis for excess in self.excess]
+        return [max(min(2.0 * TAIL * one, most), one) for one, most in zip(super().carrying, full, strict=True)]
 
 
 def _row(one: Statistic) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -104,7 +104,11 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 
 def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    numbers = {column for _, column in question.numbers.values()}
+    return side_by_side(arrays, names, {column for _, column in question.numbers.values()})
+
+
+def side_by_side(arrays: Mapping[str, Any], names: Sequence[str], numbers: Collection[str | None]) -> pl.DataFrame:
+    """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers."""
     series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
     lengths = {name: one.len() for name, one in series.items()}
     if len(set(lengths.values())) > 1:

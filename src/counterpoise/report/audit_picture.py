@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from counterpoise.diagnostics.audit import Audit, Check
@@ -20,7 +19,7 @@ DOUBTFUL = "#8a8f98"  # cannot tell, or not always eligible
 
 def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
     """A dot with its 95 % interval for every part, those that raise an alarm first; the dashed line is 1, where all should be."""
-    drawn = [] if audit is None else in_order(audit)
+    drawn = [] if audit is None else audit.in_order
     if not drawn:
         raise OptionError(
             "the doctor audited no part of this log, so there is nothing to plot.",
@@ -40,12 +39,6 @@ def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
     frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     return axes
-
-
-def in_order(audit: Audit) -> list[Check]:
-    """The checks with a finite interval: alarms first, then those that can be told, each by kind and name."""
-    known = [one for one in audit.checks if math.isfinite(one.lower + one.upper)]
-    return sorted(known, key=lambda one: (one.status not in COLORS, one.status == "fine", one.target or "", one.by))
 
 
 def _label(one: Check) -> str:

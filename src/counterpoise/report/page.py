@@ -21,6 +21,7 @@ from counterpoise.report import background, ladder, sections, segments, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
+from counterpoise.report.propensities import propensities
 from counterpoise.whole_files import whole_file
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
@@ -82,6 +83,8 @@ def render(
         for place, reading in enumerate(readings)
         for part in _about(reading, place, len(readings), rows, checked.get(reading.result.reward))
     ]
+    audited = _propensities(readings[0]) if rows else Safe("")  # the same for every reward
+    shown += [Part("propensities", "Propensities, part by part", audited)] if audited else []
     shown += [
         Part("glossary", "What the numbers mean", background.words(readings[0])),
         Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
@@ -130,6 +133,16 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
         return {}  # targets that chose weights of their own have ladders to show
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     return profile(result.asked(), drawn, rows=result.n, level=result.level)
+
+
+def _propensities(reading: Reading) -> Safe:
+    """The audit of the propensities; nothing where the rows are not all at hand."""
+    result = reading.result
+    if result.question is None or result.earlier_rows:
+        return Safe("")
+    from counterpoise.evaluation.audit import audit_of  # not before a log is given: polars takes its time
+
+    return propensities(audit_of(result.asked()))
 
 
 def _heads(readings: Sequence[Reading]) -> Safe:

@@ -1,0 +1,65 @@
+"""The report's section on propensities: a mean weight for every part of the log, against 1."""
+
+from __future__ import annotations
+
+from counterpoise.diagnostics.audit import Audit, Check
+from counterpoise.diagnostics.verdict import p_value
+from counterpoise.report.axes import Axis
+from counterpoise.report.markup import Safe, el, join, left_out, name_of
+from counterpoise.report.plots import strip, strip_axis
+
+LISTED = 40
+KINDS = {"fine": "primary", "too large": "primary", "too small": "primary"}  # others are drawn as doubtful
+
+
+def propensities(audit: Audit | None) -> Safe:
+    """A forest plot of the parts, those that raise an alarm first; nothing where there are no parts to look at."""
+    checks = [] if audit is None else audit.in_order
+    if audit is None or not checks:
+        return Safe("")
+    shown = checks[:LISTED]
+    alarms = len(audit.alarms)
+    said = "No part speaks against them." if not alarms else f"{alarms:,} of {len(checks):,} parts speak against them."
+    lead = (
+        "If the propensities are right, the mean weight of every part of the log is 1 (the dashed line): of a segment or a day under a "
+        "target, and of 1/propensity where an action was taken, over all rows in which it could be. Intervals are 95 % ones of each part "
+        "alone; an alarm allows for all looks. "
+    )
+    axis = Axis.around([end for one in shown for end in (one.lower, one.upper, 1.0)])
+    rows = [_row(one, axis) for one in shown]
+    heads = [("Part", None), ("Plot", "plot"), ("Mean weight", "number"), ("What it says", None)]
+    table = el(
+        "table",
+        el("caption", "Mean weights of the parts of the log"),
+        el("thead", el("tr", *(el("th", head, scope="col", class_=kind) for head, kind in heads))),
+        el("tbody", *rows, class_="group"),
+        el(
+            "tfoot",
+            el("tr", el("td"), el("td", strip_axis(axis), class_="plot"), el("td"), el("td")),
+            aria_hidden="true",
+        ),
+        class_="forest",
+    )
+    return join(
+        [
+            el("p", lead, said, class_="lead"),
+            el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Mean weights of the parts"),
+            left_out(len(checks), LISTED, "parts", "first places"),
+        ]
+    )
+
+
+def _row(one: Check, axis: Axis) -> Safe:
+    under = "" if one.target is None else join([", under ", name_of(one.target)])
+    told = one.status if one.status not in ("too large", "too small") else f"{one.status}, p {p_value(one.corrected_p)}"
+    kind = KINDS.get(one.status, "other")
+    return el(
+        "tr",
+        el("th", name_of(one.by), " ", name_of(one.part), under, scope="row"),
+        el("td", strip(one.mean, one.lower, one.upper, axis, 1.0, kind), class_="plot"),
+        el(
+            "td", f"{one.mean:.3g} ", el("span", f"{one.lower:.3g} to {one.upper:.3g}", class_="range"), class_="number"
+        ),
+        el("td", told),
+        class_=kind,
+    )
