@@ -14,6 +14,7 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
 from counterpoise.log.log import Log
 from counterpoise.log.targets import Chosen
@@ -50,6 +51,7 @@ __all__ = [
     "intervals",
     "plan",
     "rank",
+    "sensitivity",
     "sql",
     "weights",
 ]
