@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.asking import Stored, question_of, read
@@ -18,6 +18,9 @@ from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import LogMoments
 from counterpoise.weights import Ratio
 from counterpoise.weights.odds import AllOdds
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
 
 
 def sensitivity(
@@ -73,6 +76,29 @@ def sensitivity(
     whole = as_log(log, parts)
     whole.need("reward")
     return of_question(question_of(whole, {}, target), gammas, level, progress)
+
+
+def of_result(
+    result: Result, gamma: float | Sequence[float], target: str | Sequence[str] | None, progress: bool | None
+) -> Sensitivity:
+    """The sensitivity of a result, whose log is read once more; a reward model and controls are left out."""
+    gammas, question = checked_gammas(gamma), result.asked()
+    if result.earlier_rows:
+        raise OptionError(
+            f"sensitivity looks at rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the "
+            "state keeps only sums.",
+            do=["Evaluate all logs at once, without ", Argument("state"), "."],
+        )
+    chosen = question.target_names if target is None else (target,) if isinstance(target, str) else tuple(target)
+    unknown = [name for name in chosen if name not in question.target_names]
+    if unknown or not chosen:
+        raise OptionError(
+            f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, question.target_names))}."
+        )
+    targets = tuple(one for one in question.targets if one.name in chosen)
+    plain = question.log.but(model_reward=None, model_value=None, control=None)
+    lean = replace(question, log=plain, targets=targets, contrasts=(), model_value={})
+    return of_question(lean, gammas, result.level, progress)
 
 
 def of_question(
