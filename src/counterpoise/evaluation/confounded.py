@@ -70,9 +70,7 @@ class TippingPoint:
         if not math.isfinite(self.lift):
             return f"The log does not identify what {who} would have earned."
         if self.sure == 1.0:
-            return (
-                f"The log does not show whether {who} earns more or less than the logging policy, even if all propensities are right."
-            )
+            return f"The log does not show whether {who} earns more or less than the logging policy, even if all propensities are right."
         if math.isinf(self.sure):
             return f"{who} earns {said} than the logging policy, however wrong the odds of logged actions are."
         level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
