@@ -18,6 +18,7 @@ from counterpoise.evaluation.confounded import Sensitivity
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
+from counterpoise.readers.spark import is_spark
 from counterpoise.report import background, ladder, sections, segments, sensitivity, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
@@ -138,9 +139,14 @@ def _profiles(reading: Reading) -> dict[str, Profile]:
 
 
 def _doubts(reading: Reading) -> Sensitivity | None:
-    """How far the foremost targets rest on the propensities, from the rows; nothing where they are not all at hand."""
+    """How far the foremost targets rest on the propensities, from the rows; nothing where they are not all at hand.
+
+    Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
+    """
     result = reading.result
     if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
+        return None
+    if is_spark(result.question.log.data):
         return None
     return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, result.moments.targets))
 

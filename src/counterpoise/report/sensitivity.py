@@ -46,8 +46,8 @@ def bands(found: Sensitivity, target: str, *, ax: Axes | None = None) -> Axes:
     at = [one.gamma for one in rows]
     level = level_of(found.level).replace("\N{NO-BREAK SPACE}", " ")
     color = COLORS["ok"]
-    reach = [list(end) for end in zip(*(one.lift_interval for one in rows), strict=True)]
-    axes.fill_between(at, *reach, color=color, alpha=0.15, linewidth=0, label=f"with sampling, {level}")
+    lower, upper = ([end[side] for end in (tuple(one.lift_interval) for one in rows)] for side in (0, 1))
+    axes.fill_between(at, lower, upper, color=color, alpha=0.15, linewidth=0, label=f"with sampling, {level}")
     for side, label in ((0, "bounds"), (1, None)):
         axes.plot(at, [one.lift[side] for one in rows], color=color, linewidth=1.8, label=label)
     axes.axhline(0.0, color=MARK, linestyle="--", linewidth=1)
