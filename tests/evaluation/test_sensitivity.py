@@ -4,8 +4,6 @@ import itertools
 import json
 import math
 
-import duckdb
-import matplotlib
 import numpy as np
 import polars as pl
 import pytest
@@ -14,8 +12,6 @@ from command_line import invoke
 import counterpoise as cp
 from counterpoise.evaluation.confounded import self_normalized_lift
 from counterpoise.weights.odds import AllOdds, Odds
-
-matplotlib.use("Agg")
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
 
@@ -216,6 +212,7 @@ def test_weights_with_other_odds_are_weights_like_any():
 
 
 def test_every_engine_gives_the_same_bounds(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
     log = pl.DataFrame(a_log(reward="amounts"))
     path = tmp_path / "log.parquet"
     log.write_parquet(path)
@@ -243,6 +240,7 @@ def test_it_shows_itself(tmp_path):
     found = cp.sensitivity(log, **ASKED, gamma=[2, 1.25])
     assert found.table()["gamma"].to_list() == [1.25, 2.0]
     assert str(found.tipping()) in repr(found)
+    pytest.importorskip("matplotlib").use("Agg")
     axes = found.plot()
     assert axes.get_legend_handles_labels()[1][-1].startswith("could flip")
     result = cp.evaluate(log, **ASKED)

@@ -2,7 +2,6 @@
 
 import math
 
-import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -129,6 +128,7 @@ class Softmax:
 
 
 def test_every_way_to_name_the_probabilities_is_the_same(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
     log = a_log(1000)
     log = log.with_columns(name=pl.Series([f"item {a}" for a in log["a"]]))
     path = tmp_path / "log.parquet"

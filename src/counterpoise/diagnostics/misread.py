@@ -36,7 +36,7 @@ READINGS = (
 
 
 @dataclass(frozen=True)
-class Tested:
+class Tried:
     """What a reading makes of the column: the share of valid propensities, and means that should be 1, each with its error."""
 
     valid: float
@@ -59,14 +59,14 @@ class Tested:
         return self.valid < VALID or any(abs(mean - 1.0) > max(OFF, SURE * error) for mean, error in tests)
 
 
-def about_misread(column: str | None, tested: Sequence[Tested]) -> list[Finding]:
-    """What the column seems to hold, if it is not propensities; `tested` has it as it is, and then by every reading.
+def about_misread(column: str | None, tried: Sequence[Tried]) -> list[Finding]:
+    """What the column seems to hold, if it is not propensities; `tried` has it as it is, and then by every reading.
 
     Where there is nothing to test it by (no target, no actions), the range of the values may still tell.
     """
-    if column is None or not tested or not tested[0].fails:
+    if column is None or not tried or not tried[0].fails:
         return []
-    plain, *others = tested
+    plain, *others = tried
     if not plain.means:
         possible = [
             one for one, test in zip(READINGS, others, strict=True) if plain.valid < FEW and test.valid >= VALID

@@ -23,7 +23,7 @@ from counterpoise.diagnostics.findings import (
     about_target,
 )
 from counterpoise.diagnostics.list_logs import find_lists
-from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Tested, about_misread
+from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Tried, about_misread
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
@@ -140,9 +140,9 @@ def doctor(
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
-    tested = _readings(frame, propensity, usable, actions) if propensity in numbers else []
+    tried = _readings(frame, propensity, usable, actions) if propensity in numbers else []
     findings += [
-        *about_misread(propensity, tested),
+        *about_misread(propensity, tried),
         *(finding for one in overlap for finding in _doubts(one)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
         *about_propensities(propensity, seen, rows, actions),
@@ -229,7 +229,7 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     )
 
 
-def _readings(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None) -> list[Tested]:
+def _readings(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None) -> list[Tried]:
     """The propensities as they are and by every other reading: how many are possible, and whether mean weights are 1."""
     p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
     given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
@@ -249,7 +249,7 @@ def _readings(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], act
     said = [f"the mean weight of {target}" for target in targets]
     said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
     return [
-        Tested(
+        Tried(
             float(found[f"{k} valid"] or 0.0),
             {what: (_or_nan(found[f"{k} {j}"]), _or_nan(found[f"{k} {j} error"])) for j, what in enumerate(said)},
         )

@@ -56,13 +56,13 @@ def sensitivity(
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
     >>> new = random.random(20_000) < 0.5
-    >>> reward = (random.random(20_000) < np.where(new, 0.3, 0.2)).astype(float)
+    >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
     >>> found = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
     >>> [round(end, 2) for end in found.bounds(1.2).lift]
-    [0.02, 0.06]
+    [0.03, 0.12]
     >>> print(found.tipping())
-    target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.39 or more (95 %; the estimate
-    itself reaches 0 by a factor of 1.52).
+    target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
+    itself reaches 0 by a factor of 1.4).
 
     References
     ----------
