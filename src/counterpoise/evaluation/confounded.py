@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +15,7 @@ from counterpoise.diagnostics import Verdict, judge
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.result import above
 from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
@@ -149,8 +149,7 @@ class Sensitivity:
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
-        above = import_module("counterpoise.report.sensitivity")  # shown from above, as results are
-        return cast("Axes", above.bands(self, self._known(target), ax=ax))
+        return cast("Axes", above().sensitivity.bands(self, self._known(target), ax=ax))
 
     def __repr__(self) -> str:
         from counterpoise.evaluation.showing import aligned
