@@ -53,8 +53,8 @@ class ActionGroup:
             )
         if self.groups is None and not isinstance(self.target, str):
             raise OptionError(
-                "ActionGroup names the column of the target's probability of the logged action's group. For a policy, or a list of the "
-                "probabilities of all actions, say which group every action belongs to: ActionGroup(…, groups={action: group}).",
+                "ActionGroup names the column of the target's probability of the logged action's group.",
+                do=["For a policy, say which group every action belongs to, with ", Argument("groups"), "."],
             )
         if not isinstance(self.target, str) and not hasattr(self.target, "predict_proba"):
             raise OptionError(
