@@ -88,6 +88,19 @@ def test_right_propensities_are_the_answer_of_evaluate():
         assert found.verdict().verdict == result.verdict().verdict
 
 
+def test_a_result_with_several_rewards_and_a_model_is_asked_about_weights_alone():
+    log = a_log(reward="ratings")
+    log |= {"clicked": (log["r"] > 3).astype(float), "model": np.full(3000, 3.0)}
+    several = cp.evaluate(log, **ASKED | {"reward": ["r", "clicked"]}, reward_bounds={"r": (1, 5), "clicked": (0, 1)})
+    expected = cp.sensitivity(log, **ASKED | {"reward": "clicked"}, reward_bounds=(0, 1)).bounds(1.5)
+    assert several.of("clicked").sensitivity().bounds(1.5) == expected
+    modeled = cp.evaluate(log, **ASKED, model_reward="model", model_value="model", control={"clicked": 0.3})
+    assert modeled.sensitivity().bounds(1.5).value == pytest.approx(several.sensitivity().bounds(1.5).value, abs=1e-12)
+    both = cp.compare(log | {"o": log["p"]}, **ASKED | {"target": ["t", "o"]})
+    assert both.sensitivity().targets == ("t", "o")
+    assert both.sensitivity(target="o").bounds(1.0).lift == pytest.approx((0.0, 0.0), abs=1e-12)
+
+
 def test_errors_are_those_of_the_worst_weights_as_given_ones():
     """SNIPS with the worst weights in a column of their own, and the jackknife over users left out by hand."""
     log = a_log(reward="ratings")

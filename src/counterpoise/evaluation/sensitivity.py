@@ -96,7 +96,7 @@ def of_result(
             f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, question.target_names))}."
         )
     targets = tuple(one for one in question.targets if one.name in chosen)
-    plain = question.log.but(model_reward=None, model_value=None, control=None)
+    plain = question.log.but(model_reward=None, model_value=None, control=None, reward_bounds=result.reward_bounds)
     lean = replace(question, log=plain, targets=targets, contrasts=(), model_value={})
     return of_question(lean, gammas, result.level, progress)
 
