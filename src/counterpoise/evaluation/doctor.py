@@ -23,7 +23,7 @@ from counterpoise.diagnostics.findings import (
     about_target,
 )
 from counterpoise.diagnostics.list_logs import find_lists
-from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Tried, about_misread
+from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Reading, Tried, about_misread
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
@@ -38,6 +38,7 @@ from counterpoise.log.log import Data, Log, LogFields, as_log, many
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+TRIED = 3  # targets whose mean weights tell what a column of propensities holds
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -140,7 +141,7 @@ def doctor(
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
-    tried = _readings(frame, propensity, usable, actions) if propensity in numbers else []
+    tried = _tried(frame, propensity, usable[:TRIED], actions) if propensity in numbers else []
     findings += [
         *about_misread(propensity, tried),
         *(finding for one in overlap for finding in _doubts(one)),
@@ -229,13 +230,21 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     )
 
 
-def _readings(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None) -> list[Tried]:
-    """The propensities as they are and by every other reading: how many are possible, and whether mean weights are 1."""
+def _tried(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None) -> list[Tried]:
+    """The propensities as they are, and by every other reading if something is wrong with them."""
+    plain = _read(frame, name, targets, actions, [AS_IT_IS])
+    return plain + _read(frame, name, targets, actions, READINGS) if plain[0].fails else plain
+
+
+def _read(
+    frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None, readings: Sequence[Reading]
+) -> list[Tried]:
+    """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
     p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
     given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
     rows = frame.select(p=column(str(name)).cast(pl.Float64), **given).filter(p.is_finite())
     wanted: list[pl.Expr] = []
-    for k, reading in enumerate((AS_IT_IS, *READINGS)):
+    for k, reading in enumerate(readings):
         made = reading.made(p)
         good = is_propensity(made)
         wanted.append(good.mean().alias(f"{k} valid"))
@@ -253,7 +262,7 @@ def _readings(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], act
             float(found[f"{k} valid"] or 0.0),
             {what: (_or_nan(found[f"{k} {j}"]), _or_nan(found[f"{k} {j} error"])) for j, what in enumerate(said)},
         )
-        for k in range(1 + len(READINGS))
+        for k in range(len(readings))
     ]
 
 
