@@ -252,9 +252,11 @@ def test_it_shows_itself(tmp_path):
     found = cp.sensitivity(log, **ASKED, gamma=[2, 1.25])
     assert found.table()["gamma"].to_list() == [1.25, 2.0]
     assert str(found.tipping()) in repr(found)
-    pytest.importorskip("matplotlib").use("Agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
     axes = found.plot()
     assert axes.get_legend_handles_labels()[1][-1].startswith("could flip")
+    pyplot.close("all")
     result = cp.evaluate(log, **ASKED)
     page = result.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "If the propensities were wrong" in page
