@@ -14,7 +14,9 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
+from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.log import Log
 from counterpoise.log.targets import Chosen
 from counterpoise.moments import LogMoments, Moments
@@ -29,6 +31,7 @@ __version__ = "0.2.0.dev0"
 
 __all__ = [
     "ESTIMATORS",
+    "ActionGroup",
     "Chosen",
     "ColumnError",
     "Comparison",
@@ -50,6 +53,7 @@ __all__ = [
     "intervals",
     "plan",
     "rank",
+    "sensitivity",
     "sql",
     "weights",
 ]

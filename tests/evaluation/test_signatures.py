@@ -11,7 +11,7 @@ MOST = 12  # besides the parts of a log
 
 @pytest.mark.parametrize(
     "verb",
-    [cp.evaluate, cp.compare, cp.distribution, cp.rank, cp.plan, cp.doctor, cp.sql],
+    [cp.evaluate, cp.compare, cp.distribution, cp.sensitivity, cp.rank, cp.plan, cp.doctor, cp.sql],
     ids=lambda verb: verb.__name__,
 )
 def test_a_verb_has_few_parameters_besides_a_logs_own(verb):

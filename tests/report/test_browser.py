@@ -51,7 +51,7 @@ def test_every_plot_is_drawn(browser, reports):
         "  const box = svg.getBoundingClientRect();"
         "  return [Math.max(...drawn.map(b => b.width)), Math.max(...drawn.map(b => b.height)), box.width, box.height]; })"
     )
-    assert len(sizes) == 2 * 3 + 2  # two targets: tail, contribution and histogram each, and convergence
+    assert len(sizes) == 2 * 4 + 2  # two targets: sensitivity, tail, contribution and histogram each, and convergence
     for line_width, line_height, width, height in sizes:
         assert width > 200
         assert height == 220

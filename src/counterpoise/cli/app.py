@@ -17,6 +17,7 @@ from counterpoise.cli.learn import learn
 from counterpoise.cli.plan import plan
 from counterpoise.cli.reproduce import reproduce
 from counterpoise.cli.running import open_streams, without_traceback
+from counterpoise.cli.sensitivity import sensitivity
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.sql import sql
 from counterpoise.cli.state import state
@@ -80,6 +81,7 @@ app.command()(compare)
 app.command()(distribution)
 app.command()(doctor)
 app.command()(plan)
+app.command()(sensitivity)
 app.command()(simulate)
 app.command()(learn)
 app.command()(sql)

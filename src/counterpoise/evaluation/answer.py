@@ -17,6 +17,7 @@ from counterpoise.evaluation.choice import check_differences, choose
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result, Segment
+from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import LogMoments
 
 Answer = TypeVar("Answer", bound=Result)
@@ -57,7 +58,10 @@ def _evaluated(
         view = climbed.view(contrast)
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
-    verdicts = {key: climbed.judged(judge(one), (key[0], ""), key[1]) for key, one in seen.items()}
+    verdicts = {
+        key: _by_group(climbed.judged(judge(one), (key[0], ""), key[1]), whole.question, key[0])
+        for key, one in seen.items()
+    }
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
     return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
@@ -91,7 +95,7 @@ def _compared(
             # the policy that wrote the log has no weights to judge
             policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
             verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
-            verdicts[target, place] = climbed.judged(verdict, contrast, place)
+            verdicts[target, place] = _by_group(climbed.judged(verdict, contrast, place), whole.question, *contrast)
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
@@ -107,6 +111,19 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
         "question": whole.question,
         "earlier_rows": whole.earlier_rows,
     }
+
+
+def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdict:
+    """A verdict, at most `caution` where a target chooses among groups of actions: nothing in the log says what that hides."""
+    targets = question.targets if question is not None else ()
+    grouped = [one.name for one in targets if one.by_group and one.name in names]
+    if not grouped or verdict.verdict == "not identified":
+        return verdict
+    reason = (
+        f"{grouped[0]} takes groups of actions as the target does, and within a group what the logging policy took: it is the target's own "
+        "value only if the actions of a group earn the same."
+    )
+    return Verdict("caution", (*verdict.reasons, reason))
 
 
 def _together(found: Sequence[Answer]) -> Answer:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
+    from counterpoise.evaluation.confounded import Sensitivity
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.ladder import Ladder
 
@@ -224,6 +225,21 @@ class Result:
 
         return check_coverage(self, runs, target=target, estimator=estimator, seed=seed, progress=progress)
 
+    def sensitivity(
+        self,
+        gamma: float | Sequence[float] = (1.0, 1.2, 1.5, 2.0),
+        *,
+        target: str | Sequence[str] | None = None,
+        progress: bool | None = None,
+    ) -> Sensitivity:
+        """What the targets (all, unless you name some) could have earned if the propensities were wrong: see `sensitivity`.
+
+        The log is read once more.
+        """
+        from counterpoise.evaluation.sensitivity import of_result
+
+        return of_result(self, gamma, target, progress)
+
     def report(
         self,
         path: str | PathLike[str],
@@ -236,7 +252,8 @@ class Result:
         """Write one HTML file for people to read, and return its path.
 
         It has a `title`, and shows the `command` to readers who want to rerun it. If the result still knows its log, its `rows` are read
-        once more, for a histogram of the weights and a plot of the estimate as rows come in. `coverage` is what `check_coverage` returned,
+        again, for a histogram of the weights, a plot of the estimate as rows come in, and what it would be if the propensities were
+        wrong. `coverage` is what `check_coverage` returned,
         for a section about it (a list, if there are several rewards).
         """
         made = above().write_report(self, path, title=title, command=command, rows=rows, coverage=coverage)

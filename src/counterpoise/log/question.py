@@ -131,7 +131,8 @@ class Question:
         for target in self.choices:
             yield CHOSEN, target.source.column
         if self.policies:
-            for column in log.context:
+            reads = (column for target in self.policies for column in target.reads)
+            for column in dict.fromkeys((*log.context, *reads)):
                 yield "context", column
 
     @property

@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.log import Log, many
 
@@ -41,12 +42,14 @@ def argument_of(part: str, column: str) -> Argument:
 class Target:
     """A target policy: its name, and where its probability of the logged action comes from.
 
-    `source` is the text of a column or expression, a `Chosen`, or a policy: a callable on record batches, or anything with
-    `predict_proba`. `column` is what its probabilities are called among the log's columns.
+    `source` is the text of a column or expression, a `Chosen`, or a policy: a callable on record batches, anything with
+    `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns. `by_group` says
+    that it chooses among groups of actions.
     """
 
     name: str
     source: Any
+    by_group: bool = False
 
     @property
     def is_column(self) -> bool:
@@ -57,6 +60,11 @@ class Target:
     def is_policy(self) -> bool:
         """Whether Python computes its probabilities."""
         return not isinstance(self.source, str | Chosen)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that a policy reads besides the context."""
+        return self.source.columns if isinstance(self.source, ActionGroup) else ()
 
     @property
     def described(self) -> str:
@@ -83,8 +91,10 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     if given is None:
         raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
-        if is_policy(given) or isinstance(given, Chosen):
-            raise OptionError("a policy or a chosen action needs a log with named columns: pass the log first.")
+        if is_policy(given) or isinstance(given, Chosen | ActionGroup):
+            raise OptionError(
+                "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
+            )
         return tuple(Target(name, name) for name in many("target", given, arrays))
     found: dict[str, Target] = {}
     for name, one in _named(given):
@@ -93,20 +103,28 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
                 f"two targets are called {name!r}.",
                 do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
             )
-        found[name] = Target(name, one)
+        is_sum = isinstance(one, ActionGroup) and one.groups is None  # the log has the sums over groups
+        found[name] = Target(name, one.expression(log.propensity) if is_sum else one, isinstance(one, ActionGroup))
     targets = tuple(found.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
-    if any(target.is_policy for target in targets) and not log.context:
+    if any(target.is_policy and not _has_lists(target) for target in targets) and not log.context:
         raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
     return targets
 
 
+def _has_lists(target: Target) -> bool:
+    """Whether a policy finds its probabilities in the log's own lists, and needs no context."""
+    return isinstance(target.source, ActionGroup) and isinstance(target.source.target, str)
+
+
 def is_policy(target: object) -> bool:
     """Whether a target is not a column but something that computes one: a callable, or a classifier with predict_proba."""
-    return not isinstance(target, str | type | Chosen) and (callable(target) or hasattr(target, "predict_proba"))
+    return not isinstance(target, str | type | Chosen | ActionGroup) and (
+        callable(target) or hasattr(target, "predict_proba")
+    )
 
 
 def _named(given: Any) -> Iterator[tuple[str, Any]]:
@@ -122,11 +140,11 @@ def _source(one: Any) -> Any:
     if isinstance(one, PathLike) or (isinstance(one, str) and one.endswith(SAVED)):
         # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
         return import_module("counterpoise.learn").load_policy(one)
-    if isinstance(one, str | Chosen) or is_policy(one):
+    if isinstance(one, str | Chosen | ActionGroup) or is_policy(one):
         return one
     raise OptionError(
-        f"a target is the name of a column, an SQL expression, Chosen(…) or a policy; found {type(one).__name__}. Without a log, "
-        "pass arrays."
+        "a target is the name of a column, an SQL expression, Chosen(…), ActionGroup(…) or a policy; found "
+        f"{type(one).__name__}. Without a log, pass arrays."
     )
 
 
@@ -138,4 +156,6 @@ def name_of(one: Any) -> str:
         return one.column
     if isinstance(one, PathLike):
         return name_of(str(one))
+    if isinstance(one, ActionGroup):
+        return name_of(one.target)
     return str(getattr(one, "__name__", type(one).__name__))

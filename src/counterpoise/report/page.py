@@ -14,14 +14,17 @@ from string import Template
 
 from counterpoise import __version__
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.confounded import Sensitivity
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
-from counterpoise.report import background, ladder, sections, segments, weights
+from counterpoise.readers.spark import is_spark
+from counterpoise.report import background, ladder, sections, segments, sensitivity, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
 from counterpoise.report.propensities import propensities
+from counterpoise.weights import Ratio
 from counterpoise.whole_files import whole_file
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None
@@ -49,7 +52,8 @@ def write_report(
     title
         The heading.
     rows
-        Whether to read the log once more, for a histogram of the weights and the estimate as rows come in. A result that comes from
+        Whether to read the log again, for a histogram of the weights, the estimate as rows come in, and what it would be if the
+        propensities were wrong. A result that comes from
         stored moments has no log to read, and one that rests on a state's earlier logs, too, has only the last of them.
     coverage
         What `check_coverage` returned, for a section about it; with several rewards, a list of what it returned for each.
@@ -112,12 +116,14 @@ def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
 def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Part]:
     """The sections about one reward; where there are several, its name is in their headings."""
     profiles = _profiles(reading) if rows else {}
+    doubts = _doubts(reading) if rows else None
     end = f"-{place + 1}" if place else ""  # no address twice; the first reward's are those of a single one
     shown = [
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         Part("lift", "Lift over the logging policy", sections.lift(reading)),
         Part("ladder", "Bias ladder", ladder.ladder(reading)),
         Part("coverage", "How often such intervals cover", coverage_of(check)),
+        Part("sensitivity", "If the propensities were wrong", sensitivity.sensitivity(doubts)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
@@ -143,6 +149,19 @@ def _propensities(reading: Reading) -> Safe:
     from counterpoise.evaluation.audit import audit_of  # not before a log is given: polars takes its time
 
     return propensities(audit_of(result.asked()))
+
+
+def _doubts(reading: Reading) -> Sensitivity | None:
+    """How far the foremost targets rest on the propensities, from the rows; nothing where they are not all at hand.
+
+    Spark takes so long to plan this that you have to ask for it, with `result.sensitivity()`.
+    """
+    result = reading.result
+    if result.question is None or result.earlier_rows or not isinstance(result.question.weight, Ratio):
+        return None
+    if is_spark(result.question.log.data):
+        return None
+    return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, result.moments.targets))
 
 
 def _heads(readings: Sequence[Reading]) -> Safe:

@@ -4,6 +4,7 @@ from counterpoise.weights.clipped import Clip
 from counterpoise.weights.given import as_weight
 from counterpoise.weights.harmonic import Harmonic
 from counterpoise.weights.names import WEIGHTS
+from counterpoise.weights.odds import Odds
 from counterpoise.weights.own import Own
 from counterpoise.weights.ratio import Ratio
 from counterpoise.weights.shrunk import Shrink
@@ -17,6 +18,7 @@ __all__ = [
     "ExponentialSmoothing",
     "Harmonic",
     "ImplicitExploration",
+    "Odds",
     "Own",
     "Ratio",
     "Shrink",

@@ -1,0 +1,117 @@
+"""`counterpoise sensitivity`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.targets import typed_targets
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from counterpoise.evaluation.confounded import Sensitivity
+
+
+@ends_at_once
+def sensitivity(
+    log: options.Log,
+    reward: options.Reward = None,
+    propensity: options.Propensity = None,
+    target: options.Target = None,
+    target_action: options.TargetAction = None,
+    gamma: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="FACTOR", help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default)."
+        ),
+    ] = None,
+    action: options.Action = None,
+    context: options.Context = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    level: options.Level = 0.95,
+    reward_bounds: options.RewardBounds = None,
+    drop_bad_rows: options.DropBadRows = False,
+    json: options.Json = False,
+    table: options.TableName = None,
+    query: options.Query = None,
+    external_access: options.ExternalAccess = False,
+) -> None:
+    """What target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
+
+    The odds of every logged action may be wrong by a factor of up to gamma, in whatever way is worst.
+
+    \b
+    Examples:
+      counterpoise sensitivity log.parquet --target pi_new
+      counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
+    """
+    import counterpoise as cp
+    from counterpoise.cli.printing import console
+    from counterpoise.engines.rows import columns_of
+    from counterpoise.evaluation.confounded import GAMMAS
+    from counterpoise.evaluation.documents import as_text
+    from counterpoise.log.log import Log
+
+    place = options.table_path(table)
+    data = options.data_of(log)
+    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
+    typed = typed_targets(target, target_action, names)
+    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
+    found = cp.sensitivity(
+        data,
+        reward=parts.reward,
+        propensity=parts.propensity,
+        target=targets,
+        gamma=gamma or GAMMAS,
+        level=level,
+        action=action,
+        context=context or None,
+        cluster=cluster,
+        where=where,
+        reward_bounds=reward_bounds,
+        drop_bad_rows=drop_bad_rows,
+        table=place,
+        query=query,
+        external_access=external_access,
+    )
+    if json:
+        print(as_text(_document(found)))
+    else:
+        _show(console(), found)
+
+
+def _document(found: Sensitivity) -> dict[str, Any]:
+    from counterpoise.evaluation.documents import finite
+
+    tips = [found.tipping(name) for name in found.targets]
+    return {
+        "n": found.n,
+        "level": found.level,
+        "bounds": finite(found.table().to_dicts()),
+        "tipping_points": finite(
+            [{"target": one.target, "lift": one.lift, "point": one.point, "sure": one.sure} for one in tips]
+        ),
+        "dropped_rows": found.log.dropped,
+    }
+
+
+def _show(out: Console, found: Sensitivity) -> None:
+    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
+
+    made = table("target", "gamma ", "value from ", "to ", "lift from ", "to ", "interval from ", "to ")
+    for one in found.table().to_dicts():
+        names = ("value_from", "value_to", "lift_from", "lift_to", "lift_lower", "lift_upper")
+        add(made, one["target"], f"{one['gamma']:g}", *(number(one[name]) for name in names))
+    show(out, made)
+    say(out)
+    say(out, f"{found.n:,} rows, {100 * found.level:.4g} % intervals of the lift over the logging policy.")
+    for name in found.targets:
+        verdict = found.verdict(name)
+        if verdict.verdict != "ok":
+            say_verdict(out, name, verdict)
+        say(out, str(found.tipping(name)))

@@ -1,0 +1,311 @@
+"""`Sensitivity`: what a value could be if the propensities were wrong, and how wrong they must be for a conclusion to flip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from counterpoise.diagnostics import Verdict, judge
+from counterpoise.errors import Argument, OptionError
+from counterpoise.estimators import ESTIMATORS, Estimate, linear, snips
+from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.result import above
+from counterpoise.evaluation.view import View
+from counterpoise.evaluation.wording import level_of, number, shortened
+from counterpoise.intervals import Interval
+from counterpoise.intervals.interval import normal_quantile
+from counterpoise.intervals.jackknife import jackknife_error
+from counterpoise.moments import LogMoments, Moments
+from counterpoise.moments.cuts import Bins, Cut
+from counterpoise.moments.odds import OddsBins
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+
+GAMMAS = (1.0, 1.2, 1.5, 2.0)
+MOST = 1e4  # a larger tipping point is as good as none
+PRECISION = 1e-6  # of a tipping point, relative
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one target's value, and its lift over the logging policy, could be if odds were wrong by a factor of up to Γ.
+
+    `value` and `lift` are the smallest and the largest that these rows allow. The intervals allow for sampling as well: they go from the
+    lower end of the smallest to the upper end of the largest.
+    """
+
+    target: str
+    gamma: float
+    value: tuple[float, float]
+    value_interval: Interval
+    lift: tuple[float, float]
+    lift_interval: Interval
+
+
+@dataclass(frozen=True)
+class TippingPoint:
+    """The factor Γ at which odds that are wrong could flip a conclusion: that a target earns more, or less, than the logging policy.
+
+    `point` is the least Γ at which the bounds of the lift reach 0. `sure` is the least at which their interval does, and 1 if the
+    interval of the lift has 0 in it even if the propensities are right. Both are infinite if no Γ is large enough.
+    """
+
+    target: str
+    lift: float
+    point: float
+    sure: float
+    level: float
+
+    def __str__(self) -> str:
+        said = "more" if self.lift > 0 else "less"
+        who = shortened(self.target)
+        if not math.isfinite(self.lift):
+            return f"The log does not identify what {who} would have earned."
+        if self.sure == 1.0:
+            return f"The log does not show whether {who} earns more or less than the logging policy, even if all propensities are right."
+        if math.isinf(self.sure):
+            return f"{who} earns {said} than the logging policy, however wrong the odds of logged actions are."
+        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
+        point = "by no factor" if math.isinf(self.point) else f"by a factor of {self.point:.3g}"
+        return (
+            f"{who} earns {said} than the logging policy unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
+            f"({level}; the estimate itself reaches 0 {point})."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sensitivity:
+    """How far the answers about every target rest on the propensities being right; see `sensitivity`."""
+
+    log: LogMoments
+    options: Options
+    targets: tuple[str, ...]
+    gammas: tuple[float, ...] = GAMMAS
+
+    @property
+    def n(self) -> int:
+        """How many rows there are, not counting those that were dropped."""
+        return self.log.n
+
+    @property
+    def level(self) -> float:
+        """The confidence level of the intervals."""
+        return self.options.level
+
+    def bounds(self, gamma: float, target: str | None = None) -> Bounds:
+        """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
+        _check_gamma(gamma)
+        name = self._known(target)
+        (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (_VALUE, _LIFT))
+        return Bounds(
+            name,
+            float(gamma),
+            (low.value, high.value),
+            Interval(low.reach, high.reach, self.level, self.options.method.name),
+            (least.value, most.value),
+            Interval(least.reach, most.reach, self.level, self.options.method.name),
+        )
+
+    @property
+    def tipping_point(self) -> float:
+        """The least Γ at which the first target's conclusion, more or less than was logged, could flip; sampling is allowed for."""
+        return self.tipping().sure
+
+    def tipping(self, target: str | None = None) -> TippingPoint:
+        """How wrong odds must be for the conclusion about a target to flip, with and without sampling."""
+        name = self._known(target)
+        lift = self.bounds(1.0, name).lift[0]
+        side = 0 if lift > 0 else 1
+        sign = 1.0 if lift > 0 else -1.0
+
+        def least(part: str) -> float:
+            return _crossing(lambda gamma: sign * getattr(self._ends(name, gamma, _LIFT)[side], part))
+
+        if math.isnan(lift):
+            return TippingPoint(name, math.nan, math.nan, math.nan, self.level)
+        return TippingPoint(name, lift, least("value"), least("reach"), self.level)
+
+    def verdict(self, target: str | None = None) -> Verdict:
+        """Whether to believe the estimates of a target, if the propensities are right."""
+        return judge(diagnostics(self._view(self._known(target)))[None])
+
+    def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
+        """The bounds of every target at every Γ as a tidy polars frame."""
+        from counterpoise.evaluation.table import Table
+
+        return Table([_row(one) for one in self._all(gamma)], infer_schema_length=None)
+
+    def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
+        asked = self.gammas if gamma is None else checked_gammas(gamma)
+        return [self.bounds(one, name) for name in self.targets for one in asked]
+
+    def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
+        """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
+        return cast("Axes", above().sensitivity.bands(self, self._known(target), ax=ax))
+
+    def __repr__(self) -> str:
+        from counterpoise.evaluation.showing import aligned
+
+        heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
+        rows = [heads, *(_cells(one) for one in self._all())]
+        said = [str(self.tipping(name)) for name in self.targets]
+        level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
+        basis = f"{self.n:,} rows; {level} intervals of the lift. See .table(), .tipping(target), .plot()."
+        return "\n".join([*aligned(rows), "", *said, basis])
+
+    # -- how it is made ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _kept(self) -> dict[Any, Any]:
+        return {}  # made when it is first asked for
+
+    def _ends(self, name: str, gamma: float, which: _Which) -> tuple[_End, _End]:
+        """The smallest and the largest of what odds within [1/Γ, Γ] allow, with the ends of their intervals."""
+        key = (name, gamma, which)
+        if key not in self._kept:
+            bins = self._bins(name)
+            below, above = self._stretch(name, which)
+            low, high = (self._estimate(bins.moments(bins.extreme(gamma, upper=up)), which) for up in (False, True))
+            self._kept[key] = (
+                _End(low.value, low.value - below * low.stderr),
+                _End(high.value, high.value + above * high.stderr),
+            )
+        return cast("tuple[_End, _End]", self._kept[key])
+
+    def _estimate(self, groups: Moments, which: _Which) -> Estimate:
+        """An estimate from moments by group; its error is the delta method's, or the jackknife's if there are clusters.
+
+        The odds are chosen from the same rows, which changes nothing to first order: at an extreme, the value does not move with them.
+        """
+        whole = which(groups.merge(axis=0))
+        if self.log.cluster is None or not whole.identified:
+            return whole
+        error, _ = jackknife_error(np.asarray(which(groups.others).value), groups.n)
+        return Estimate(whole.name, whole.value, float(error), whole.n, whole.baseline)
+
+    def _stretch(self, name: str, which: _Which) -> tuple[float, float]:
+        """How many errors the interval reaches to either side if propensities are right, as `evaluate` makes it."""
+        key = (name, which)
+        if key not in self._kept:
+            estimator = _LIKE[which]
+            found = estimates(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options)
+            one, usual = found[name, estimator, None], normal_quantile(self.level)
+            is_plain = one.identified and 0.0 < one.stderr < math.inf
+            sides = [one.value - one.interval.lower, one.interval.upper - one.value] if is_plain else [math.nan]
+            self._kept[key] = (
+                tuple(side / one.stderr for side in sides) if all(map(math.isfinite, sides)) else (usual, usual)
+            )
+        return cast("tuple[float, float]", self._kept[key])
+
+    def _bins(self, name: str) -> OddsBins:
+        if name not in self._kept:
+            self._kept[name] = OddsBins(self.log, name)
+        return cast(OddsBins, self._kept[name])
+
+    def _view(self, name: str) -> View:
+        """The log as `evaluate` sees it, without its bins."""
+        plain = Bins(self.log.ladder[0])
+        same = Cut(len(plain), value=0.0, beyond=0.0, slope=1.0)
+        return View(plain.reward(same, name), (name, ""))
+
+    def _known(self, target: str | None) -> str:
+        name = self.targets[0] if target is None else target
+        if name not in self.targets:
+            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
+        return name
+
+
+@dataclass(frozen=True)
+class _End:
+    """A bound, and where its interval ends."""
+
+    value: float
+    reach: float
+
+
+def self_normalized_lift(moments: Moments) -> Estimate:
+    r"""The weighted mean of the rewards minus their plain mean, with the error of the difference.
+
+    .. math:: \frac{\sum_i w_i r_i}{\sum_i w_i} - \frac1n \sum_i r_i
+
+    >>> self_normalized_lift(Moments.of(weight=[1.0, 3.0], reward=[0, 1])).value
+    0.25
+    """
+    target = snips(moments)
+    known = ~np.isnan(target.value)
+    weight = np.where(known, 1.0 + moments.average("u"), 1.0)
+    around = moments.recenter(np.where(known, target.value, 0.0))
+    row = {"s": 1.0 / weight - 1.0, "us": 1.0 / weight}
+    return linear("lift", around, 0.0, row, baseline=target.baseline, identified=known)
+
+
+_Which = Callable[[Moments], Estimate]
+_VALUE, _LIFT = snips, self_normalized_lift
+_LIKE: dict[_Which, str] = {_VALUE: "snips", _LIFT: "lift"}  # whose intervals reach as far, in errors
+
+
+def _crossing(height: Callable[[float], float]) -> float:
+    """The least Γ at which a falling function is no longer above 0; by bisection of its logarithm."""
+    if not height(1.0) > 0.0:
+        return 1.0
+    low, high = 1.0, 1.5
+    while height(high) > 0.0:
+        low, high = high, high**2
+        if low >= MOST:
+            return math.inf
+    while high / low > 1.0 + PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if height(middle) > 0.0 else (low, middle)
+    return high
+
+
+def checked_gammas(gamma: Any) -> tuple[float, ...]:
+    """The Γ that a user asked for, in ascending order.
+
+    >>> checked_gammas([2, 1.2]), checked_gammas(1.5)
+    ((1.2, 2.0), (1.5,))
+    """
+    asked = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
+    for one in asked:
+        _check_gamma(one)
+    if not len(asked):
+        raise OptionError([Argument("gamma"), " is empty: name at least one factor, such as 1.5."])
+    return tuple(sorted({float(one) for one in asked}))
+
+
+def _check_gamma(gamma: Any) -> None:
+    is_number = isinstance(gamma, Real) and not isinstance(gamma, bool)
+    if not is_number or not 1.0 <= float(gamma) <= MOST:
+        raise OptionError(
+            [Argument("gamma", gamma), f" is not a factor of at least 1 (and at most {MOST:,.0f})."],
+            do="1 says that propensities are right, 2 that their odds may be half or twice as large.",
+        )
+
+
+def _row(one: Bounds) -> dict[str, Any]:
+    return {
+        "target": one.target,
+        "gamma": one.gamma,
+        "value_from": one.value[0],
+        "value_to": one.value[1],
+        "value_lower": one.value_interval.lower,
+        "value_upper": one.value_interval.upper,
+        "lift_from": one.lift[0],
+        "lift_to": one.lift[1],
+        "lift_lower": one.lift_interval.lower,
+        "lift_upper": one.lift_interval.upper,
+    }
+
+
+def _cells(one: Bounds) -> list[str]:
+    error = (one.lift_interval.width - (one.lift[1] - one.lift[0])) / 4.0
+    numbers = (*one.value, *one.lift, *one.lift_interval)
+    return [shortened(one.target), f"{one.gamma:g}", *(number(x, error) for x in numbers)]

@@ -1,0 +1,133 @@
+"""`sensitivity`: what the answers would be if the logged propensities were wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.evaluation.asking import Stored, question_of, read
+from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
+from counterpoise.evaluation.estimates import options_of
+from counterpoise.intervals import check_level
+from counterpoise.log.log import Data, Log, LogFields, as_log
+from counterpoise.log.question import Question
+from counterpoise.log.targets import Targets
+from counterpoise.log.thresholds import bin_sql, thresholds_of
+from counterpoise.moments import LogMoments
+from counterpoise.weights import Ratio
+from counterpoise.weights.odds import AllOdds
+
+if TYPE_CHECKING:
+    from counterpoise.evaluation.result import Result
+
+
+def sensitivity(
+    log: Log | Data = None,
+    *,
+    target: Targets = None,
+    gamma: float | Sequence[float] = GAMMAS,
+    level: float = 0.95,
+    progress: bool | None = None,
+    **parts: Unpack[LogFields],
+) -> Sensitivity:
+    r"""What the target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
+
+    The true odds of every logged action may differ from the logged ones by a factor of up to Γ, in whatever way is worst: because of a
+    confounder that the policy saw and the log did not keep, or because of a logger that is a little off.
+
+    .. math:: \frac1\Gamma \le \frac{p^* / (1 - p^*)}{p / (1 - p)} \le \Gamma
+        \quad\Rightarrow\quad w^* = t + \lambda (w - t),\; \lambda \in [1/\Gamma, \Gamma]
+
+    The bounds are the smallest and the largest self-normalized value Σw*r/Σw* over all such λ, one for each row. They are made by a
+    threshold in the reward, so that one pass over the log is enough, for all Γ and the tipping point. They are exact for rewards with
+    few values; others are put into about 170 bins, and all rows of a bin get the same λ.
+
+    Parameters
+    ----------
+    log, target, level, progress
+        As for `evaluate`; with one reward, and without a reward model.
+    gamma
+        The factors that `table()` shows. 1 says that the propensities are right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> new = random.random(20_000) < 0.5
+    >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
+    >>> found = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
+    >>> [round(end, 2) for end in found.bounds(1.2).lift]
+    [0.03, 0.12]
+    >>> print(found.tipping())
+    target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
+    itself reaches 0 by a factor of 1.4).
+
+    References
+    ----------
+    Tan, "A distributional approach for causal inference using propensity scores", JASA 101 (2006); Zhao, Small & Bhattacharya,
+    "Sensitivity analysis for inverse probability weighting estimators via the percentile bootstrap", JRSS B 81 (2019).
+    """
+    check_level(level)
+    gammas = checked_gammas(gamma)
+    if isinstance(log, LogMoments):
+        raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
+    whole = as_log(log, parts)
+    whole.need("reward")
+    return of_question(question_of(whole, {}, target), gammas, level, progress)
+
+
+def of_result(
+    result: Result, gamma: float | Sequence[float], target: str | Sequence[str] | None, progress: bool | None
+) -> Sensitivity:
+    """The sensitivity of a result, whose log is read once more; a reward model and controls are left out."""
+    gammas, question = checked_gammas(gamma), result.asked()
+    if result.earlier_rows:
+        raise OptionError(
+            f"sensitivity looks at rows again, and {result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the "
+            "state keeps only sums.",
+            do=["Evaluate all logs at once, without ", Argument("state"), "."],
+        )
+    chosen = question.target_names if target is None else (target,) if isinstance(target, str) else tuple(target)
+    unknown = [name for name in chosen if name not in question.target_names]
+    if unknown or not chosen:
+        raise OptionError(
+            f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, question.target_names))}."
+        )
+    targets = tuple(one for one in question.targets if one.name in chosen)
+    plain = question.log.but(model_reward=None, model_value=None, control=None, reward_bounds=result.reward_bounds)
+    lean = replace(question, log=plain, targets=targets, contrasts=(), model_value={})
+    return of_question(lean, gammas, result.level, progress)
+
+
+def of_question(
+    question: Question, gammas: tuple[float, ...], level: float, progress: bool | None = None
+) -> Sensitivity:
+    """The sensitivity of what was asked of a log, which is read once more."""
+    _check(question)
+    log = question.log
+    is_clustered = log.cluster is not None
+    (options,) = options_of(None, level, log.reward, is_clustered=is_clustered, reward_bounds=log.reward_bounds)
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.first_look import first_look
+
+    look = first_look(question)
+    bins = bin_sql(look.sql, thresholds_of(look.rewards))
+    own = tuple((name, "") for name in question.target_names)
+    binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
+    (found,) = read(binned, Stored(), progress).moments
+    return Sensitivity(found, options, question.target_names, gammas)
+
+
+def _check(question: Question) -> None:
+    log = question.log
+    if len(log.reward) > 1:
+        raise OptionError("sensitivity is about one reward: ask for one at a time.")
+    if log.model_reward is not None or log.control:
+        extra = "model_reward" if log.model_reward is not None else "control"
+        raise OptionError(["sensitivity is about weights and rewards alone: leave out ", Argument(extra), "."])
+    if not isinstance(question.weight, Ratio):
+        raise OptionError(
+            f"sensitivity is about propensities, and so about the plain weight target / propensity; found {question.weight!r}."
+        )
