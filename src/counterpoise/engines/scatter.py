@@ -17,6 +17,7 @@ from counterpoise.log.names import Lane, Names
 from counterpoise.moments import Floats
 
 BLOCK = 4096  # rows of a few dozen columns, which stay in a core's cache
+MULTIPLICATIONS = 250_000  # OpenBLAS takes several threads for more
 
 
 class Scatter:
@@ -27,7 +28,7 @@ class Scatter:
         self._keys = list(names.keys)
         self._lanes = names.lanes if names.features else ()
         self._columns = sorted({*names.features, *_needed(self._lanes), *self._keys} - set(names.centered_features))
-        self._centers = np.array([[one.center] for one in names.question.features])
+        self._centers = [one.center for one in names.question.features]
         self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))
 
     def watch(self, rows: Frame) -> Frame:
@@ -85,10 +86,9 @@ class Scatter:
             for start in range(0, rows.height, size):
                 stop = min(start + size, rows.height)
                 block = phi[:, : stop - start]
-                for row, column in zip(block, features, strict=True):
-                    row[:] = column[start:stop]
-                block -= self._centers
-                totals[0] = totals[0] + np.vdot(block, block)
+                for row, column, center in zip(block, features, self._centers, strict=True):
+                    np.subtract(column[start:stop], center, out=row)
+                totals[0] = totals[0] + np.einsum("ij,ij->", block, block)
                 here = {name: column[start:stop] for name, column in found.items()}
                 here |= dict(zip(self._names.centered_features, block, strict=True))
                 for k, (lane, table) in enumerate(zip(self._lanes, tables, strict=True)):
@@ -96,8 +96,17 @@ class Scatter:
                     _fill(z, lane, here)
                     if self._names.apart:  # rows on which this reward is bad
                         z[:-1] = np.nan_to_num(z[:-1])
-                    totals[k + 1] += z @ z.T
+                    totals[k + 1] += _gram(z)
         return totals
+
+
+def _gram(z: Floats) -> Floats:
+    """z·zᵀ in steps so short that BLAS takes one thread for each: the engine has a thread on every core already."""
+    step = max(MULTIPLICATIONS // (len(z) * (len(z) + 1)), 16)
+    whole = z.shape[1] // step * step
+    steps = z[:, :whole].reshape(len(z), -1, step).swapaxes(0, 1)
+    rest = z[:, whole:]
+    return np.asarray(np.matmul(steps, steps.swapaxes(1, 2)).sum(axis=0) + rest @ rest.T)
 
 
 def _fill(z: Floats, lane: Lane, columns: Mapping[str, Floats]) -> None:
