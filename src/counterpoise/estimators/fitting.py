@@ -30,8 +30,8 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
 
     The fixed ones are fitted by least squares. Of what they leave, the context's columns take their share by ridge on their correlations,
     whose penalty follows from the same sums. Let a direction of the correlations, with eigenvalue Λ, explain z² of the scatter T that the
-    response has left. If the context had nothing to say, z² would be ν = κT/n on average, where κ = E[u⁴]/E[u²]² says how few rows carry
-    the weights' variance. Coefficients with variance τ² make that ν + Λτ²; so τ² is what all directions explain beyond ν each, over
+    response has left. If the context had nothing to say, z² would be ν = κT/n on average, where κ says how few rows carry the weights'
+    variance. Coefficients with variance τ² make that ν + Λτ²; so τ² is what all directions explain beyond ν each, over
     the sum of their Λ, and the penalty is ν/τ²: infinite where they explain no more than noise would.
     """
     shape, d = moments.shape, len(moments.columns)
@@ -53,7 +53,7 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
     total = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
     terms = np.einsum("...i,...ij,...j->...", np.abs(rest), np.abs(moments.scatter), np.abs(rest))
     explained = np.where(total > 1e-12 * terms, np.minimum(explained, total), 0.0)  # of rounding there is nothing to explain
-    share = kurtosis(moments) / np.maximum(np.asarray(moments.n), 1)
+    share = spread(moments, response[moments.columns.index("s")]) / np.maximum(np.asarray(moments.n), 1)
     noise, rank = share * total, kept.sum(axis=-1)
     signal = np.maximum(explained - _expected(rank) * noise, 0.0) / np.maximum((values * kept).sum(axis=-1), 1.0)
     signal, noise = signal[..., None], noise[..., None]
@@ -68,11 +68,17 @@ def _expected(rank: Floats) -> Floats:
     return rank + np.sqrt(2.0 * rank)
 
 
-def kurtosis(moments: Moments) -> Floats:
-    """E[u⁴]/E[u²]², which is 1 at least, and n at most."""
-    second = moments.average(SQUARE)
+def spread(moments: Moments, share: float) -> Floats:
+    """κ = E[u²v²]/(E[u²]E[v²]), at least 1 and at most n, where a reward counts v times in the response: w = u + 1 times, or u times.
+
+    A row's noise ε adds u·φ·vε to Σu·φ·(response), whose variance is κ times what it would be if all weights were alike.
+    """
+    first, second = moments.average("u"), moments.average(SQUARE)
+    third = moments.covariance("u", SQUARE) + first * second
     fourth = moments.covariance(SQUARE, SQUARE) + np.square(second)
-    ratio = np.divide(fourth, np.square(second), out=np.ones(moments.shape), where=second > 0)
+    together = fourth + share * (2.0 * third + second)
+    apart = second * (second + share * (2.0 * first + 1.0))
+    ratio = np.divide(together, apart, out=np.ones(moments.shape), where=apart > 0)
     return np.asarray(np.clip(ratio, 1.0, np.maximum(np.asarray(moments.n), 1)))
 
 
