@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -22,7 +21,7 @@ def baseline_features(log: Log, weight: Any) -> tuple[Feature, ...]:
     if not log.baseline:
         return ()
     lean = log.but(cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None)
-    probe = replace(Question(lean, (), weight), segment=tuple(log.baseline))
+    probe = Question(lean, (), weight, features=tuple(Feature(column, "truth") for column in log.baseline))
     rows = first_rows(probe, ROWS)
     return tuple(
         feature

@@ -90,7 +90,10 @@ def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
     >>> as_baseline({"age": None, "country": ["de", "fr"], "city": 64})
     {'age': None, 'country': ('de', 'fr'), 'city': 64}
     """
-    given = value if isinstance(value, Mapping) else dict.fromkeys(value)
+    columns = list(value)
+    if len(set(columns)) < len(columns):
+        raise OptionError([Argument("baseline"), f" names a column twice: {', '.join(map(repr, columns))}."])
+    given = value if isinstance(value, Mapping) else dict.fromkeys(columns)
     return {str(column): _how(str(column), how) for column, how in given.items()}
 
 
