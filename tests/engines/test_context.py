@@ -106,7 +106,12 @@ def test_days_add_up_whatever_their_first_rows_were(log, tmp_path):
     state = tmp_path / "state.json"
     for k in range(3):
         found = cp.evaluate(
-            log[k * 1333 : (k + 1) * 1333 + k // 2], **question, cluster="user", segment="device", state=state, batch=str(k)
+            log[k * 1333 : (k + 1) * 1333 + k // 2],
+            **question,
+            cluster="user",
+            segment="device",
+            state=state,
+            batch=str(k),
         )
     assert_same(planted.numbers("", found), planted.numbers("", whole))
     assert_same(planted.numbers("", cp.evaluate(state=state)), planted.numbers("", whole))
@@ -146,7 +151,9 @@ def test_policies_see_the_context_they_need_and_the_baseline_its_own():
     duckdb = pytest.importorskip("duckdb")
     log = planted.with_context(planted.a_log(), bad=False)
     policy, question = planted.a_policy(log), planted.POLICY | {"baseline": ["x0", "name"]}
-    here, there = (cp.evaluate(one, **question, target={"clf": policy}) for one in (log, duckdb.sql("select * from log")))
+    here, there = (
+        cp.evaluate(one, **question, target={"clf": policy}) for one in (log, duckdb.sql("select * from log"))
+    )
     assert_same(planted.numbers("", there), planted.numbers("", here))
 
 

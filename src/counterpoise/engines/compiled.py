@@ -1,7 +1,8 @@
 """The compiled engine: one pass at the speed of memory, if numba is installed.
 
 It computes what the aggregate query and the ranking of the largest weights compute, for plain importance weights and logs without
-segments, groups, models, controls and context baselines. It leaves everything else, and every log with a bad row, to the engine that it wraps.
+segments, groups, models, controls and context baselines. It leaves everything else, and every log with a bad row, to the engine that it
+wraps.
 """
 
 from __future__ import annotations

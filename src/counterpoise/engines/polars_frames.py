@@ -12,10 +12,10 @@ import polars as pl
 from counterpoise.engines.query import Query, is_clean
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
+from counterpoise.log.baseline import Feature
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns as exactly_all
 from counterpoise.log.good import is_number
-from counterpoise.log.baseline import Feature
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
@@ -41,7 +41,10 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
     frame = frame.with_columns(
-        exactly(name).cast(pl.String).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(checksum_of(name))
+        exactly(name)
+        .cast(pl.String)
+        .map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        .alias(checksum_of(name))
         for name in question.hashed
     )
     schema = frame.collect_schema()

@@ -16,8 +16,8 @@ from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.log.good import is_number
 from counterpoise.log.baseline import Feature
+from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question, part_of

@@ -17,7 +17,8 @@ from counterpoise.moments import Moments
 def context_ips(moments: Moments) -> Estimate:
     r"""β-IPS whose baseline depends on the context, by the columns named in `baseline=`.
 
-    .. math:: \hat V = \frac1n \sum_i \left[ w_i r_i - u_i \beta(x_i) \right], \qquad \beta(x) = \beta + \theta \cdot (\varphi(x) - \bar\varphi)
+    .. math:: \hat V = \frac1n \sum_i \left[ w_i r_i - u_i \beta(x_i) \right], \qquad
+        \beta(x) = \beta + \theta \cdot (\varphi(x) - \bar\varphi)
 
     Every u·φ(x) has mean 0 whatever the context does, so any fixed θ is unbiased, and no model of the actions is needed. θ is a ridge
     fit on the scatter, whose penalty comes from the same sums; where the context explains no more than noise would, θ = 0 and this is

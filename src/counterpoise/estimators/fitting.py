@@ -52,7 +52,9 @@ def fit(moments: Moments, fixed: Floats, response: Floats) -> Fit:
     explained = (np.square(along) / values).sum(axis=-1)
     total = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
     terms = np.einsum("...i,...ij,...j->...", np.abs(rest), np.abs(moments.scatter), np.abs(rest))
-    explained = np.where(total > 1e-12 * terms, np.minimum(explained, total), 0.0)  # of rounding there is nothing to explain
+    explained = np.where(
+        total > 1e-12 * terms, np.minimum(explained, total), 0.0
+    )  # of rounding there is nothing to explain
     share = spread(moments, response[moments.columns.index("s")]) / np.maximum(np.asarray(moments.n), 1)
     noise, rank = share * total, kept.sum(axis=-1)
     signal = np.maximum(explained - _expected(rank) * noise, 0.0) / np.maximum((values * kept).sum(axis=-1), 1.0)

@@ -82,7 +82,7 @@ def question_of(
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
-    sums = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
+    sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
     return ask(whole, target, weight=how, against=against, segment=segment, **sums)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
@@ -42,7 +43,9 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
     if asked or method.estimators:
         return {name: ESTIMATORS[name] for name in asked or method.estimators}
     has_controls = any(name not in (*ROW, SQUARE) and not name.startswith(CONTEXT) for name in columns)
-    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}  # without controls they are beta_ips and context_ips
+    redundant = (
+        {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    )  # without controls they are beta_ips and context_ips
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
 
 
@@ -73,7 +76,7 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        arguments = {
+        arguments: dict[str, list[Any]] = {
             "model": [Argument("model_reward"), " and ", Argument("model_value")],
             "groups": [Argument("groups", 100)],
             "context": [Argument("baseline"), ", the columns that rewards may depend on"],

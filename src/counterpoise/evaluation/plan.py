@@ -78,7 +78,8 @@ def plan(
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
-    With σ² the variance of a row's contribution (n · stderr² of `beta_ips`, or with a `baseline` of `context_ips`, for the value, of `lift` for the difference),
+    With σ² the variance of a row's contribution (n · stderr² of `beta_ips`, or with a `baseline` of `context_ips`, for the value, of `lift`
+    for the difference),
 
     .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.

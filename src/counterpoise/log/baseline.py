@@ -14,7 +14,9 @@ BUCKETS = 16  # into which a category's values are hashed where nobody names its
 MOST = 200  # features: the sums of products grow with their square
 
 Kind = Literal["number", "truth", "category"]
-How = tuple[Hashable, ...] | int | None  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
+How = (
+    tuple[Hashable, ...] | int | None
+)  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Feature:
         """
         if self.kind == "level":
             return f"{CONTEXT}{self.column}={self.level}"
-        return f"{CONTEXT}{self.column}#{self.bucket}/{self.buckets}" if self.kind == "bucket" else CONTEXT + self.column
+        return (
+            f"{CONTEXT}{self.column}#{self.bucket}/{self.buckets}" if self.kind == "bucket" else CONTEXT + self.column
+        )
 
     @property
     def is_number(self) -> bool:

@@ -20,7 +20,8 @@ class Lane:
     """One set of sums: a contrast of one reward, and the columns of the query that are added up for it.
 
     `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None means the policy
-    that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
+    that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad
+    rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
     """
 
