@@ -238,7 +238,7 @@ class Moments:
         """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.
 
         >>> log = Moments.of([0.5, 2.0], [1, 0], features={"age": [20, 50]})
-        >>> log.with_features_moved({"u·age": 35.0}).average("u·age") == 35 * log.average("u") + log.average("u·age")
+        >>> bool(log.with_features_moved({"u·age": 35.0}).average("u·age") == 35 * log.average("u") + log.average("u·age"))
         True
         """
         moved = np.eye(len(self.columns))
