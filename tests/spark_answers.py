@@ -151,7 +151,7 @@ def main(master, path, out):
     if master == "local[2]":
         found["times"] = times(spark, frame)
         planted.with_context(log).write_parquet(f"{out}.context")
-        found["context"] = planted.contexts(spark.read.parquet(f"{out}.context"))
+        found["context"] = planted.context_parts(spark.read.parquet(f"{out}.context"))
     if master.startswith("local-cluster"):
         folder, killed = Path(out).parent / "running", []
         folder.mkdir()
