@@ -123,6 +123,46 @@ def answers(log, *, distribution=True, **options):
     return found | distributions(log, **options) if distribution else found
 
 
+# numbers, an expression, text by levels and by its hash, and whole numbers by levels
+BASELINE = {"x0": None, "x0 * x1": None, "country": ["DE", "日本"], "device": [0, 1], "name": 4}
+
+
+def with_context(log, *, bad=True):
+    """The log with rewards that depend on the context, a text to hash, and bad features among the bad rows."""
+    named = log.with_columns(
+        name=pl.when(pl.col("action") == 2).then(None).otherwise(pl.format("usér {}", pl.col("user") % 7)),
+        reward=pl.col("reward") + pl.col("x0") + 0.5 * pl.col("x0") * pl.col("x1") + pl.col("device"),
+    )
+    for row, value in ((1000, None), (1001, float("nan")), (1002, 1e200)) if bad else ():
+        named = named.with_columns(x0=pl.when(pl.int_range(pl.len()) == row).then(value).otherwise("x0"))
+    return named
+
+
+def contexts(log, **options):
+    """All numbers of questions with a context baseline, coefficients included."""
+    found = context_parts(log, **options)
+    for name, question in {
+        "whole": {"target": ["new", "old"]},
+        "more": {"target": "new", "model_reward": "model", "model_value": "value", "control": {"x1": 0.0}},
+    }.items():
+        result = cp.evaluate(log, **BASE | question, baseline=BASELINE, **options)
+        found |= numbers(f"context {name}", result) | coefficients(name, result)
+    result = cp.compare(log, **BASE, target="new", against="old", baseline=["x0", "device"], **options)
+    return found | numbers("context compare", result) | coefficients("compare", result)
+
+
+def context_parts(log, **options):
+    """The one of them that Spark is asked, which plans for a minute."""
+    question = BASE | {"target": "new", "segment": "device", "cluster": "user", "baseline": BASELINE}
+    result = cp.evaluate(log, **question, **options)
+    return numbers("context parts", result) | coefficients("parts", result)
+
+
+def coefficients(name, result):
+    kept = {key: one.baseline for key, one in result.estimates.items() if isinstance(one.baseline, tuple)}
+    return {f"coefficients {name} {key}": list(one) for key, one in kept.items()}
+
+
 def distributions(log, **options):
     """Quantiles and CVaRs, with thresholds from a first look and with given ones."""
     whole = cp.distribution(log, **BASE, target=["new", "old"], **options)

@@ -150,6 +150,8 @@ def main(master, path, out):
     found["halves"] = planted.numbers("halves", cp.evaluate(halves, **question, target={"named": by_name}))
     if master == "local[2]":
         found["times"] = times(spark, frame)
+        planted.with_context(log).write_parquet(f"{out}.context")
+        found["context"] = planted.context_parts(spark.read.parquet(f"{out}.context"))
     if master.startswith("local-cluster"):
         folder, killed = Path(out).parent / "running", []
         folder.mkdir()

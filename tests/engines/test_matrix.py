@@ -294,6 +294,7 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
     assert "for batch 0 of partition" in found["errors"]["policy"]
     assert "every column needs a name of its own" in found["errors"]["two of a name"]
     if master == "local[2]":
+        assert_same(found["context"], planted.context_parts(planted.with_context(log)))
         assert found["times"] == [[["2026-10-26 01:00:00+00:00"], ["2026-10-26 15:00:00+00:00"]]] * 2
     if master.startswith("local-cluster"):
         assert_same(found["killed"], policy)

@@ -34,6 +34,7 @@ def evaluate(
     action: options.Action = None,
     context: options.Context = None,
     cluster: options.Cluster = None,
+    baseline: options.Baseline = None,
     where: options.Where = None,
     estimator: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
@@ -112,6 +113,7 @@ def evaluate(
         action=action,
         context=context or None,
         cluster=cluster,
+        baseline=baseline or None,
         weight=how,
         estimator=estimator or None,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),

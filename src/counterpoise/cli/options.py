@@ -60,6 +60,7 @@ TargetAction = Annotated[
 ]
 Action = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("action"))]
 Context = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("context", "May be repeated."))]
+Baseline = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("baseline", "May be repeated."))]
 Segments = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,7 +1,8 @@
 """The compiled engine: one pass at the speed of memory, if numba is installed.
 
 It computes what the aggregate query and the ranking of the largest weights compute, for plain importance weights and logs without
-segments, groups, models and controls. It leaves everything else, and every log with a bad row, to the engine that it wraps.
+segments, groups, models, controls and context baselines. It leaves everything else, and every log with a bad row, to the engine that it
+wraps.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 
 def answers(question: Question) -> bool:
     """Whether the compiled loop can answer such a question."""
-    more = (question.segment, question.model_value, question.control, question.smoothings)
+    more = (question.segment, question.model_value, question.control, question.smoothings, question.features)
     is_plain = question.groups == 1 and not any(more)
     return is_plain and type(question.weight) is Ratio and _loop() is not None
 

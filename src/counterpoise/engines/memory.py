@@ -14,6 +14,7 @@ from counterpoise.engines import compiled, short
 from counterpoise.engines.left_out import left_out
 from counterpoise.engines.polars_frames import answer_of, center_of, collect, prepare, weights_of, with_centers
 from counterpoise.engines.query import Query, aggregate
+from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
 from counterpoise.log.names import KEY, Lane
 from counterpoise.log.question import Question
@@ -111,8 +112,9 @@ class Memory:
         frame = self.good_rows() if query.only_good else self.frame
         lazy = with_centers(frame.lazy(), query)
         rows = nw.from_native(lazy).with_columns(nw.col(*self.question.numbers).cast(nw.Float64))
-        found = aggregate(rows, query).to_native().collect(engine="streaming")
-        return answer_of(found, query, lambda lane: _largest(frame, lane, query))
+        scatter = Scatter(query.names)
+        watched = aggregate(rows, query, watch=scatter.watch, context=False).to_native().collect(engine="streaming")
+        return answer_of(watched, query, lambda lane: _largest(frame, lane, query), scatter)
 
     def problems(self) -> list[Problem]:
         """The bad rows, by number."""

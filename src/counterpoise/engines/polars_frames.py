@@ -10,11 +10,13 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.query import Query, is_clean
+from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
+from counterpoise.log.baseline import Feature
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns as exactly_all
 from counterpoise.log.good import is_number
-from counterpoise.log.groups import integer_ids, with_groups
+from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_type
@@ -24,6 +26,8 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
     """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
+    hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
+    batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
     chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
     if question.groups > 1:
         cluster = question.log.cluster
@@ -36,6 +40,13 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
+    frame = frame.with_columns(
+        exactly(name)
+        .cast(pl.String)
+        .map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
+        .alias(checksum_of(name))
+        for name in question.hashed
+    )
     schema = frame.collect_schema()
     chosen: list[pl.Expr] = list(_columns(exactly, schema, question))
     cluster = question.log.cluster
@@ -52,7 +63,13 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 
 def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
     """Numbers and segments, as series or expressions, whichever `get` returns."""
+    for name, feature in zip(question.names.features, question.features, strict=True):
+        if not feature.is_number:
+            yield _indicator(get, feature).cast(pl.Float64).alias(name)
+    features = dict(zip(question.names.features, question.features, strict=True))
     for name, (part, column) in question.numbers.items():
+        if name in features and not features[name].is_number:
+            continue
         dtype = schema[column]
         if not dtype.is_numeric():
             check_type(part, column, nw.from_native(pl.DataFrame(schema={column: dtype})).schema[column])
@@ -62,6 +79,15 @@ def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -
     for name, column in zip(question.names.segments, question.segment, strict=True):
         value = get(column).alias(name)
         yield value.fill_nan(None) if schema[column].is_float() else value
+
+
+def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
+    """Where a feature is 1, which it is not where its column is null."""
+    if feature.kind == "bucket":
+        return (get(checksum_of(feature.column)) % feature.buckets == feature.bucket).fill_null(False)
+    if feature.kind == "truth":
+        return get(feature.column).fill_null(False)
+    return (get(feature.column) == feature.level).fill_null(False)
 
 
 def _grouped(frame: Frame, question: Question) -> Frame:
@@ -102,10 +128,10 @@ def collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
     return answer
 
 
-def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest]) -> Answer:
-    """The small answer of the aggregate."""
+def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest], scatter: Scatter) -> Answer:
+    """The small answer of the aggregate, with the sums of a context baseline."""
     names = query.names
-    numbers, labels = numbers_of(found, names), labels_of(found, names)
+    numbers, labels = scatter.numbers(found) | numbers_of(found, names), labels_of(found, names)
     keys = found.select(names.segments) if names.segments else None
     rows = int(numbers[ROWS].sum())
     return Answer(numbers, labels if rows else [], rows, is_clean(numbers, names), largest, keys)

@@ -13,11 +13,12 @@ import polars as pl
 from counterpoise.engines.left_out import left_out
 from counterpoise.engines.natural_logs import with_natural_logs
 from counterpoise.engines.polars_frames import center_of
-from counterpoise.engines.query import Frame, Numbers, Query, aggregate
+from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.log.baseline import Feature
 from counterpoise.log.good import is_number
-from counterpoise.log.groups import CLUSTER, PRIME, with_groups
+from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question, part_of
 from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
@@ -26,6 +27,7 @@ from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
 
 PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning the statement
+SUMS = 100  # of products in a statement, for the same reason
 GOOD = "good"
 
 Select = Callable[[Question], tuple[Frame, Mapping[str, str]]]
@@ -133,13 +135,25 @@ class PushedDown:
         if names.question.smoothings:
             # each row's weighted reward appears many times: computed once, before the fence
             part = self._part(chunk.targets)
-            sums = aggregate(good, query, lanes=chunk.lanes, watch=lambda rows: self.fence(rows, part))
+            sums = aggregate(good, query, lanes=chunk.lanes, watch=lambda rows: self.fence(rows, part), context=False)
             answer = collect(with_natural_logs(sums))
         else:
-            answer = collect(aggregate(good, query, lanes=chunk.lanes))
+            answer = collect(aggregate(good, query, lanes=chunk.lanes, context=False))
+        answer = self._with_context(answer, good, query, chunk)
         total = int(answer.get_column(ROWS).cast(pl.Float64).sum())
         counted = answer.with_columns(pl.col(f"{chunk.targets[0]}_count").alias(ROWS))
         return _Part(chunk, counted.filter(pl.col(ROWS) > 0), total)
+
+    def _with_context(self, answer: pl.DataFrame, good: Frame, query: Query, chunk: _Chunk) -> pl.DataFrame:
+        """The answer with the sums of a context baseline, a statement for every hundred of them."""
+        names, part = query.names, self._part(chunk.targets)
+        wanted = context_sums_of(names, chunk.lanes) if names.features else []
+        for k in range(0, len(wanted), SUMS):
+            some = wanted[k : k + SUMS]
+            sums = context_aggregate(good, query, chunk.lanes, some, lambda rows: self.fence(rows, part))
+            numbers = _aligned(collect(sums), answer, names)
+            answer = answer.with_columns(pl.Series(name, numbers[name]) for name in some)
+        return answer
 
     def _largest(self, lane: Lane, names: Names) -> Largest:
         """The largest weights of a lane in every segment, by a statement that leaves the rules of other targets out."""
@@ -256,8 +270,12 @@ def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets:
     """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
     chosen = []
+    features = dict(zip(question.names.features, question.features, strict=True))
     for name in numbers_for(question, targets):
         part, column = question.numbers[name]
+        if name in features and not features[name].is_number:
+            chosen.append(indicator(_is_one(features[name], names)).alias(name))
+            continue
         found = names.get(column, column)
         check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
@@ -280,6 +298,15 @@ def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets:
         chosen.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
     prepared = frame.select(*chosen)
     return with_groups(prepared, question.groups) if question.groups > 1 else prepared
+
+
+def _is_one(feature: Feature, names: Mapping[str, str]) -> nw.Expr:
+    """Whether a feature is 1; `indicator` makes 0 of null."""
+    if feature.kind == "bucket":
+        checksum = checksum_of(feature.column)
+        return nw.col(names.get(checksum, checksum)) % feature.buckets == feature.bucket
+    column = nw.col(names.get(feature.column, feature.column))
+    return column if feature.kind == "truth" else column == feature.level
 
 
 def numbers_for(question: Question, targets: Sequence[str] | None) -> list[str]:

@@ -48,19 +48,21 @@ def aggregate(
     lanes: Sequence[Lane] | None = None,
     peaks: Sequence[str] = (),
     watch: Callable[[Frame], Frame] = lambda rows: rows,
+    context: bool = True,
 ) -> Frame:
     """One row per segment and group: counts, sums, products, and the extremes that show a row to be bad.
 
     If segments have their own centers, the frame has them as columns, and they are part of the answer. So is the largest value of each of
-    the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing.
+    the columns `peaks`, which the frame also has. `watch` sees the rows with their u and s in passing. Without
+    `context`, the sums of a context baseline are left to somebody else.
     """
     names = query.names
     lanes = names.lanes if lanes is None else lanes
+    if not context:
+        lanes = [lane.without_context for lane in lanes]
     excess, weighted = _with_excess(frame, query, lanes), _weighted(names, lanes)
     rows = watch(excess.with_columns(**weighted) if weighted else excess)
-    products = {
-        lane.columns[xy]: (lane.columns[x], lane.excess) for lane in lanes for x, xy in MIXED if xy in lane.columns
-    }
+    products = {name: pair for lane in lanes for name, pair in lane.products.items()}
     rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
@@ -74,15 +76,14 @@ def aggregate(
     else:
         wanted += [product.sum().alias(name) for name, product in (squares | zeros).items()]
     for name in _numbers(names, lanes):
+        if name in names.features:
+            continue  # which the sums of their products speak for
         wanted += [nw.col(name).min().alias(f"{name}_min"), nw.col(name).max().alias(f"{name}_max")]
         wanted.append(nw.col(name).count().alias(f"{name}_count"))
     wanted += [nw.col(name).max() for name in peaks]
     tops = {lane.peak: lane.excess for lane in lanes if lane.rung and not lane.contrast[1]}
     wanted += [nw.col(excess).max().alias(name) for name, excess in tops.items()]
     return rows.group_by(*names.keys).agg(*wanted) if names.keys else rows.select(*wanted)
-
-
-MIXED = (("s", "us"), ("e", "ue"))  # columns of the moments, and their products with u, which are columns too
 
 
 def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
@@ -98,6 +99,9 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
             first |= {made: nw.col(value) - center for made, value in pairs if value in _numbers(names, lanes)}
     means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
     first |= {made: nw.col(name) - mean for made, name, mean in means}
+    if any(lane.columns.keys() & {one.name for one in question.features} for lane in lanes):
+        features = zip(names.centered_features, names.features, question.features, strict=True)
+        first |= {made: nw.col(name) - one.center for made, name, one in features}
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     for lane in lanes:
         t, weight = nw.col(lane.target), lane.weight
@@ -142,6 +146,28 @@ def squares_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, str]
     return {name: pair for name, pair in sorted(found.items()) if name not in singles}
 
 
+def context_sums_of(names: Names, lanes: Sequence[Lane]) -> list[str]:
+    """The sums that only a context baseline needs: its columns, and their products with all others."""
+    plain = [lane.without_context for lane in lanes]
+    known = {*singles_of(plain), *squares_of(names, plain)}
+    return [name for name in (*singles_of(lanes), *squares_of(names, lanes)) if name not in known]
+
+
+def context_aggregate(
+    frame: Frame, query: Query, lanes: Sequence[Lane], wanted: Sequence[str], watch: Callable[[Frame], Frame]
+) -> Frame:
+    """Some of the sums of a context baseline, one row per segment and group; `watch` sees the rows with all products."""
+    names, factors = query.names, squares_of(query.names, lanes)
+    pairs = {name: pair for lane in lanes for name, pair in lane.products.items()}
+    used = {one for name in wanted for one in factors.get(name, (name,))}
+    rows = _with_excess(frame, query, lanes)
+    rows = watch(rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in pairs.items() if name in used}))
+    squares = {name: nw.col(factors[name][0]) * nw.col(factors[name][1]) for name in wanted if name in factors}
+    if not names.keys:
+        return rows.select(*((squares[name] if name in squares else nw.col(name)).sum().alias(name) for name in wanted))
+    return rows.with_columns(**squares).group_by(*names.keys).agg(*(nw.col(name).sum() for name in wanted))
+
+
 def powers_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, int]]:
     """The third and fourth powers that are added up of every excess and every reward: name → the column and its order."""
     columns = sorted({column for lane in lanes for column in (lane.excess, lane.columns["s"])})
@@ -182,7 +208,11 @@ def _smoothed(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
 def is_clean(numbers: Numbers, names: Names) -> bool:
     """Whether no row broke a rule, judged by the counts, the extremes and the sums (which a NaN spoils)."""
     n, question = numbers[ROWS], names.question
+    if question.features and not (numbers[FEATURES] <= LARGEST**2).all():
+        return False
     for name, (part, _) in question.numbers.items():
+        if part == "baseline":
+            continue
         low, high = LIMITS.get(part, (-LARGEST, LARGEST))
         if (numbers[f"{name}_count"] != n).any() or not (numbers[f"{name}_min"] >= low).all():
             return False
@@ -194,6 +224,7 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
     return all(bool(np.isfinite(numbers[name]).all()) for name in sums)
 
 
+FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
 # 1/LARGEST: a weight above LARGEST needs a smaller propensity than that, and the rules then decide
 LIMITS = {"propensity": (1.0 / LARGEST, 1.0), "target": (0.0, 1.0)}
 

@@ -52,6 +52,17 @@ class LogEngine:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
         return work(frames.completed(self.frame(question.log.data), question, number=number))
 
+    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
+        """Some rows with everything that the question names."""
+        data = self.frame(question.log.data)
+        if isinstance(data, Mapping):
+            data = {name: values[:rows] for name, values in data.items()}
+        elif isinstance(data, pl.LazyFrame):
+            return frames.selected(data, question).head(rows).collect(engine="streaming")
+        else:
+            data = nw.from_native(data).head(rows).to_native()
+        return next(frames.batches(data, question)).head(rows)
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
         data = self.frame(log.data)
@@ -102,6 +113,12 @@ class Files(LogEngine):
         """The rows of a scan."""
         return scans.scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
+    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
+        """The first of a scan."""
+        return scans.scanned(
+            question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming")
+        )
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
         return files.scan(log.data)
@@ -126,6 +143,12 @@ class Databases(LogEngine):
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows in batches; they have no numbers."""
         return work(frames.with_policies(databases.batches(question), question))
+
+    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
+        """Whichever come first."""
+        with connections.opened(question.log) as native:
+            frame, names = databases.complete(native, question)
+            return _renamed(frame, question, names, rows)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
@@ -153,6 +176,12 @@ class Spark(LogEngine):
         """The rows, fetched; they have no numbers."""
         return work(frames.with_policies(spark_frames.batches(question), question))
 
+    def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
+        """Whichever come first."""
+        with spark_frames.errors_told():
+            frame, names = spark_frames.complete(question)
+            return _renamed(frame, question, names, rows)
+
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
 ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": Spark(), "databases": Databases()}
@@ -169,6 +198,18 @@ def engine_of(log: Log) -> LogEngine:
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:
     """The moments of a question, one for each reward, computed where the log lives if possible."""
     return engine_of(question.log).moments(question, progress)
+
+
+def first_rows(question: Question, rows: int) -> pl.DataFrame:
+    """Some rows of a question's log, with every column that it names."""
+    return engine_of(question.log).first_rows(question, rows)
+
+
+def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
+    """Some rows from elsewhere, with the columns under the names that the question has for them."""
+    columns = {names.get(column, column): column for _, column in question.columns}
+    found: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
+    return found.rename(columns)
 
 
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:

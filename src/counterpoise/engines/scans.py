@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
     """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
-    numbers = [column for _, column in question.numbers.values()]
+    numbers = sorted(question.number_columns)
     found = files.files_of(question.log.data)
     files.check_keys(found)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import MIXED, Query, powers_of, smoothed_lanes
+from counterpoise.engines.query import Query, powers_of, smoothed_lanes
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
@@ -95,13 +95,14 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
             columns[made] = columns[value] - centers[0]
     for made, name, mean in zip(names.centered_controls, names.controls, question.control.values(), strict=True):
         columns[made] = columns[name] - mean
+    for made, name, feature in zip(names.centered_features, names.features, question.features, strict=True):
+        columns[made] = columns[name] - feature.center
     for lane in names.lanes:
         columns[lane.excess] = _excess(columns, lane)
         if lane.rung:
             numbers[lane.peak] = np.array([columns[lane.excess].max() if rows else np.nan])
-        for factor, product in MIXED:
-            if product in lane.columns:
-                columns[lane.columns[product]] = columns[lane.columns[factor]] * columns[lane.excess]
+        for name, (first, second) in lane.products.items():
+            columns[name] = columns[first] * columns[second]
         numbers |= _sums(columns, lane, names)
         for name, (column, order) in powers_of(names, [lane]).items():
             numbers.setdefault(name, np.array([_power_sum(columns[column], order)]))

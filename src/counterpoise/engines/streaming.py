@@ -13,6 +13,7 @@ from counterpoise.engines.largest import Watcher
 from counterpoise.engines.left_out import left_out
 from counterpoise.engines.polars_frames import answer_of, center_of, collect, with_centers
 from counterpoise.engines.query import Frame, Query, aggregate
+from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.names import KEY, ROW, Lane
 from counterpoise.log.question import Question
@@ -47,12 +48,14 @@ class Streaming:
         names = query.names
         watched = [lane.excess for lane in names.lanes if not (lane.contrast[1] or lane.rung)]
         watchers = {excess: Watcher(excess, list(names.segments)) for excess in watched}
+        scatter = Scatter(names)
         report, lock = self.report, Lock()
         self.report = None  # rows are reported once, however often they are read
 
         def see(piece: pl.DataFrame) -> pl.DataFrame:
             for watcher in watchers.values():
                 watcher.see(piece)
+            scatter.see(piece)
             if report is not None:
                 with lock:  # the engine calls from several threads
                     report(piece.height)
@@ -67,8 +70,8 @@ class Streaming:
             return {label: 1.0 + u for label, u in watchers[lane.excess].largest().items()}
 
         frame = with_centers(self.good_rows() if query.only_good else self.frame, query)
-        lazy: pl.LazyFrame = aggregate(nw.from_native(frame), query, watch=watch).to_native()
-        return answer_of(lazy.collect(engine="streaming"), query, largest)
+        lazy: pl.LazyFrame = aggregate(nw.from_native(frame), query, watch=watch, context=False).to_native()
+        return answer_of(lazy.collect(engine="streaming"), query, largest, scatter)
 
     def problems(self) -> list[Problem]:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""

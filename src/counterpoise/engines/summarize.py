@@ -188,7 +188,9 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
     }
     n = found.n
     weight = Weighed.of(question.rungs[rung])
-    return replace(found, control=tuple(question.control.items()), dropped=rows - n, weight=weight, smoothed=smoothed)
+    features = tuple((one.name, one.center) for one in question.features)
+    found = replace(found, dropped=rows - n, weight=weight, smoothed=smoothed, features=features)
+    return replace(found, control=tuple(question.control.items()))
 
 
 def _peaks(answer: Answer, lane: Lane) -> Largest:

@@ -15,6 +15,7 @@ from counterpoise.log.groups import with_groups
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
+from counterpoise.moments.moments import SQUARE
 
 MOST = 20_000  # units: so many times so many drawn logs are a matter of seconds
 COPIES = "copies of this row"  # names that no log has
@@ -146,6 +147,8 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
+        if SQUARE in own:
+            column[own[SQUARE]] = np.square(u[lane.excess])
         if "e" in own:
             e = s + (mean[own["e"]] - mean[own["s"]])
             column |= {own["e"]: e, own["ue"]: u[lane.excess] * e}

@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 
 from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
+from counterpoise.estimators.context import context_ips
 from counterpoise.estimators.estimate import Estimate, linear, unstack
-from counterpoise.estimators.lift import difference, lift
+from counterpoise.estimators.lift import context_difference, difference, lift
 from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
 
@@ -27,7 +28,7 @@ class Estimator:
 
     function: Callable[..., Estimate]
     estimand: Literal["value", "lift"] = "value"
-    needs: Literal["", "model", "groups"] = ""
+    needs: Literal["", "model", "groups", "context"] = ""
     replicates: Callable[[Moments], Floats] | None = None
     follows_rewards: bool = True  # a constant added to every reward is added to the value
     uses_rewards: bool = True  # those of the log; a model that answers alone is not judged by the log's weights
@@ -54,6 +55,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "ips": Estimator(ips, follows_rewards=False),
     "snips": Estimator(snips),
     "beta_ips": Estimator(beta_ips),
+    "context_ips": Estimator(context_ips, needs="context"),
     "cross_fit": Estimator(cross_fit, needs="groups", replicates=cross_fit_without),
     "dm": Estimator(dm, needs="model", uses_rewards=False),
     "dr": Estimator(dr, needs="model"),
@@ -67,6 +69,7 @@ ESTIMATORS: dict[str, Estimator] = {
 DIFFERENCES: dict[str, Estimator] = {
     "ips": Estimator(partial(difference, baseline=0.0), estimand="lift", follows_rewards=False),
     "beta_ips": Estimator(difference, estimand="lift"),
+    "context_ips": Estimator(context_difference, estimand="lift", needs="context"),
 }
 
 __all__ = [
@@ -76,6 +79,8 @@ __all__ = [
     "Estimator",
     "beta_ips",
     "constant_dr",
+    "context_difference",
+    "context_ips",
     "cross_fit",
     "difference",
     "dm",

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, estimate_of, linear
+from counterpoise.estimators.fitting import fit
 from counterpoise.moments import Floats, Moments
 
 BaselineChoice = float | Literal["optimal", "plug-in"]
@@ -129,7 +130,8 @@ def cross_fit(groups: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
 
     .. math:: \hat V = \frac1n \sum_k \sum_{i \in k} \left[ \beta_{-k} + w_i (r_i - \beta_{-k}) \right]
 
-    Pass a stack of moments whose last axis is the groups. The reported baseline is the average over the rows.
+    Pass a stack of moments whose last axis is the groups. The reported baseline is the average over the rows. Where the moments have the
+    columns of a context baseline, β(x) takes the place of β, and the baseline that is reported is its constant.
 
     Examples
     --------
@@ -166,6 +168,13 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
     rest = np.where(others.n > 0, beta - around.center, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
+    if baseline == "optimal" and groups.context:
+        near = from_mean_reward(others)
+        columns = np.asarray(near.columns)
+        found = fit(near, (columns == "u").astype(float)[None], np.isin(columns, ("s", "us")).astype(float))
+        coefficients |= {name: found.rest[..., near.columns.index(name)] for name in groups.context}
+        own = near.center - found.rest[..., near.columns.index("u")] - around.center
+        coefficients["u"] = -np.where(others.n > 0, own, 0.0)
     part = linear("part", around, around.center, coefficients, baseline=around.center + rest)
     return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))
 

@@ -13,6 +13,7 @@ from counterpoise.estimators.constant import (
     has_overlap,
     optimal_baseline,
 )
+from counterpoise.estimators.context import check_context, context_fit, estimate_from
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.moments import Floats, Moments
 
@@ -23,7 +24,8 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     .. math:: \hat\Delta = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(ur, u)}{\mathrm{Var}(u)}
 
     Unbiased for any fixed β because E[u] = 0. If the policies are alike, its error is far smaller than that of the two values, because
-    what they share cancels. ``"plug-in"`` is mean(u²r)/mean(u²); ``0`` is the difference between plain IPS and the mean reward.
+    what they share cancels. Where the moments have the columns of a context baseline, the optimal one depends on the context, as in
+    `context_ips`. ``"plug-in"`` is mean(u²r)/mean(u²); ``0`` is the difference between plain IPS and the mean reward.
 
     Examples
     --------
@@ -34,6 +36,9 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     ----------
     Eq. `optimal_offpolicy_beta` of Gupta et al. (2024), for the weight difference instead of the weight.
     """
+    if baseline == "optimal" and moments.context:
+        around = from_mean_reward(moments)
+        return estimate_from(context_fit(around, "us"), "lift", around, 0.0, has_overlap(moments))
     return _difference("lift", moments, baseline, has_overlap(moments))
 
 
@@ -45,6 +50,18 @@ def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Est
     (0.0, 0.0)
     """
     return _difference("difference", moments, baseline, True)
+
+
+def context_difference(moments: Moments) -> Estimate:
+    """`difference` with a baseline that depends on the context: u·φ(x) has mean 0 for the difference of two weights, too.
+
+    >>> log = Moments.of(weight=[1.0, 1.0, 1.0], reward=[1, 3, 2], features={"age": [20, 30, 40]})
+    >>> context_difference(log).value
+    0.0
+    """
+    check_context(moments)
+    around = from_mean_reward(moments)
+    return estimate_from(context_fit(around, "us"), "difference", around, 0.0, True)
 
 
 def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: object) -> Estimate:

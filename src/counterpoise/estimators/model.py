@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
-from counterpoise.moments import MODEL, ROW, Floats, Moments
+from counterpoise.estimators.fitting import fit
+from counterpoise.moments import MODEL, ROW, Moments
+from counterpoise.moments.moments import SQUARE
 
 
 def dm(moments: Moments) -> Estimate:
@@ -92,7 +97,8 @@ def optimal_dr(moments: Moments) -> Estimate:
 
     Every bracket after the first has mean 0, so any b is unbiased; the best one is a least-squares fit on the scatter. b₁ = 0 is
     β-IPS, b₁ = 1 and b₀ = 0 is DR, and as n grows this is never worse than either. Fitting b costs a bias of order 1/n.
-    The baseline holds the constant, the model's coefficient, and those of any further controls.
+    The baseline holds the constant, the model's coefficient, those of any further controls, and those of the context's columns, which
+    are fitted last, by ridge, as in `context_ips`.
 
     Examples
     --------
@@ -114,42 +120,25 @@ def optimal_dr(moments: Moments) -> Estimate:
         model = response.copy()  # w·q − v, both less the center: s + us − e − ue − v
         model[[at("e"), at("ue"), at("v")]] = -1.0
         controls.append(model)
-    controls += [np.eye(d)[at(name)] for name in around.columns if name not in ROW + MODEL]
+    further = [name for name in around.columns if name not in (*ROW, *MODEL, SQUARE, *around.context)]
+    controls += [np.eye(d)[at(name)] for name in further]
     c = np.stack(controls)
-    coefficients = _least_squares(around, c, response)
-    a = response - coefficients @ c
+    found = fit(around, c, response)
+    coefficients = found.fixed
     constant = around.center + coefficients[..., 0]
     if has_model:
         constant = constant - coefficients[..., 1] * around.center
-    return linear(
+    made = linear(
         "optimal_dr",
         around,
         around.center,
-        {name: a[..., k] for k, name in enumerate(around.columns)},
-        baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0)),
+        {name: found.rest[..., k] for k, name in enumerate(around.columns)},
+        baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0), *np.moveaxis(found.context, -1, 0)),
         identified=has_overlap(moments),
         fitted=len(c),
     )
-
-
-def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floats:
-    """The coefficients of the controls (rows of a matrix over the columns) that leave the response with the least scatter.
-
-    Controls that have no variance, or repeat others, get the smallest coefficients that do the same (a pseudo-inverse of the
-    correlations, so the units of the columns do not matter).
-    """
-    cross = controls @ moments.scatter @ controls.T
-    right = moments.scatter @ response @ controls.T
-    square = np.einsum("...ii->...i", cross)
-    # what rounding alone can leave of a control that is constant: its columns may be large and cancel
-    n = np.maximum(np.asarray(moments.n), 1)[..., None]
-    terms = np.einsum("...ii->...i", moments.scatter) @ np.square(controls).T
-    rounding = 1e-13 * (terms + n * np.square(moments.mean @ controls.T)) + n * 1e-30
-    size = np.sqrt(np.where(square > rounding, square, 0.0))
-    inverse = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
-    correlation = cross * inverse[..., :, None] * inverse[..., None, :]
-    solved = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ (right * inverse)[..., None]
-    return np.asarray(solved[..., 0] * inverse)
+    widened: Any = made.stderr * found.widening
+    return replace(made, stderr=widened if moments.shape else float(widened))
 
 
 def check_model(moments: Moments) -> None:

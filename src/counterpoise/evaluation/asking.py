@@ -82,7 +82,8 @@ def question_of(
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
-    return ask(whole, target, weight=how, against=against, segment=segment, groups=groups, smoothings=smoothings)
+    sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
+    return ask(whole, target, weight=how, against=against, segment=segment, **sums)
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
@@ -102,6 +103,16 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
     today = moments_of(question, progress=progress)
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
+
+
+def _features(log: Log, weight: Weight) -> tuple[Any, ...]:
+    """What the baseline of a log is linear in."""
+    if not log.baseline:
+        return ()
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.features import baseline_features
+
+    return baseline_features(log, weight)
 
 
 def _groups(groups: Any) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import ESTIMATORS, Estimator
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
+from counterpoise.moments.moments import CONTEXT, SQUARE
 
 # the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
-PREFERRED = ("optimal_dr", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
 
 
 def foremost(estimators: Mapping[str, Estimator]) -> str:
@@ -35,14 +37,26 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
 def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method) -> dict[str, Estimator]:
     """The estimators asked for, or all that the columns, the groups and the method allow."""
     has_model = set(MODEL) <= set(columns)
-    missing = {"model": not has_model, "groups": groups < 2, "": False}
+    missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
     for name in asked:
         _check(name, missing, method)
     if asked or method.estimators:
         return {name: ESTIMATORS[name] for name in asked or method.estimators}
-    has_controls = has_model or set(columns) > set(ROW)
-    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}  # without controls both are beta_ips
+    has_controls = any(name not in (*ROW, SQUARE) and not name.startswith(CONTEXT) for name in columns)
+    redundant = (
+        {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    )  # without controls they are beta_ips and context_ips
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
+
+
+def has_context(columns: Sequence[str]) -> bool:
+    """Whether there are columns of a context baseline."""
+    return any(name.startswith(CONTEXT) for name in columns)
+
+
+def differences(columns: Sequence[str]) -> dict[str, Estimator]:
+    """The estimators of a difference that the columns allow."""
+    return {name: one for name, one in DIFFERENCES.items() if one.needs != "context" or has_context(columns)}
 
 
 def check_differences(method: Method) -> None:
@@ -62,5 +76,9 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        model = [Argument("model_reward"), " and ", Argument("model_value")]
-        raise OptionError([f"{name} needs ", *(model if needs == "model" else [Argument("groups", 100)]), "."])
+        arguments: dict[str, list[Any]] = {
+            "model": [Argument("model_reward"), " and ", Argument("model_value")],
+            "groups": [Argument("groups", 100)],
+            "context": [Argument("baseline"), ", the columns that rewards may depend on"],
+        }
+        raise OptionError([f"{name} needs ", *arguments[needs], "."])

@@ -86,8 +86,8 @@ def distribution(
 def _check(log: Log) -> None:
     if len(log.reward) > 1:
         raise OptionError("a distribution is about one reward: ask for one at a time.")
-    if log.model_reward is not None or log.control:
-        extra = "model_reward" if log.model_reward is not None else "control"
+    extra = next((part for part in ("model_reward", "control", "baseline") if getattr(log, part)), None)
+    if extra is not None:
         raise OptionError(
             ["a distribution is estimated from weights and rewards alone: leave out ", Argument(extra), "."]
         )

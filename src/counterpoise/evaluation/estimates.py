@@ -146,7 +146,7 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
             mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
         )  # fmt: skip
     low, high = usual_rewards(view.rewards[place], view.ends[place])
-    baseline = own.baseline if isinstance(own.baseline, float) and math.isfinite(own.baseline) else own.value
+    baseline = _constant(own, estimator)
     heavy = view.heavy(place)
     if estimator.estimand == "value":
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
@@ -158,6 +158,13 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
         own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
         view.carrying[place], (min(terms), max(terms)), leverage, view.log.weight.mean_is_one,
     )  # fmt: skip
+
+
+def _constant(own: Estimate, estimator: Estimator) -> float:
+    """The baseline of a row like any other; of several coefficients, those of a context baseline begin with it."""
+    first = own.baseline[0] if isinstance(own.baseline, tuple) else own.baseline
+    is_constant = isinstance(own.baseline, float) or estimator.needs == "context" or estimator.is_difference
+    return first if is_constant and math.isfinite(first) else own.value
 
 
 def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:

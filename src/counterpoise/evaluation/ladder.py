@@ -8,8 +8,8 @@ from math import inf
 from typing import Any
 
 from counterpoise.diagnostics import Verdict, judge
-from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.choice import foremost
+from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.choice import differences, foremost
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import number
@@ -126,8 +126,8 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
     if not log.ladder:
         return Climbed(log, {}, {})
     ladders = {
-        contrast: _ladder(log, contrast, DIFFERENCES if contrast[1] else estimators, options)
-        for contrast in log.moments
+        contrast: _ladder(log, contrast, differences(stack.columns) if contrast[1] else estimators, options)
+        for contrast, stack in log.moments.items()
     }
     chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}
     picked = replace(

@@ -15,6 +15,7 @@ import polars as pl
 from counterpoise.diagnostics import Verdict
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
+from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.log.log import Data, Log, LogFields
@@ -77,7 +78,8 @@ def plan(
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
-    With σ² the variance of a row's contribution (n · stderr² of `beta_ips` for the value, of `lift` for the difference),
+    With σ² the variance of a row's contribution (n · stderr² of `beta_ips`, or with a `baseline` of `context_ips`, for the value, of `lift`
+    for the difference),
 
     .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
@@ -107,12 +109,12 @@ def plan(
     True
     """
     _check(difference, power, actions)
-    asked = ["beta_ips", "lift"]
+    asked = [_best(log, parts), "lift"]
     result = evaluate(log, target=target, level=level, estimator=asked, **parts)
     if len(result.targets) > 1:
         raise one_target(result.targets)
     target = result.targets[0]
-    value, lift = result[target, "beta_ips"], result[target, "lift"]
+    value, lift = (result[target, name] for name in asked)
     seen = result.diagnostics(target)
     clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
     wish = Wish(difference, level, power, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
@@ -123,8 +125,8 @@ def plan(
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
-        alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target)
-        means = partial(_means, actions=actions, center=float(value.baseline))  # type: ignore[arg-type]
+        alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target, asked)
+        means = partial(_means, actions=actions, center=_constant(value))
         explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
@@ -161,9 +163,19 @@ class Wish:
         return float(math.ceil(rows)) if math.isfinite(rows) else math.inf
 
 
-def _alike(clustered: Result, plain: Result, target: str) -> tuple[float, float]:
+def _best(log: Log | Data, parts: LogFields) -> str:
+    """The estimator of the value: with a baseline that depends on the context, if the log names one."""
+    has_context = parts.get("baseline") or (isinstance(log, Log) and log.baseline)
+    return "context_ips" if has_context else "beta_ips"
+
+
+def _constant(value: Estimate) -> float:
+    return float(value.baseline[0] if isinstance(value.baseline, tuple) else value.baseline)
+
+
+def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
     """By how much the variances grow because rows of the same cluster are alike."""
-    pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in ("beta_ips", "lift"))
+    pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in names)
     value, lift = ((one / other) ** 2 if other > 0 else 1.0 for one, other in pairs)
     return value, lift
 

@@ -277,7 +277,8 @@ def above() -> ModuleType:
 class Comparison(Result):
     """The answer of `compare`: the difference between two policies, as `value`, `stderr`, `interval` and `baseline`.
 
-    You can use it like a `Result`; its estimators are ``"beta_ips"``, the one to use, and ``"ips"``.
+    You can use it like a `Result`; its estimators are ``"beta_ips"`` and ``"ips"``, and with a
+    `baseline` ``"context_ips"``; `best` is the one to use.
     """
 
     registry: ClassVar[Mapping[str, Estimator]] = DIFFERENCES
@@ -285,9 +286,14 @@ class Comparison(Result):
     against: str = ""
 
     @property
+    def best(self) -> str:
+        """The estimator to use: the one whose baseline depends on the context, if there is one."""
+        return "context_ips" if (self.targets[0], "context_ips", None) in self.estimates else "beta_ips"
+
+    @property
     def difference(self) -> Estimate:
         """The paired difference with its own optimal baseline, over the whole log."""
-        return self.estimates[self.targets[0], "beta_ips", None]
+        return self.estimates[self.targets[0], self.best, None]
 
     @property
     def value(self) -> float:

@@ -163,6 +163,10 @@ def _question(
         raise OptionError(
             "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
         )
+    if parts.get("baseline") or (isinstance(log, Log) and log.baseline):
+        raise OptionError(
+            ["a statement is written without a look at the log, which ", Argument("baseline"), " needs: leave it out."]
+        )
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     question = question_of(log, parts, target, weight=weight, segment=segment)

@@ -17,6 +17,11 @@ CLUSTER = "the cluster's checksum"  # a column of our own: where the cluster is 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
 
 
+def checksum_of(column: str) -> str:
+    """The name of a column's checksums, a column of our own."""
+    return f"the checksum of {column}"
+
+
 def with_groups(frame: Frame, groups: int) -> Frame:
     """The integer ids in column g as groups, by arithmetic that every engine has: two squarings and a product modulo a prime.
 

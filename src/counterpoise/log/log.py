@@ -14,6 +14,7 @@ import numpy as np
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
+from counterpoise.log.baseline import How, as_baseline
 
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
 Column = Any  # a name or an SQL expression; without data, the array itself
@@ -32,6 +33,10 @@ class LogFields(TypedDict, total=False):
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
     model_value: Annotated[Columns, "the model's value of each target"]
     control: Annotated[Mapping[str, float] | None, "further control variates: each column and its known mean"]
+    baseline: Annotated[
+        Columns,
+        "what a reward may depend on and is known before the choice: columns that the baseline is linear in; text is a category",
+    ]
     where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
     table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
     query: Annotated[str | None, "which query of a database is the log"]
@@ -72,6 +77,7 @@ class Log:
     model_reward: str | None = None
     model_value: Any = None  # by target, so that only the question can tell which is whose
     control: Mapping[str, float] | None = None
+    baseline: Mapping[str, How] | None = None
     where: str | None = None
     table: str | Sequence[str] | None = None
     query: str | None = None
@@ -168,7 +174,9 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
         if part in found:
             found[part] = many(part, found[part], arrays)
     if "context" in found:
-        found["context"] = _context(found["context"], arrays)
+        found["context"] = _table("context", found["context"], arrays)
+    if "baseline" in found:
+        found["baseline"] = _baseline(found["baseline"], arrays)
     return found
 
 
@@ -225,12 +233,19 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     return (one(part, value, arrays),)
 
 
-def _context(value: Any, arrays: Arrays | None) -> tuple[str, ...]:
-    """The context columns; they may be given as a table of numbers, one column each."""
+def _baseline(value: Any, arrays: Arrays | None) -> dict[str, How] | None:
+    """The columns of a baseline, and what is known of their levels; arrays, a mapping of names to them, or a table of numbers."""
+    if isinstance(value, Mapping) and arrays is None:
+        return as_baseline(value) or None
+    return as_baseline(_table("baseline", value, arrays)) or None
+
+
+def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
+    """The columns of a part that may be given as a table of numbers, one column each."""
     if arrays is not None and np.ndim(value) == 2 and not isinstance(value, list | tuple):
         table = np.asarray(value)
-        return tuple(arrays.put(f"context_{k}", table[:, k]) for k in range(table.shape[1]))
-    return many("context", value, arrays)
+        return tuple(arrays.put(f"{part}_{k}", table[:, k]) for k in range(table.shape[1]))
+    return many(part, value, arrays)
 
 
 def _shown(data: Data) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.moments.log_moments import Contrast
+from counterpoise.moments.moments import CONTEXT, SQUARE
 
 if TYPE_CHECKING:
     from counterpoise.log.question import Question
@@ -19,7 +20,8 @@ class Lane:
     """One set of sums: a contrast of one reward, and the columns of the query that are added up for it.
 
     `columns` maps the moments' columns to the query's; `target` and `other` hold the two policies' probabilities (None means the policy
-    that wrote the log). If rewards have bad rows of their own, `excess` is blank on those, and `shared` is what it is made from.
+    that wrote the log). Some of the columns are products with the excess: `factors` maps them to the other factor. If rewards have bad
+    rows of their own, `excess` is blank on those, and `shared` is what it is made from.
     Where a question has a ladder of weights, every contrast has a lane for each `rung` of it.
     """
 
@@ -33,6 +35,18 @@ class Lane:
     columns: dict[str, str] = field(compare=False)
     weight: Any = field(compare=False)
     rung: int = 0
+    factors: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def without_context(self) -> Lane:
+        """The same lane without the columns of a context baseline."""
+        kept = {name: one for name, one in self.columns.items() if name != SQUARE and not name.startswith(CONTEXT)}
+        return replace(self, columns=kept, factors={name: one for name, one in self.factors.items() if name in kept})
+
+    @property
+    def products(self) -> dict[str, tuple[str, str]]:
+        """The columns that are products with the excess: name → its two factors."""
+        return {self.columns[name]: (factor, self.excess) for name, factor in self.factors.items()}
 
     @property
     def peak(self) -> str:
@@ -79,6 +93,16 @@ class Names:
     def controls(self) -> tuple[str, ...]:
         """Further control variates."""
         return tuple(f"x{k}" for k in range(len(self.question.control)))
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The features of a context baseline."""
+        return tuple(f"f{k}" for k in range(len(self.question.features)))
+
+    @cached_property
+    def centered_features(self) -> tuple[str, ...]:
+        """The features minus their centers."""
+        return tuple(f"h{k}" for k in range(len(self.features)))
 
     @cached_property
     def centered_values(self) -> tuple[str, ...]:
@@ -147,10 +171,16 @@ class Names:
         own = f"{shared}r{j}" if self.apart else shared
         mixed = f"{shared}r{j}" if len(self.rewards) > 1 else shared
         columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}
+        factors = {"us": self.shifted[j]}
         if not against:
             if self.values:
                 columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
+                factors |= {"ue": MODEL_ERROR}
             columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
+        for feature, centered in zip(self.question.features, self.centered_features, strict=True):
+            columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
+        if self.features:
+            columns[SQUARE], factors[SQUARE] = f"uu{own}", f"u{own}"
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
-        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung)
+        return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors)

@@ -9,11 +9,13 @@ from numbers import Real
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.log import Log, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
 from counterpoise.log.targets import CHOSEN, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
+from counterpoise.moments.moments import CONTEXT, SQUARE
 
 LOGGING = "logging"  # as `against`: the policy that wrote the log
 GROUPS = 100
@@ -36,6 +38,7 @@ class Question:
     model_value: Mapping[str, str] = field(default_factory=dict)  # target → column
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
+    features: tuple[Feature, ...] = ()  # what a context baseline is linear in
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
@@ -54,7 +57,8 @@ class Question:
                 raise OptionError(
                     [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
                 )
-        reserved = set(self.control) & set(ROW + MODEL)
+        check_features(self.features)
+        reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE) or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
@@ -114,7 +118,19 @@ class Question:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             values = [self.model_value[name] for name in self.target_names]
             parts |= {name: ("model_value", column) for name, column in zip(names.values, values, strict=True)}
-        return parts | {name: ("control", one) for name, one in zip(names.controls, self.control, strict=True)}
+        parts |= {name: ("control", one) for name, one in zip(names.controls, self.control, strict=True)}
+        return parts | {name: ("baseline", one.column) for name, one in zip(names.features, self.features, strict=True)}
+
+    @property
+    def number_columns(self) -> set[str]:
+        """The columns of the log that must contain numbers, which the categories of a baseline need not."""
+        labels = {name for name, one in zip(self.names.features, self.features, strict=True) if not one.is_number}
+        return {column for name, (_, column) in self.numbers.items() if name not in labels}
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The columns whose values are hashed for a baseline."""
+        return tuple(dict.fromkeys(one.column for one in self.features if one.kind == "bucket"))
 
     @property
     def others(self) -> Iterator[tuple[str, str]]:
@@ -126,6 +142,8 @@ class Question:
             yield "cluster", log.cluster
         for column in log.key:
             yield "key", column
+        for column in dict.fromkeys(one.column for one in self.features if not one.is_number):
+            yield "baseline", column
         if log.action is not None and (self.choices or self.policies):
             yield "action", log.action
         for target in self.choices:
@@ -145,7 +163,8 @@ class Question:
     @property
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
-        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control)
+        context = (*(one.name for one in self.features), SQUARE) if self.features else ()
+        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context
 
 
 def ask(
@@ -157,6 +176,7 @@ def ask(
     segment: Any = None,
     groups: int = 1,
     smoothings: tuple[float, ...] = (),
+    features: tuple[Feature, ...] = (),
 ) -> Question:
     """The question about a log; if there are only arrays, they become its columns."""
     log.need("reward", *(["propensity"] if weight.needs_propensity else []))
@@ -183,7 +203,7 @@ def ask(
     values = _model_values(log, targets, arrays)
     if arrays is not None:
         log = log.of(arrays)
-    return Question(log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings)
+    return Question(log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings, features=features)
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

@@ -111,9 +111,10 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     ]
     for name, target in zip(names.targets, question.targets, strict=True):
         found += _rules_of_target(name, target.name, question)
+    needed = {one.column for one in question.features if one.is_number}
     owner = dict(zip(names.values, names.targets, strict=False))
     for name, (part, column) in question.numbers.items():
-        if part in ("model_reward", "model_value", "control"):
+        if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
             found.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
     if log.cluster is not None:
         found.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))

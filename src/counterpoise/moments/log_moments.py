@@ -50,6 +50,7 @@ class LogMoments:
     ladder: tuple[LogMoments, ...] = ()  # the same rows with each weight of a ladder, the unbiased one first
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
     smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
+    features: tuple[tuple[str, float], ...] = ()  # the columns u·φ of a context baseline, and the centers of φ
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -80,6 +81,7 @@ class LogMoments:
             return NotImplemented
         _check_alike(self, other)
         segments = in_order(self.segments + other.segments)
+        other = other._with_features_around(dict(self.features))
         mine, theirs = self._aligned(segments), other._aligned(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
@@ -107,6 +109,18 @@ class LogMoments:
 
     def __radd__(self, other: object) -> LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
+
+    def _with_features_around(self, centers: Mapping[str, float]) -> LogMoments:
+        """The same moments with other centers of the features."""
+        by = {name: center - centers[name] for name, center in self.features if center != centers[name]}
+        if not by:
+            return self
+        return replace(
+            self,
+            moments={key: stack.with_features_moved(by) for key, stack in self.moments.items()},
+            ladder=tuple(rung._with_features_around(centers) for rung in self.ladder),
+            features=tuple((name, centers[name]) for name, _ in self.features),
+        )
 
     def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
         """The same moments with a slot for each of these segments, in this order."""
@@ -176,6 +190,7 @@ class LogMoments:
             "weight": self.weight.to_plain(),
             **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
             "left_out": self.left_out.to_plain(),
+            **({"features": [list(pair) for pair in self.features]} if self.features else {}),
         }
 
     @classmethod
@@ -187,7 +202,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder", "left_out"))
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder", "left_out", "features"))
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
@@ -220,6 +235,7 @@ class LogMoments:
             tuple(cls.from_plain(rung) for rung in stored.items(raw.get("ladder", []), "the ladder")),
             Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
             smoothed,
+            tuple(_control(pair) for pair in stored.items(raw.get("features", []), "features")),
         )
         _check_whole(made)
         return made
@@ -267,6 +283,8 @@ def _check_whole(log: LogMoments) -> None:
     first = next(iter(log.moments.values()))
     segments, groups = len(log.segments), first.shape[1] if len(first.shape) == 2 else 0
     for key, stack in log.moments.items():
+        if stack.context != tuple(name for name, _ in log.features):
+            raise ValueError("the features of the baseline are damaged")
         has_tails = key[1] or len(log.tails.get(key, ())) == segments
         if not groups or stack.shape != (segments, groups) or (stack.n != first.n).any() or not has_tails:
             raise ValueError(f"the moments of {key[0]!r} are damaged")

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 ROW: tuple[str, ...] = ("u", "s", "us")
 MODEL: tuple[str, ...] = ("e", "ue", "v")
+CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
+SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,8 @@ class Moments:
     rewards. Sums of u and s keep their digits where sums of w and r lose them (rewards near 10⁸, weights near 1).
 
     A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward for the logged action and v is the
-    model's value of the target policy. Every further control variate adds one column, minus its known mean.
+    model's value of the target policy. Every further control variate adds one column, minus its known mean. A baseline that depends on
+    the context adds u·(φ − its center) for each of its features φ, and u².
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -75,9 +78,10 @@ class Moments:
         model_reward: ArrayLike | None = None,
         model_value: ArrayLike | None = None,
         controls: Mapping[str, ArrayLike] | None = None,
+        features: Mapping[str, ArrayLike] | None = None,
         center: float | None = None,
     ) -> Moments:
-        """The moments of rows given as arrays; `controls` are columns whose true mean is 0.
+        """The moments of rows given as arrays; `controls` are columns whose true mean is 0, `features` those of a context baseline.
 
         >>> Moments.of(weight=[1.0, 1.0], reward=[3, 5]).center
         4.0
@@ -100,6 +104,13 @@ class Moments:
         for name, column in (controls or {}).items():
             rows.append(np.asarray(column, dtype=np.float64))
             columns += (name,)
+        for name, column in (features or {}).items():
+            phi = np.asarray(column, dtype=np.float64)
+            rows.append(u * (phi - phi.mean() if phi.size else phi))
+            columns += (CONTEXT + name,)
+        if features:
+            rows.append(u * u)
+            columns += (SQUARE,)
         if any(row.shape != r.shape or not np.isfinite(row).all() for row in rows):
             raise LogError("weights, rewards and all other columns must be finite numbers, one per row.")
         z = np.stack(rows)
@@ -217,6 +228,23 @@ class Moments:
         return Moments(
             self.n, mean, scatter, np.broadcast_to(np.asarray(center, float), np.shape(self.n)), self.columns
         )
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """The columns of a context baseline."""
+        return tuple(name for name in self.columns if name.startswith(CONTEXT))
+
+    def with_features_moved(self, by: Mapping[str, float]) -> Moments:
+        """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.
+
+        >>> log = Moments.of([0.5, 2.0], [1, 0], features={"age": [20, 50]})
+        >>> bool(log.with_features_moved({"u·age": 35.0}).average("u·age") == 35 * log.average("u") + log.average("u·age"))
+        True
+        """
+        moved = np.eye(len(self.columns))
+        for name, delta in by.items():
+            moved[self.columns.index(name), self.columns.index("u")] = delta
+        return Moments(self.n, self.mean @ moved.T, moved @ self.scatter @ moved.T, self.center, self.columns)
 
     def shifted(self, constant: ArrayLike) -> Moments:
         """The moments of the same log with a constant added to every reward (and to the model's).

@@ -8,7 +8,8 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.log.groups import CLUSTER, PRIME
+from counterpoise.errors import Argument, OptionError
+from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers import judge, postgres
@@ -74,6 +75,16 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
             if not is_text:  # ibis guesses the type from the first rows, which may be null
                 native = native.mutate(**{CLUSTER: native[CLUSTER].cast("int64")})
             names |= {CLUSTER: CLUSTER}
+    for k, column in enumerate(question.hashed):
+        number = CHECKSUMS.get(database_of(native))
+        if number is None:
+            raise OptionError(
+                [Argument("baseline"), f" hashes {column!r}, and there is no MD5 in the SQL of {database_of(native)}."],
+                do="Name its levels: a mapping of the column to a list of them.",
+            )
+        quoted = '"' + names.get(column, column).replace('"', '""') + '"'
+        names |= {checksum_of(column): f"counterpoise checksum {k}"}
+        native = _computed(f"counterpoise_hash{k}", native, {names[checksum_of(column)]: number.format(quoted)})
     return native, names
 
 
@@ -81,7 +92,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
     """Decimals of more than 38 digits as something narwhals can hold: labels and ids as text, numbers as floats."""
     if not is_of(native, "ibis"):
         return native
-    labels = {column for _, column in question.others} - {column for _, column in question.numbers.values()}
+    labels = {column for _, column in question.others} - question.number_columns
     wide = [name for name, dtype in native.schema().items() if dtype.is_decimal() and (dtype.precision or 0) > 38]
     cast = {name: native[name].cast("string" if name in labels else "float64") for name in wide}
     return native.mutate(**cast) if cast else native

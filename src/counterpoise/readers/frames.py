@@ -71,7 +71,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
     elif isinstance(frame, nw.LazyFrame):
         yield wanted.complete(frame.select(list(wanted.read)).collect("polars").to_native(), question)
     else:
-        numbers = {column for _, column in question.numbers.values()}
+        numbers = question.number_columns
         labels = {column for _, column in question.others} - numbers
         read = {
             name: series_of(frame[name], is_number=name in numbers, is_label=name in labels) for name in wanted.read
@@ -104,7 +104,7 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 
 def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    return side_by_side(arrays, names, {column for _, column in question.numbers.values()})
+    return side_by_side(arrays, names, question.number_columns)
 
 
 def side_by_side(arrays: Mapping[str, Any], names: Sequence[str], numbers: Collection[str | None]) -> pl.DataFrame:

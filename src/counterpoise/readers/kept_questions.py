@@ -10,6 +10,7 @@ from typing import Any
 from counterpoise.errors import Argument, Blank, MomentsError, OptionError
 from counterpoise.log.identity import identity
 from counterpoise.log.question import Question
+from counterpoise.moments.moments import CONTEXT
 from counterpoise.moments.state import State
 from counterpoise.moments.weighed import Weighed
 
@@ -27,8 +28,9 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
                 ", or name another state.",
             ],
         )
-    for part, mine in asked.items():
-        found = known.question[part]
+    unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
+    for part, mine in (unsaid | dict(asked)).items():
+        found = (unsaid | known.question)[part]
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
@@ -76,6 +78,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
+    if question.features:
+        asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     return dict(json.loads(json.dumps(asked)))
 
 

@@ -11,7 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import CounterpoiseError, LogError, first_line
-from counterpoise.log.groups import CLUSTER
+from counterpoise.log.groups import CLUSTER, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
 from counterpoise.readers.elsewhere import cannot_compute, has_column, with_actions
@@ -56,10 +56,11 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
             asked.append(column)
         chosen.append(value.alias(names[column]))
         if column == question.log.cluster and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
-            # as `groups.integer_ids` does for text
-            value = functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
             names[CLUSTER] = f"c{len(names)}"
-            chosen.append(value.alias(names[CLUSTER]))
+            chosen.append(_checksum(functions, value).alias(names[CLUSTER]))
+        if column in question.hashed:
+            names[checksum_of(column)] = f"c{len(names)}"
+            chosen.append(_checksum(functions, value.cast("string")).alias(names[checksum_of(column)]))
     try:
         rows = log if question.log.where is None else log.filter(functions.expr(question.log.where))
         native = rows.select(*chosen)
@@ -69,6 +70,11 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
             raise cannot_compute([*asked, question.log.where], error, available) from None
         raise
     return native, names
+
+
+def _checksum(functions: Any, value: Any) -> Any:
+    """Text as a number, as `groups.integer_ids` does it."""
+    return functions.conv(functions.substring(functions.md5(value), 1, 6), 16, 10).cast("bigint")
 
 
 def _functions(log: Any) -> Any:

@@ -147,6 +147,7 @@ ESTIMATOR_WORDS: dict[str, str] = {
     "far from 0. The textbook reference.",
     "snips": "Self-normalized IPS: the weighted mean of the rewards, which always stays within their range.",
     "beta_ips": "IPS with the best constant baseline, the one with the smallest error. The default.",
+    "context_ips": "IPS with a baseline that depends on the context: what a user like this one earns anyway. The default with baseline=.",
     "cross_fit": "Like beta_ips, but each part of the log takes its baseline from the other parts: exactly right on average.",
     "dm": "The reward model alone. The log does not check it, and its interval leaves out the model's own error.",
     "dr": "Doubly robust: the model's answer, corrected by the weighted errors that it makes on the log.",

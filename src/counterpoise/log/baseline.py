@@ -1,0 +1,118 @@
+"""The columns that a baseline depends on, as the numbers that its formula is linear in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Literal
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.moments.moments import CONTEXT
+
+BUCKETS = 16  # into which a category's values are hashed where nobody names its levels
+MOST = 200  # features: the sums of products grow with their square
+
+Kind = Literal["number", "truth", "category"]
+How = (
+    tuple[Hashable, ...] | int | None
+)  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One number φ(x) of a row, which the baseline is linear in.
+
+    It is a column as it is; or 1 where a truth value is true, a category has one `level`, or its checksum falls into one `bucket` of
+    several, and 0 elsewhere. `center` is a number near the middle of its values, so that sums keep their digits.
+    """
+
+    column: str
+    kind: Literal["number", "truth", "level", "bucket"] = "number"
+    level: Any = None
+    bucket: int = 0
+    buckets: int = 0
+    center: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of u·φ among the columns of the moments.
+
+        >>> Feature("age").name, Feature("country", "level", "de").name, Feature("country", "bucket", bucket=3, buckets=16).name
+        ('u·age', 'u·country=de', 'u·country#3/16')
+        """
+        if self.kind == "level":
+            return f"{CONTEXT}{self.column}={self.level}"
+        return (
+            f"{CONTEXT}{self.column}#{self.bucket}/{self.buckets}" if self.kind == "bucket" else CONTEXT + self.column
+        )
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its column must hold numbers."""
+        return self.kind == "number"
+
+
+def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple[Feature, ...]:
+    """The features of one column, by its kind and what is known of its levels.
+
+    >>> [one.name for one in features_of("country", ("de", "fr"), "category")]
+    ['u·country=de', 'u·country=fr']
+    >>> len(features_of("country", None, "category")), len(features_of("age", None, "number", 40.0))
+    (16, 1)
+    """
+    if isinstance(how, tuple):
+        return tuple(Feature(column, "level", level) for level in how)
+    if how is None and kind != "category":
+        return (Feature(column, kind, center=center),)
+    if kind != "category":
+        raise OptionError(
+            [Argument("baseline"), f" hashes {column!r} into {how} buckets, but only text is hashed."],
+            do="Name its levels instead, or leave them out.",
+        )
+    buckets = how or BUCKETS
+    return tuple(Feature(column, "bucket", bucket=k, buckets=buckets) for k in range(buckets))
+
+
+def check_features(features: tuple[Feature, ...]) -> None:
+    """Check that there are neither too many of them, nor two of a name."""
+    if len(features) > MOST:
+        raise OptionError(
+            [Argument("baseline"), f" makes {len(features):,} numbers of a row, and {MOST} are the most."],
+            do="Name fewer levels, or hash into fewer buckets.",
+        )
+    names = [one.name for one in features]
+    if len(set(names)) < len(names):
+        raise OptionError([Argument("baseline"), " names something twice; each column and level once will do."])
+
+
+def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
+    """What `baseline=` was given, column by column.
+
+    >>> as_baseline(["age", "country"])
+    {'age': None, 'country': None}
+    >>> as_baseline({"age": None, "country": ["de", "fr"], "city": 64})
+    {'age': None, 'country': ('de', 'fr'), 'city': 64}
+    """
+    columns = list(value)
+    if len(set(columns)) < len(columns):
+        raise OptionError([Argument("baseline"), f" names a column twice: {', '.join(map(repr, columns))}."])
+    given = value if isinstance(value, Mapping) else dict.fromkeys(columns)
+    return {str(column): _how(str(column), how) for column, how in given.items()}
+
+
+def _how(column: str, how: Any) -> How:
+    if how is None:
+        return None
+    if isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
+        return int(how)
+    plain = isinstance(how, list | tuple) and all(isinstance(one, str | bool | Integral) for one in how)
+    if plain and how:
+        return tuple(one if isinstance(one, str | bool) else int(one) for one in how)
+    raise OptionError(
+        [
+            Argument("baseline"),
+            f" maps {column!r} to {how!r}: give a list of its levels (text or whole numbers), the number of buckets to hash it into "
+            f"(2 to {MOST}), or None.",
+        ]
+    )
