@@ -104,6 +104,20 @@ def optimal_dr(moments: Moments) -> Estimate:
     ----------
     Control variates as regression: Glynn & Szechtman (2002); eq. `optimal_offpolicy_beta` of Gupta et al. (2024) is the case of one.
     """
+    around, a, baseline = optimal_rows(moments)
+    return linear(
+        "optimal_dr",
+        around,
+        around.center,
+        {name: a[..., k] for k, name in enumerate(around.columns)},
+        baseline=baseline,
+        identified=has_overlap(moments),
+        fitted=len(baseline),
+    )
+
+
+def optimal_rows(moments: Moments) -> tuple[Moments, Floats, tuple[Floats, ...]]:
+    """The rows behind `optimal_dr`: the moments around the mean reward, a coefficient per column, and the baseline."""
     around = from_mean_reward(moments)
     d, at = len(around.columns), around.columns.index
     response = np.zeros(d)
@@ -117,19 +131,10 @@ def optimal_dr(moments: Moments) -> Estimate:
     controls += [np.eye(d)[at(name)] for name in around.columns if name not in ROW + MODEL]
     c = np.stack(controls)
     coefficients = _least_squares(around, c, response)
-    a = response - coefficients @ c
     constant = around.center + coefficients[..., 0]
     if has_model:
         constant = constant - coefficients[..., 1] * around.center
-    return linear(
-        "optimal_dr",
-        around,
-        around.center,
-        {name: a[..., k] for k, name in enumerate(around.columns)},
-        baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0)),
-        identified=has_overlap(moments),
-        fitted=len(c),
-    )
+    return around, response - coefficients @ c, (constant, *np.moveaxis(coefficients[..., 1:], -1, 0))
 
 
 def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floats:
