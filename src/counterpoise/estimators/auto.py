@@ -35,8 +35,8 @@ def auto(moments: Moments) -> Estimate:
     .. math:: \text{stderr}^2 = s_0^2 + (\hat V - \hat V_0)^2 + \max(1 - \bar w, 0)^2 \sigma^2
 
     is the squared error of :math:`\hat V_0`, the distance from it, and what the actions may hide that should have come up and did not
-    (a mean weight below 1). It is never smaller than that of :math:`\hat V_0`, because no log can show that leaning on a model was right. Without
-    overlap the value is the model's, and its error is infinite. The last number of the baseline is λ.
+    (a mean weight below 1). It is never smaller than that of :math:`\hat V_0`, because no log can show that leaning on a model was
+    right. Without overlap the value is the model's, and its error is infinite. The last number of the baseline is λ.
 
     Examples
     --------
