@@ -57,8 +57,13 @@ def with_beta(rows, beta):
     return of_terms([beta + w * (r - beta) for w, r in zip(rows.w, rows.r, strict=True)])
 
 
+def _beta_terms(rows):
+    beta = optimal_beta(rows)
+    return [beta + w * (r - beta) for w, r in zip(rows.w, rows.r, strict=True)]
+
+
 def beta_ips(rows):
-    return with_beta(rows, optimal_beta(rows))
+    return of_terms(_beta_terms(rows))
 
 
 def plug_in(rows):
@@ -93,7 +98,7 @@ def sndr(rows):
     return of_terms(terms)
 
 
-def optimal_dr(rows):
+def _optimal_terms(rows):
     """Least squares of w·r on the two control variates, by Cramer's rule."""
     y = [w * r for w, r in zip(rows.w, rows.r, strict=True)]
     a = [w - 1 for w in rows.w]
@@ -101,7 +106,29 @@ def optimal_dr(rows):
     aa, ab, bb, ay, by = cov(a, a), cov(a, b), cov(b, b), cov(a, y), cov(b, y)
     determinant = aa * bb - ab * ab
     x1, x2 = (ay * bb - by * ab) / determinant, (aa * by - ab * ay) / determinant
-    return of_terms([yi - x1 * ai - x2 * bi for yi, ai, bi in zip(y, a, b, strict=True)])
+    return [yi - x1 * ai - x2 * bi for yi, ai, bi in zip(y, a, b, strict=True)]
+
+
+def optimal_dr(rows):
+    return of_terms(_optimal_terms(rows))
+
+
+def auto(rows):
+    """The model's value and the unbiased one, weighted by how far apart they are and how far apart they may be."""
+    n, weight, rewards = len(rows.w), mean(rows.w), cov(rows.r, rows.r)
+    few = sum(w * w for w in rows.w) / sum(rows.w) ** 2  # 1/E
+    share = 1 / (1 + 30 * few)
+    terms = [share * a + (1 - share) * b for a, b in zip(_optimal_terms(rows), _beta_terms(rows), strict=True)]
+    distance = mean(rows.v) - mean(terms)
+    apart = [v - t for v, t in zip(rows.v, terms, strict=True)]
+    error = cov(apart, apart) / n / min(weight, 1) ** 2
+    seen = sum(w * r for w, r in zip(rows.w, rows.r, strict=True)) / sum(rows.w)
+    varied = sum(w * (r - seen) ** 2 for w, r in zip(rows.w, rows.r, strict=True)) / sum(rows.w)
+    varied = min(varied, rewards) if varied > rewards / 10**9 else rewards
+    allowed = (1 + (10 * few) ** 2) * (error / 10 + varied * few**2 / 2)
+    shift = distance * allowed / (allowed + distance**2)
+    missing = max(1 - weight, 0) ** 2 * rewards
+    return float(mean(terms) + shift), float((cov(terms, terms) / n + shift**2 + missing).sqrt())
 
 
 def lift(rows):
@@ -121,6 +148,7 @@ PLAIN = {
     "constant_dr": beta_ips,
     "sndr": sndr,
     "optimal_dr": optimal_dr,
+    "auto": auto,
     "lift": lift,
 }
 

@@ -62,8 +62,11 @@ def test_on_policy_is_the_mean_reward(name):
     log = plain.random_log(1)
     log["t"] = log["p"]
     log["q"], log["v"] = np.full(200, 0.7), np.full(200, 0.7)
-    estimate = evaluate(log)["target", name]
-    assert estimate.value == pytest.approx(0.7 if name == "dm" else log["r"].mean(), rel=1e-12)
+    value, mean = evaluate(log)["target", name].value, log["r"].mean()
+    if name == "auto":  # it leans on the model a little wherever the two agree within the noise
+        assert min(mean, 0.7) < value < max(mean, 0.7)
+        return
+    assert value == pytest.approx(0.7 if name == "dm" else mean, rel=1e-12)
 
 
 def test_on_policy_lift_is_zero():
@@ -119,7 +122,7 @@ def test_row_order_does_not_matter(name):
     assert evaluate(shuffled)["target", name].stderr == pytest.approx(evaluate(log)["target", name].stderr, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "cross_fit"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("cross_fit", "auto")])
 def test_every_row_twice_changes_only_the_error(name):
     log = plain.random_log(7)
     twice = {k: np.concatenate([v, v]) for k, v in log.items()}
@@ -228,15 +231,16 @@ def test_no_overlap_is_not_identified(name):
     log = plain.random_log(1) | {"t": np.zeros(200)}
     result = evaluate(log)
     estimate = result["target", name]
-    if name == "dm":
+    if name in ("dm", "auto"):
         assert estimate.value == pytest.approx(log["v"].mean())
+    if name == "dm":
         return
-    assert not estimate.identified
+    assert estimate.identified == (name == "auto")
     assert (estimate.stderr, tuple(estimate.interval)) == (np.inf, (-np.inf, np.inf))
     assert result.verdict().verdict == "not identified"
 
 
-@pytest.mark.parametrize("name", [name for name in VALUES if name != "cross_fit"])
+@pytest.mark.parametrize("name", [name for name in VALUES if name not in ("cross_fit", "auto")])
 @pytest.mark.parametrize("weight", [1.0, 0.25, 0.3])
 def test_weights_that_are_all_equal(name, weight):
     """A constant weight has no variance to learn a baseline from; estimators with one fall back to the mean reward."""

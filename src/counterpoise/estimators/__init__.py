@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from counterpoise.estimators.auto import auto, auto_without
 from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
 from counterpoise.estimators.context import context_ips
 from counterpoise.estimators.estimate import Estimate, linear, unstack
@@ -62,6 +63,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "constant_dr": Estimator(constant_dr),
     "sndr": Estimator(sndr, needs="model"),
     "optimal_dr": Estimator(optimal_dr),
+    "auto": Estimator(auto, needs="model", replicates=auto_without),
     "lift": Estimator(lift, estimand="lift"),
 }
 
@@ -77,6 +79,7 @@ __all__ = [
     "ESTIMATORS",
     "Estimate",
     "Estimator",
+    "auto",
     "beta_ips",
     "constant_dr",
     "context_difference",

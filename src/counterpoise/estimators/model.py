@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.estimators.fitting import fit
-from counterpoise.moments import MODEL, ROW, Moments
+from counterpoise.moments import MODEL, ROW, Floats, Moments
 from counterpoise.moments.moments import SQUARE
 
 
@@ -110,6 +110,39 @@ def optimal_dr(moments: Moments) -> Estimate:
     ----------
     Control variates as regression: Glynn & Szechtman (2002); eq. `optimal_offpolicy_beta` of Gupta et al. (2024) is the case of one.
     """
+    return optimal_rows(moments).estimate("optimal_dr", identified=has_overlap(moments))
+
+
+@dataclass(frozen=True, eq=False)
+class OptimalRows:
+    """The rows behind `optimal_dr`: the moments around the mean reward, a coefficient per column, and the baseline.
+
+    `fitted` controls were fitted by least squares, and `widening` is what the error takes for the context's.
+    """
+
+    moments: Moments
+    rows: Floats
+    baseline: tuple[Floats, ...]
+    fitted: int
+    widening: Floats
+
+    def estimate(self, name: str, *, identified: Any) -> Estimate:
+        """The mean of the rows, and its error."""
+        made = linear(
+            name,
+            self.moments,
+            self.moments.center,
+            {column: self.rows[..., k] for k, column in enumerate(self.moments.columns)},
+            baseline=self.baseline,
+            identified=identified,
+            fitted=self.fitted,
+        )
+        widened: Any = made.stderr * self.widening
+        return replace(made, stderr=widened if self.moments.shape else float(widened))
+
+
+def optimal_rows(moments: Moments) -> OptimalRows:
+    """What least squares, and ridge for the context, leave of the rewards."""
     around = from_mean_reward(moments)
     d, at = len(around.columns), around.columns.index
     response = np.zeros(d)
@@ -128,17 +161,8 @@ def optimal_dr(moments: Moments) -> Estimate:
     constant = around.center + coefficients[..., 0]
     if has_model:
         constant = constant - coefficients[..., 1] * around.center
-    made = linear(
-        "optimal_dr",
-        around,
-        around.center,
-        {name: found.rest[..., k] for k, name in enumerate(around.columns)},
-        baseline=(constant, *np.moveaxis(coefficients[..., 1:], -1, 0), *np.moveaxis(found.context, -1, 0)),
-        identified=has_overlap(moments),
-        fitted=len(c),
-    )
-    widened: Any = made.stderr * found.widening
-    return replace(made, stderr=widened if moments.shape else float(widened))
+    baseline = (constant, *np.moveaxis(coefficients[..., 1:], -1, 0), *np.moveaxis(found.context, -1, 0))
+    return OptimalRows(around, found.rest, baseline, len(c), found.widening)
 
 
 def check_model(moments: Moments) -> None:

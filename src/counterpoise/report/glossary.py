@@ -154,6 +154,7 @@ ESTIMATOR_WORDS: dict[str, str] = {
     "constant_dr": "Doubly robust with a constant as the model: the same as beta_ips.",
     "sndr": "Doubly robust with self-normalized weights.",
     "optimal_dr": "The best mix of the baseline, the model and any other control variates. The default when there is a model.",
+    "auto": "The reward model where few rows have weight, optimal_dr where many do. Biased, but only so far, and its interval knows it.",
     "lift": "The difference from the logging policy, with its own best baseline.",
 }
 
