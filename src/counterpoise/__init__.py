@@ -6,6 +6,7 @@
 True
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from counterpoise import intervals, weights
@@ -16,10 +17,11 @@ from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import Interval
 from counterpoise.log.log import Log
-from counterpoise.log.targets import Chosen
+from counterpoise.log.targets import Chosen, Probabilities
 from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:
+    from counterpoise import models
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -41,6 +43,7 @@ __all__ = [
     "Moments",
     "MomentsError",
     "OptionError",
+    "Probabilities",
     "Result",
     "compare",
     "distribution",
@@ -48,6 +51,7 @@ __all__ = [
     "evaluate",
     "from_sums",
     "intervals",
+    "models",
     "plan",
     "rank",
     "sql",
@@ -69,6 +73,8 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.ranking import rank
 
         return rank
+    if name == "models":
+        return import_module("counterpoise.models")
     if name in ("from_sums", "sql"):
         from counterpoise.evaluation.sql import from_sums, sql
 

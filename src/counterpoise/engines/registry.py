@@ -12,6 +12,7 @@ from counterpoise.engines import compiled, scans, spark
 from counterpoise.engines.memory import summarize_batches
 from counterpoise.engines.polars_frames import prepare_lazily
 from counterpoise.engines.pushdown import PushedDown
+from counterpoise.engines.sampling import sample_of
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
@@ -35,6 +36,8 @@ class LogEngine:
     `ENGINES`. One that adds up where its rows are also has its own `moments`, which `summarize` makes from an `Engine`.
     """
 
+    has_order = True  # rows come in the same order whenever they are read
+
     def holds(self, data: Any) -> bool:
         """Whether some data are of this kind."""
         raise NotImplementedError
@@ -51,6 +54,10 @@ class LogEngine:
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
         return work(frames.completed(self.frame(question.log.data), question, number=number))
+
+    def sampled(self, question: Question, rows: int) -> pl.DataFrame:
+        """The rows with everything that the question names; so many at most, drawn evenly from all over the log."""
+        return self.over_rows(question, lambda batches: sample_of(batches, rows), None)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
@@ -103,13 +110,15 @@ class Files(LogEngine):
 class Databases(LogEngine):
     """Tables and queries, which their databases add up."""
 
+    has_order = False
+
     def holds(self, data: Any) -> bool:
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
         return connections.is_database(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel; rows do where a policy only runs here."""
-        if question.policies:
+        if question.needs_python:
             with progress_bar(progress) as report:
                 return summarize_batches(frames.with_policies(databases.batches(question), question, report), question)
         with connections.opened(question.log) as native:
@@ -134,6 +143,8 @@ class Databases(LogEngine):
 class Spark(LogEngine):
     """Spark's frames, which its executors add up."""
 
+    has_order = False
+
     def holds(self, data: Any) -> bool:
         """A frame of Spark, classic or Connect."""
         return spark_frames.is_spark(data)
@@ -145,6 +156,10 @@ class Spark(LogEngine):
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows, fetched; they have no numbers."""
         return work(frames.with_policies(spark_frames.batches(question), question))
+
+    def sampled(self, question: Question, rows: int) -> pl.DataFrame:
+        """Drawn by Spark, so that no more rows travel."""
+        return pl.concat(frames.with_policies(spark_frames.batches(question, rows), question))
 
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
@@ -165,7 +180,7 @@ def moments_of(question: Question, *, progress: bool | None = None) -> tuple[Log
 
 
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
-    if question.policies:
+    if question.needs_python:
         return summarize_batches(frames.completed(scan, question, report), question)
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)

@@ -82,7 +82,17 @@ def question_of(
     how, target = as_weight(weight, target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
-    return ask(whole, target, weight=how, against=against, segment=segment, groups=groups, smoothings=smoothings)
+    question = ask(whole, target, weight=how, against=against, segment=segment, groups=groups, smoothings=smoothings)
+    if whole.model is None:
+        if whole.items is not None or whole.value_samples is not None:
+            extra = "items" if whole.items is not None else "value_samples"
+            raise OptionError(
+                [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
+            )
+        return question
+    from counterpoise.models.fitting import with_model
+
+    return with_model(question)
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
@@ -97,11 +107,22 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 [Argument(stored.given[0]), " says what a state keeps of this log."],
                 do=["Pass ", Argument("state"), ", too."],
             )
+        question = _fitted(question, progress)
         return Asked(moments_of(question, progress=progress), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+    question = _fitted(question, progress)
     today = moments_of(question, progress=progress)
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
+
+
+def _fitted(question: Question, progress: bool | None) -> Question:
+    """The question with its reward model fitted, if it has one."""
+    if question.model is None:
+        return question
+    from counterpoise.models.fitting import fitted
+
+    return fitted(question, progress)
 
 
 def _groups(groups: Any) -> int:

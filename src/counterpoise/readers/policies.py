@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.expressions import columns
 from counterpoise.log.question import Question
+from counterpoise.log.targets import Probabilities
 from counterpoise.moments import Floats
+
+
+def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
+    """The batch with every column that only Python can make: those of the policies, and those of a reward model.
+
+    `batch` is what an error calls it, and `first_row` the number of its first row, where rows are numbered.
+    """
+    if question.model is not None:
+        completed: pl.DataFrame = question.model.complete(frame, question, batch, first_row)
+        return completed
+    return add_policies(frame, question, batch)
 
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
@@ -35,10 +49,15 @@ def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.Data
 def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
     """A policy's probabilities of the logged actions of one batch, checked."""
     found = (
-        _of_classifier(policy, frame, question)
-        if hasattr(policy, "predict_proba")
+        chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
+        if has_table(policy)
         else _of_callable(policy, frame, question)
     )
+    return checked(found, frame, name, batch)
+
+
+def checked(found: Any, frame: pl.DataFrame, name: str, batch: str) -> Floats:
+    """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -70,8 +89,23 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     return policy(table.combine_chunks().to_batches()[0])
 
 
-def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
-    """The probability of the logged action among the classes; the classifier never takes an action that it does not know."""
+@dataclass(frozen=True)
+class Table:
+    """A policy's probabilities of all its actions (rows × actions), and which actions those are."""
+
+    actions: NDArray[Any]
+    probabilities: NDArray[Any]
+
+
+def has_table(policy: Any) -> bool:
+    """Whether a policy gives its probabilities of all actions, and not of the logged one alone."""
+    return isinstance(policy, Probabilities) or hasattr(policy, "predict_proba")
+
+
+def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
+    """The probabilities of all actions, for the rows of a frame."""
+    if isinstance(policy, Probabilities):
+        return _of_lists(policy, frame, question)
     known = getattr(policy, "context_", ())
     if known:
         check_context(known, question.log.context)
@@ -84,6 +118,41 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floa
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
+    return Table(classes, np.asarray(table))
+
+
+def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> Table:
+    """The lists of a column as a table; all must be of one length."""
+    lists = frame.get_column(policy.column)
+    if not isinstance(lists.dtype, pl.List | pl.Array):
+        raise ColumnError(f"column {policy.column!r} must hold lists of probabilities, but holds {lists.dtype}.")
+    widths = lists.arr.len() if isinstance(lists.dtype, pl.Array) else lists.list.len()
+    width = widths.max()
+    if not isinstance(width, int) or lists.null_count() or widths.min() != width:
+        raise ColumnError(
+            f"column {policy.column!r} must hold one probability for every action, but its lists are of different lengths."
+        )
+    table = lists.explode().cast(pl.Float64).to_numpy().reshape(frame.height, width)
+    items = None if question.log.items is None else item_ids(question.log.items, str(question.log.action)).to_numpy()
+    if items is not None and len(items) != width:
+        raise ColumnError(
+            f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
+        )
+    return Table(np.arange(width) if items is None else items, table)
+
+
+def item_ids(items: Any, action: str) -> pl.Series:
+    """The ids of the items: their column with the name of the log's action, or else their first."""
+    frame = items if isinstance(items, pl.DataFrame) else nw.from_native(items).lazy().collect("polars").to_native()
+    return frame.get_column(action if action in frame.columns else frame.columns[0])
+
+
+def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Floats:
+    """The probability of the logged action among all; a policy never takes an action that it does not know.
+
+    `rows` says which row of the table each action belongs to, if they do not go one by one.
+    """
+    classes = table.actions
     order = np.argsort(classes)
     try:
         place = np.minimum(np.searchsorted(classes[order], actions), len(classes) - 1)
@@ -92,8 +161,8 @@ def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floa
             f"the policy's actions are such as {classes[0]!r}, the logged ones such as {actions[0]!r}: give both the same type."
         ) from error
     column = order[place]
-    chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
-    return np.where(classes[column] == actions, chosen, 0.0)
+    found = np.asarray(table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64)
+    return np.where(classes[column] == actions, found, 0.0)
 
 
 def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
