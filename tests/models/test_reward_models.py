@@ -21,7 +21,7 @@ import counterpoise as cp
 from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.documents import as_text, evaluation, schema
-from counterpoise.models.draws import drawn
+from counterpoise.models.draws import drawn, uniform
 from counterpoise.models.fits import Joint
 from counterpoise.models.folds import folds_of, row_ids
 from counterpoise.models.linear import Linear, Stacked
@@ -199,6 +199,11 @@ def test_values_from_drawn_actions_have_the_right_mean():
         share = np.stack([(taken == a).mean(axis=1) for a in range(5)], axis=1)
         error = (share - table).std(axis=0) / np.sqrt(len(table))
         assert (np.abs((share - table).mean(axis=0)) < 4.5 * error).all()
+    # one point after the other, by plain sums
+    wide = softmax(3 * np.random.default_rng(2).normal(size=(300, 77)))
+    points = (uniform(np.arange(300))[:, None] + np.arange(4)) / 4
+    expected = [np.searchsorted(row.cumsum(), at, side="right") for row, at in zip(wide, points, strict=True)]
+    np.testing.assert_array_equal(drawn(wide, np.arange(300), 4), np.array(expected))
     result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", value_samples=2)
     exact = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
     drawn_values, values = columns_of(result)["Policy"], columns_of(exact)["Policy"]

@@ -86,8 +86,9 @@ def distribution(
 def _check(log: Log) -> None:
     if len(log.reward) > 1:
         raise OptionError("a distribution is about one reward: ask for one at a time.")
-    if log.model_reward is not None or log.control:
-        extra = "model_reward" if log.model_reward is not None else "control"
+    given = {"model": log.model is not None, "model_reward": log.model_reward is not None, "control": bool(log.control)}
+    extra = next((part for part, is_given in given.items() if is_given), None)
+    if extra is not None:
         raise OptionError(
             ["a distribution is estimated from weights and rewards alone: leave out ", Argument(extra), "."]
         )

@@ -19,14 +19,31 @@ def drawn(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: int) -> 
     >>> drawn(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([1, 2]), 2).tolist()
     [[0, 1], [1, 1]]
     """
+    # Two steps, since adding up all of a long row in order is slow: which stretch of actions a point falls into, then which action.
     n, actions = probabilities.shape
-    ends = np.cumsum(probabilities, axis=1, dtype=np.float64)
-    ends /= ends[:, -1:]
-    ends += np.arange(n)[:, None]  # one increasing row of numbers, in which a single search finds all
-    points = np.arange(n)[:, None] + (uniform(ids)[:, None] + np.arange(samples)) / samples
-    found = np.searchsorted(ends.reshape(-1), points.reshape(-1), side="right").reshape(n, samples)
-    last = np.arange(n)[:, None] * actions
-    return np.asarray(np.clip(found - last, 0, actions - 1))
+    width = max(int((actions / samples) ** 0.5), 1)
+    starts, rows = np.arange(0, actions, width), np.arange(n)[:, None]
+    ends = np.cumsum(np.add.reduceat(probabilities, starts, axis=1), axis=1, dtype=np.float64)
+    points = (uniform(ids)[:, None] + np.arange(samples)) / samples * ends[:, -1:]
+    before = np.concatenate([np.zeros((n, 1)), ends], axis=1)
+    stretch = _stretches(ends, points)
+    rest = points - before[rows, stretch]
+    place = starts[stretch][:, :, None] + np.arange(width)
+    each = probabilities.reshape(-1).take(np.minimum(place, actions - 1) + rows[:, :, None] * actions)
+    if actions % width:
+        each[place >= actions] = 0.0
+    passed = (np.cumsum(each, axis=2) <= rest[:, :, None]).sum(axis=2)
+    over = passed == width  # by rounding: the last action of the stretch that has a probability
+    passed[over] = width - 1 - np.argmax(each[over][:, ::-1] > 0, axis=1)
+    return np.asarray(starts[stretch] + passed)
+
+
+def _stretches(ends: Floats, points: Floats) -> NDArray[np.int64]:
+    """The place of every point among the ends of its row: a single search in all rows, one behind the other."""
+    n, count = ends.shape
+    rows, scale = np.arange(n)[:, None], ends[:, -1:]
+    found = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
+    return np.asarray(np.clip(found.reshape(points.shape) - rows * count, 0, count - 1))
 
 
 def uniform(ids: NDArray[np.int64]) -> Floats:
