@@ -6,7 +6,6 @@
 True
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from counterpoise import intervals, weights
@@ -74,7 +73,9 @@ def __getattr__(name: str) -> Any:
 
         return rank
     if name == "models":
-        return import_module("counterpoise.models")
+        import counterpoise.models as models
+
+        return models
     if name in ("from_sums", "sql"):
         from counterpoise.evaluation.sql import from_sums, sql
 

@@ -150,6 +150,7 @@ def difference_dr(moments: Moments) -> Estimate:
     >>> round(difference_dr(log).value, 12)
     0.5
     """
+    check_model(moments)
     around = from_mean_reward(moments)
     d, at = len(around.columns), around.columns.index
     response, model = np.zeros(d), np.zeros(d)
