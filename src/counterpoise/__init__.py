@@ -18,10 +18,11 @@ from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
 from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.log import Log
-from counterpoise.log.targets import Chosen
+from counterpoise.log.targets import Chosen, Probabilities
 from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:
+    from counterpoise import models
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -44,6 +45,7 @@ __all__ = [
     "Moments",
     "MomentsError",
     "OptionError",
+    "Probabilities",
     "Result",
     "compare",
     "distribution",
@@ -51,6 +53,7 @@ __all__ = [
     "evaluate",
     "from_sums",
     "intervals",
+    "models",
     "plan",
     "rank",
     "sensitivity",
@@ -73,6 +76,10 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.ranking import rank
 
         return rank
+    if name == "models":
+        import counterpoise.models as models
+
+        return models
     if name in ("from_sums", "sql"):
         from counterpoise.evaluation.sql import from_sums, sql
 

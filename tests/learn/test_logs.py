@@ -38,7 +38,7 @@ def test_a_log_says_it_all(tmp_path):
     for data in (FRAME, FRAME.lazy(), FRAME.to_pandas(), FRAME.to_dict(), tmp_path / "log.parquet"):
         same(learner().fit(Log(data, **NAMES, cluster="user", key="day")), expected)
     same(learner().fit(Log(**ARRAYS)), expected)
-    with pytest.raises(OptionError, match="already says which columns"):
+    with pytest.raises(OptionError, match="already says what its reward is"):
         learner().fit(Log(FRAME, **NAMES), reward="reward")
 
 

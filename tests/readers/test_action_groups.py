@@ -181,7 +181,7 @@ def test_lists_and_logs_that_do_not_fit_are_refused():
         cp.evaluate(
             log, **ASKED, action="a", target=cp.ActionGroup("new_all", "p_all", groups=dict.fromkeys(range(9), 0))
         )
-    with pytest.raises(cp.OptionError, match="should hold a list"):
+    with pytest.raises(cp.ColumnError, match="must hold lists"):
         cp.evaluate(log, **ASKED, action="a", target=cp.ActionGroup("new", "p_all", groups=GROUP.tolist()))
     with pytest.raises(cp.LogError, match="probabilities of 11 actions in every row; one row lists 10"):
         cp.evaluate(log, **ASKED, action="a", target=cp.ActionGroup("new_all", "p_all", groups=[*GROUP.tolist(), 2]))

@@ -12,6 +12,7 @@ from counterpoise.engines import compiled, scans, spark
 from counterpoise.engines.memory import summarize_batches
 from counterpoise.engines.polars_frames import prepare_lazily
 from counterpoise.engines.pushdown import PushedDown
+from counterpoise.engines.sampling import sample_of
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
@@ -34,6 +35,8 @@ class LogEngine:
     For a kind of your own, inherit from it, say which data it `holds`, give their rows as a `frame`, and put an object of it into
     `ENGINES`. One that adds up where its rows are also has its own `moments`, which `summarize` makes from an `Engine`.
     """
+
+    has_order = True  # rows come in the same order whenever they are read
 
     def holds(self, data: Any) -> bool:
         """Whether some data are of this kind."""
@@ -62,6 +65,10 @@ class LogEngine:
         else:
             data = nw.from_native(data).head(rows).to_native()
         return next(frames.batches(data, question)).head(rows)
+
+    def sampled(self, question: Question, rows: int) -> pl.DataFrame:
+        """The rows with everything that the question names; so many at most, drawn evenly from all over the log."""
+        return self.over_rows(question, lambda batches: sample_of(batches, rows), None)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
@@ -127,13 +134,15 @@ class Files(LogEngine):
 class Databases(LogEngine):
     """Tables and queries, which their databases add up."""
 
+    has_order = False
+
     def holds(self, data: Any) -> bool:
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
         return connections.is_database(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel; rows do where a policy only runs here."""
-        if question.policies:
+        if question.needs_python:
             with progress_bar(progress) as report:
                 return summarize_batches(frames.with_policies(databases.batches(question), question, report), question)
         with connections.opened(question.log) as native:
@@ -164,6 +173,8 @@ class Databases(LogEngine):
 class Spark(LogEngine):
     """Spark's frames, which its executors add up."""
 
+    has_order = False
+
     def holds(self, data: Any) -> bool:
         """A frame of Spark, classic or Connect."""
         return spark_frames.is_spark(data)
@@ -181,6 +192,10 @@ class Spark(LogEngine):
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(question)
             return _renamed(frame, question, names, rows)
+
+    def sampled(self, question: Question, rows: int) -> pl.DataFrame:
+        """Drawn by Spark, so that no more rows travel."""
+        return pl.concat(frames.with_policies(spark_frames.batches(question, rows), question))
 
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
@@ -213,7 +228,7 @@ def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int
 
 
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
-    if question.policies:
+    if question.needs_python:
         return summarize_batches(frames.completed(scan, question, report), question)
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)

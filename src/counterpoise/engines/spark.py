@@ -17,7 +17,7 @@ from counterpoise.errors import CounterpoiseError, LogError
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments, Powers
-from counterpoise.readers.policies import add_policies
+from counterpoise.readers.policies import complete as complete_batch
 from counterpoise.readers.spark import complete, errors_told
 
 BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
@@ -26,7 +26,7 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
     """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
     with errors_told():
-        if question.policies:
+        if question.needs_python:
             return _with_policies(question)
         return summarize(PushedDown(question, complete), question)
 
@@ -57,6 +57,8 @@ def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, s
     # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them
     propensity = names[str(question.log.propensity)]
     stand_in = names | {target.column: propensity for target in question.policies}
+    if question.model is not None:  # whose predictions are finite, or an error was raised
+        stand_in |= dict.fromkeys((str(question.log.model_reward), *question.model_value.values()), propensity)
     good = guard(prepare(frame, question, stand_in), question).filter(nw.col("good"))
     keys = [f"key{k}" for k in range(len(question.log.key))]
     return n - int(collect(good.select(*keys).unique().select(nw.len().alias("n"))).item())
@@ -75,7 +77,7 @@ def partial_moments(question: Question, names: dict[str, str]) -> Callable[[Iter
         try:
             for number, frame in enumerate(_in_pieces(batches)):
                 batch = frame.rename({name: column for column, name in names.items()})
-                partial.add(add_policies(batch, shipped, f"batch {number} of partition {partition}"))
+                partial.add(complete_batch(batch, shipped, f"batch {number} of partition {partition}"))
             answer = _as_text(partial) if partial.rows else ""
         except CounterpoiseError as error:
             # as an answer: an exception would be tried again four times, and reach the driver without its words at times

@@ -15,7 +15,7 @@ from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, c
 from counterpoise.estimators.context import context_ips
 from counterpoise.estimators.estimate import Estimate, linear, unstack
 from counterpoise.estimators.lift import context_difference, difference, lift
-from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
+from counterpoise.estimators.model import difference_dr, dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
 
 
@@ -72,6 +72,7 @@ DIFFERENCES: dict[str, Estimator] = {
     "ips": Estimator(partial(difference, baseline=0.0), estimand="lift", follows_rewards=False),
     "beta_ips": Estimator(difference, estimand="lift"),
     "context_ips": Estimator(context_difference, estimand="lift", needs="context"),
+    "optimal_dr": Estimator(difference_dr, estimand="lift", needs="model", follows_rewards=False),
 }
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "context_ips",
     "cross_fit",
     "difference",
+    "difference_dr",
     "dm",
     "dr",
     "ips",

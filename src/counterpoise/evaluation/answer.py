@@ -13,7 +13,7 @@ from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_differen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
-from counterpoise.evaluation.choice import check_differences, choose, differences
+from counterpoise.evaluation.choice import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result, Segment
@@ -87,7 +87,7 @@ def _compared(
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
         view, target = climbed.view(contrast), contrast[0]
-        for key, estimate in estimates(view, differences(view.whole.columns), options).items():
+        for key, estimate in estimates(view, differences_of(view.whole.columns), options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
         squares = view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
@@ -110,6 +110,7 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
         "reward": reward,
         "question": whole.question,
         "earlier_rows": whole.earlier_rows,
+        "model": getattr(whole.question and whole.question.model, "quality", None),
     }
 
 

@@ -83,7 +83,17 @@ def question_of(
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
     sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
-    return ask(whole, target, weight=how, against=against, segment=segment, **sums)
+    question = ask(whole, target, weight=how, against=against, segment=segment, **sums)
+    if whole.model is None:
+        if whole.items is not None or whole.value_samples is not None:
+            extra = "items" if whole.items is not None else "value_samples"
+            raise OptionError(
+                [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
+            )
+        return question
+    from counterpoise.models.fitting import with_model
+
+    return with_model(question)
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
@@ -98,8 +108,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 [Argument(stored.given[0]), " says what a state keeps of this log."],
                 do=["Pass ", Argument("state"), ", too."],
             )
+        question = _fitted(question, progress)
         return Asked(moments_of(question, progress=progress), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
+    question = _fitted(question, progress)
     today = moments_of(question, progress=progress)
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
@@ -113,6 +125,15 @@ def _features(log: Log, weight: Weight) -> tuple[Any, ...]:
     from counterpoise.engines.features import baseline_features
 
     return baseline_features(log, weight)
+
+
+def _fitted(question: Question, progress: bool | None) -> Question:
+    """The question with its reward model fitted, if it has one."""
+    if question.model is None:
+        return question
+    from counterpoise.models.fitting import fitted
+
+    return fitted(question, progress)
 
 
 def _groups(groups: Any) -> int:

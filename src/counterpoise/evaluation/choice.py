@@ -54,9 +54,10 @@ def has_context(columns: Sequence[str]) -> bool:
     return any(name.startswith(CONTEXT) for name in columns)
 
 
-def differences(columns: Sequence[str]) -> dict[str, Estimator]:
+def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
-    return {name: one for name, one in DIFFERENCES.items() if one.needs != "context" or has_context(columns)}
+    missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
+    return {name: one for name, one in DIFFERENCES.items() if not missing.get(one.needs, False)}
 
 
 def check_differences(method: Method) -> None:
@@ -76,8 +77,9 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
+        model = [Argument("model", "auto"), ", or a model's columns in ", Argument("model_reward"), " and "]
         arguments: dict[str, list[Any]] = {
-            "model": [Argument("model_reward"), " and ", Argument("model_value")],
+            "model": [*model, Argument("model_value")],
             "groups": [Argument("groups", 100)],
             "context": [Argument("baseline"), ", the columns that rewards may depend on"],
         }

@@ -86,7 +86,8 @@ def distribution(
 def _check(log: Log) -> None:
     if len(log.reward) > 1:
         raise OptionError("a distribution is about one reward: ask for one at a time.")
-    extra = next((part for part in ("model_reward", "control", "baseline") if getattr(log, part)), None)
+    parts = ("model", "model_reward", "control", "baseline")
+    extra = next((part for part in parts if getattr(log, part) not in (None, (), {})), None)
     if extra is not None:
         raise OptionError(
             ["a distribution is estimated from weights and rewards alone: leave out ", Argument(extra), "."]

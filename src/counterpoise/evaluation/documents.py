@@ -60,6 +60,8 @@ def evaluation(result: Result) -> dict[str, Any]:
         "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
     }
+    if result.model is not None:
+        document["model"] = asdict(result.model)
     return finite(document | _ladder(result))  # type: ignore[no-any-return]
 
 

@@ -146,7 +146,7 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
             mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
         )  # fmt: skip
     low, high = usual_rewards(view.rewards[place], view.ends[place])
-    baseline = _constant(own, estimator)
+    baseline = _constant(view, place, own, estimator)
     heavy = view.heavy(place)
     if estimator.estimand == "value":
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
@@ -160,11 +160,15 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
     )  # fmt: skip
 
 
-def _constant(own: Estimate, estimator: Estimator) -> float:
+def _constant(view: View, place: int, own: Estimate, estimator: Estimator) -> float:
     """The baseline of a row like any other; of several coefficients, those of a context baseline begin with it."""
     first = own.baseline[0] if isinstance(own.baseline, tuple) else own.baseline
     is_constant = isinstance(own.baseline, float) or estimator.needs == "context" or estimator.is_difference
-    return first if is_constant and math.isfinite(first) else own.value
+    if is_constant and estimator.needs != "model" and math.isfinite(first):
+        return first
+    if estimator.estimand == "value":
+        return own.value
+    return float(view.whole.center[place] + view.whole.average("s")[place])
 
 
 def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:

@@ -9,7 +9,7 @@ from typing import Any
 
 from counterpoise.diagnostics import Verdict, judge
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.choice import differences, foremost
+from counterpoise.evaluation.choice import differences_of, foremost
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import number
@@ -121,12 +121,12 @@ class Climbed:
 def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] = VALUES) -> Climbed:
     """The moments with the weights that SLOPE chooses, contrast by contrast and over the whole log; without a ladder, as they are.
 
-    It chooses by the estimator behind the headline, the foremost one of values and `beta_ips` of differences.
+    It chooses by the estimator behind the headline, the foremost one of values and of differences.
     """
     if not log.ladder:
         return Climbed(log, {}, {})
     ladders = {
-        contrast: _ladder(log, contrast, differences(stack.columns) if contrast[1] else estimators, options)
+        contrast: _ladder(log, contrast, differences_of(stack.columns) if contrast[1] else estimators, options)
         for contrast, stack in log.moments.items()
     }
     chosen = {contrast: log.ladder[ladder.chosen] for contrast, ladder in ladders.items()}

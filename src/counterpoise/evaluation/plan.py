@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Real
 from statistics import NormalDist
-from typing import Unpack
+from typing import Literal, Unpack
 
 import polars as pl
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.log.log import Data, Log, LogFields
@@ -109,8 +108,10 @@ def plan(
     True
     """
     _check(difference, power, actions)
-    asked = [_best(log, parts), "lift"]
-    result = evaluate(log, target=target, level=level, estimator=asked, **parts)
+    best = _best(log, parts)
+    asked = [best, "lift"]
+    plain = [name for name in ("beta_ips",) if name != best]
+    result = evaluate(log, target=target, level=level, estimator=[*asked, *plain], **parts)
     if len(result.targets) > 1:
         raise one_target(result.targets)
     target = result.targets[0]
@@ -126,7 +127,7 @@ def plan(
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target, asked)
-        means = partial(_means, actions=actions, center=_constant(value))
+        means = partial(_means, actions=actions, center=float(result[target, "beta_ips"].baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
@@ -164,13 +165,12 @@ class Wish:
 
 
 def _best(log: Log | Data, parts: LogFields) -> str:
-    """The estimator of the value: with a baseline that depends on the context, if the log names one."""
-    has_context = parts.get("baseline") or (isinstance(log, Log) and log.baseline)
-    return "context_ips" if has_context else "beta_ips"
+    """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
 
+    def has(part: Literal["model", "baseline"]) -> bool:
+        return parts.get(part) is not None or (isinstance(log, Log) and bool(getattr(log, part)))
 
-def _constant(value: Estimate) -> float:
-    return float(value.baseline[0] if isinstance(value.baseline, tuple) else value.baseline)
+    return "optimal_dr" if has("model") else "context_ips" if has("baseline") else "beta_ips"
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:

@@ -169,6 +169,8 @@ def _question(
         )
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
+    if parts.get("model") is not None or (isinstance(log, Log) and log.model is not None):
+        raise OptionError(["a statement cannot fit a model: leave out ", Argument("model"), "."])
     question = question_of(log, parts, target, weight=weight, segment=segment)
     if len(question.log.reward) > 1:
         raise OptionError("a statement is about one reward: write one for each.")

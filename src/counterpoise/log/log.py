@@ -32,6 +32,14 @@ class LogFields(TypedDict, total=False):
     key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
     model_value: Annotated[Columns, "the model's value of each target"]
+    model: Annotated[
+        Any,
+        "a reward model to fit on other rows than it predicts: 'auto', 'logistic', 'ridge', 'boosted', or scikit-learn's",
+    ]
+    items: Annotated[Data, "what is known of the actions, for the model: a frame with one row for each"]
+    value_samples: Annotated[
+        int | None, "from how many actions the model's value of a target is drawn, where there are many"
+    ]
     control: Annotated[Mapping[str, float] | None, "further control variates: each column and its known mean"]
     baseline: Annotated[
         Columns,
@@ -76,6 +84,9 @@ class Log:
     key: tuple[str, ...] = ()
     model_reward: str | None = None
     model_value: Any = None  # by target, so that only the question can tell which is whose
+    model: Any = None  # whatever `counterpoise.models` makes a reward model of
+    items: Any = None
+    value_samples: int | None = None
     control: Mapping[str, float] | None = None
     baseline: Mapping[str, How] | None = None
     where: str | None = None
@@ -138,25 +149,36 @@ class Log:
         told = [_shown(self.data)]
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "data" and value != field.default:
+            if field.name == "items" and value is not None:
+                told.append(f"items={_shown(value)}")
+            elif field.name not in ("data", "items") and value != field.default:
                 told.append(f"{field.name}={_single(value)!r}")
         return f"Log({', '.join(told)})"
 
 
 def as_log(log: Log | Data, given: LogFields) -> Log:
-    """The log that a verb was given, as a `Log` or as its data and parts.
+    """The log that a verb was given, as a `Log` or as its data and parts; parts that a `Log` has not got yet are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
     Log(1 array, reward='r')
+    >>> as_log(Log({"r": [1]}, reward="r"), {"where": "r > 0"})
+    Log(1 array, reward='r', where='r > 0')
     """
     if not isinstance(log, Log):
         return Log(log, **given)
-    if given:
+    default = {field.name: field.default for field in fields(Log)}
+    known = [part for part in given if part in default and getattr(log, part) is not default[part]]
+    if known:
         raise OptionError(
-            "the log already says which columns play which part.",
-            do=f"Leave out {', '.join(given)}, or ask about log.but({next(iter(given))}=…).",
+            f"the log already says what its {known[0]} is.",
+            do=f"Leave out {', '.join(known)}, or ask about log.but({known[0]}=…).",
         )
-    return log
+    if given and log.is_arrays:
+        raise OptionError(
+            "this log's parts are arrays, and others cannot be added to it by name.",
+            do=f"Make the log with {', '.join(given)} in it.",
+        )
+    return log.but(**given) if given else log
 
 
 def help_of(part: str) -> str:

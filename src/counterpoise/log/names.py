@@ -110,6 +110,15 @@ class Names:
         return tuple(f"w{k}" for k in range(len(self.values)))
 
     @cached_property
+    def value_differences(self) -> dict[str, tuple[str, str]]:
+        """The model's differences minus the center, and which two values each is of; that of the logging policy is the logged action's."""
+        if not self.values:
+            return {}
+        values = dict(zip(self.question.target_names, self.values, strict=True))
+        contrasts = enumerate(self.question.contrasts)
+        return {f"d{k}": (values[one], values.get(other, MODEL_REWARD)) for k, (one, other) in contrasts if other}
+
+    @cached_property
     def centered_controls(self) -> tuple[str, ...]:
         """The control variates minus their known means."""
         return tuple(f"y{k}" for k in range(len(self.controls)))
@@ -177,6 +186,9 @@ class Names:
                 columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
                 factors |= {"ue": MODEL_ERROR}
             columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
+        elif self.values:
+            columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": f"d{k}"}
+            factors |= {"ue": MODEL_ERROR}
         for feature, centered in zip(self.question.features, self.centered_features, strict=True):
             columns[feature.name], factors[feature.name] = f"u{own}{centered}", centered
         if self.features:

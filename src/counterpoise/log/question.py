@@ -12,7 +12,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.log import Log, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
-from counterpoise.log.targets import CHOSEN, Target, targets_of
+from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
 from counterpoise.moments.moments import CONTEXT, SQUARE
@@ -39,6 +39,7 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
+    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
@@ -102,6 +103,11 @@ class Question:
         return tuple(target for target in self.targets if target.is_policy)
 
     @property
+    def needs_python(self) -> bool:
+        """Whether a batch is complete only when Python has run: a policy's, or a reward model's."""
+        return bool(self.policies) or self.model is not None
+
+    @property
     def choices(self) -> tuple[Target, ...]:
         """The deterministic targets."""
         return tuple(target for target in self.targets if not target.is_column and not target.is_policy)
@@ -144,19 +150,33 @@ class Question:
             yield "key", column
         for column in dict.fromkeys(one.column for one in self.features if not one.is_number):
             yield "baseline", column
-        if log.action is not None and (self.choices or self.policies):
+        if log.action is not None and (self.choices or self.needs_python):
             yield "action", log.action
         for target in self.choices:
             yield CHOSEN, target.source.column
-        if self.policies:
-            reads = (column for target in self.policies for column in target.reads)
-            for column in dict.fromkeys((*log.context, *reads)):
+        for target in self.tables:
+            yield LISTED, target.source.column
+        for column in dict.fromkeys(column for target in self.policies for column in target.reads):
+            yield "target", column
+        if self.model is not None or len(self.policies) > len(self.tables):
+            for column in log.context:
                 yield "context", column
+        if self.model is not None:
+            for column in self.model.identity:
+                if column not in (log.cluster, *log.key):
+                    yield "key", column
+
+    @property
+    def tables(self) -> tuple[Target, ...]:
+        """The targets whose probabilities of all actions are lists in a column."""
+        return tuple(target for target in self.targets if isinstance(target.source, Probabilities))
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """(part, column) for every column to read."""
         made = {target.column for target in (*self.choices, *self.policies)}
+        if self.model is not None:
+            made |= {str(self.log.model_reward), *self.model_value.values()}
         read = [entry for entry in self.numbers.values() if entry[1] not in made]
         return [*read, *self.others]
 

@@ -15,6 +15,7 @@ from counterpoise.log.log import Log, many
 
 Targets = Any  # one target, a list of them, or a mapping of names to them: see `evaluate`
 CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
+LISTED = "list of probabilities"  # and that of a `Probabilities`
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
 
 
@@ -33,16 +34,34 @@ class Chosen:
             raise OptionError(f"Chosen names the column of an action, found {type(self.column).__name__}.")
 
 
+@dataclass(frozen=True)
+class Probabilities:
+    """A target whose probabilities of all actions are in one column: a list for every row.
+
+    The k-th entry belongs to the action k; or, if the log has `items`, to the action of their k-th row.
+
+    >>> Probabilities("pi_new")
+    Probabilities(column='pi_new')
+    """
+
+    column: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str):
+            raise OptionError(f"Probabilities names a column of lists, found {type(self.column).__name__}.")
+
+
 def argument_of(part: str, column: str) -> Argument:
     """What to write for a column to play a part."""
-    return Argument("target", Chosen(column)) if part == CHOSEN else Argument(part, column)
+    own = {CHOSEN: Chosen, LISTED: Probabilities}
+    return Argument("target", own[part](column)) if part in own else Argument(part, column)
 
 
 @dataclass(frozen=True)
 class Target:
     """A target policy: its name, and where its probability of the logged action comes from.
 
-    `source` is the text of a column or expression, a `Chosen`, or a policy: a callable on record batches, anything with
+    `source` is the text of a column or expression, a `Chosen`, `Probabilities`, or a policy: a callable on record batches, anything with
     `predict_proba`, or an `ActionGroup` of them. `column` is what its probabilities are called among the log's columns. `by_group` says
     that it chooses among groups of actions.
     """
@@ -71,6 +90,8 @@ class Target:
         """What it is made from, as a text that stays the same tomorrow."""
         if isinstance(self.source, Chosen):
             return f"the action in {self.source.column}"
+        if isinstance(self.source, Probabilities):
+            return f"the lists in {self.source.column}"
         return self.source if isinstance(self.source, str) else "a policy"
 
     @property
@@ -91,7 +112,7 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
     if given is None:
         raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
-        if is_policy(given) or isinstance(given, Chosen | ActionGroup):
+        if is_policy(given) or isinstance(given, Chosen | Probabilities | ActionGroup):
             raise OptionError(
                 "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
             )
@@ -110,19 +131,19 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
-    if any(target.is_policy and not _has_lists(target) for target in targets) and not log.context:
+    if any(_needs_context(target.source) for target in targets) and not log.context:
         raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
     return targets
 
 
-def _has_lists(target: Target) -> bool:
-    """Whether a policy finds its probabilities in the log's own lists, and needs no context."""
-    return isinstance(target.source, ActionGroup) and isinstance(target.source.target, str)
+def _needs_context(source: Any) -> bool:
+    """Whether a target looks at the context, and does not find its probabilities in the log's own columns."""
+    return is_policy(source.target if isinstance(source, ActionGroup) else source)
 
 
 def is_policy(target: object) -> bool:
     """Whether a target is not a column but something that computes one: a callable, or a classifier with predict_proba."""
-    return not isinstance(target, str | type | Chosen | ActionGroup) and (
+    return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba")
     )
 
@@ -140,10 +161,10 @@ def _source(one: Any) -> Any:
     if isinstance(one, PathLike) or (isinstance(one, str) and one.endswith(SAVED)):
         # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
         return import_module("counterpoise.learn").load_policy(one)
-    if isinstance(one, str | Chosen | ActionGroup) or is_policy(one):
+    if isinstance(one, str | Chosen | Probabilities | ActionGroup) or is_policy(one):
         return one
     raise OptionError(
-        "a target is the name of a column, an SQL expression, Chosen(…), ActionGroup(…) or a policy; found "
+        "a target is the name of a column, an SQL expression, Chosen(…), Probabilities(…), ActionGroup(…) or a policy; found "
         f"{type(one).__name__}. Without a log, pass arrays."
     )
 
@@ -152,7 +173,7 @@ def name_of(one: Any) -> str:
     """What a target is called that nobody named."""
     if isinstance(one, str):
         return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
-    if isinstance(one, Chosen):
+    if isinstance(one, Chosen | Probabilities):
         return one.column
     if isinstance(one, PathLike):
         return name_of(str(one))

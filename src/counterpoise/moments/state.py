@@ -236,7 +236,7 @@ _PARTS = {
 
 
 def _checked_question(raw: Any) -> dict[str, Any]:
-    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline"))
+    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline", "model"))
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
@@ -254,6 +254,8 @@ def _checked_question(raw: Any) -> dict[str, Any]:
             raise ValueError(f"{part!r} in its question should be {kind}")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
+    if not isinstance(question.get("model", ""), str):
+        raise ValueError("'model' in its question should be text")
     return question
 
 

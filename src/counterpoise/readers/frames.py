@@ -12,7 +12,7 @@ import polars as pl
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.expressions import check_digits, columns, plan
 from counterpoise.log.question import Question
-from counterpoise.readers.policies import add_policies
+from counterpoise.readers.policies import complete
 from counterpoise.readers.progress import Report
 
 BATCH = 1_000_000
@@ -28,14 +28,14 @@ def completed(
 def with_policies(
     whole: Iterable[pl.DataFrame], question: Question, report: Report | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The batches with a column for every policy, in pieces small enough for a policy."""
+    """The batches with a column for every policy and for a reward model, in pieces small enough for them."""
     first_row = 0
     for batch in whole:
-        for piece in batch.iter_slices(BATCH) if question.policies else (batch,):
+        for piece in batch.iter_slices(BATCH) if question.needs_python else (batch,):
             frame = piece
-            if question.policies and frame.height:
+            if question.needs_python and frame.height:
                 last = first_row + frame.height - 1
-                frame = add_policies(frame, question, f"the batch of rows {first_row:,} to {last:,}")
+                frame = complete(frame, question, f"the batch of rows {first_row:,} to {last:,}", first_row)
             first_row += frame.height
             if report is not None:
                 report(frame.height)
@@ -104,18 +104,33 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 
 def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
-    return side_by_side(arrays, names, question.number_columns)
+    lists = {target.source.column for target in question.tables}
+    return side_by_side(arrays, names, question.number_columns, lists)
 
 
-def side_by_side(arrays: Mapping[str, Any], names: Sequence[str], numbers: Collection[str | None]) -> pl.DataFrame:
-    """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers."""
-    series = {name: from_array(name, arrays[name], is_number=name in numbers) for name in names}
+def side_by_side(
+    arrays: Mapping[str, Any], names: Sequence[str], numbers: Collection[str | None], lists: Collection[str] = ()
+) -> pl.DataFrame:
+    """Some of the arrays as the columns of a frame; `numbers` are those that must be numbers, and `lists` those of lists."""
+    series = {
+        name: _from_table(name, arrays[name])
+        if name in lists
+        else from_array(name, arrays[name], is_number=name in numbers)
+        for name in names
+    }
     lengths = {name: one.len() for name, one in series.items()}
     if len(set(lengths.values())) > 1:
         raise LogError(
             "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."
         )
     return pl.DataFrame(series)
+
+
+def _from_table(name: str, values: Any) -> pl.Series:
+    """A table of numbers, with a row for each of the log's, as a series of lists."""
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64))
+    return from_array(name, values, is_number=False) if np.ndim(values) == 1 else pl.Series(name, list(values))
 
 
 def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:

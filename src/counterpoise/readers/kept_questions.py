@@ -73,13 +73,15 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "model_value": dict(question.model_value),
         "control": dict(question.control),
         "where": question.log.where,
-        "action": question.log.action if question.policies or question.choices else None,
-        "context": list(question.log.context) if question.policies else [],
+        "action": question.log.action if question.needs_python or question.choices else None,
+        "context": list(question.log.context) if question.needs_python else [],
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
+    if question.model is not None:
+        asked["model"] = question.model.described
     return dict(json.loads(json.dumps(asked)))
 
 
@@ -94,7 +96,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     found = {str(name): str(one) for name, one in given.items()}
     for target in question.policies:
         name = target.name
-        if name not in found:
+        if name not in found and target not in question.tables:
             told = identity(target.source)
             if told is None:
                 raise OptionError(

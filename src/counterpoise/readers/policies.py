@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.expressions import columns
 from counterpoise.log.question import Question
+from counterpoise.log.targets import Probabilities
 from counterpoise.moments import Floats
+
+
+def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
+    """The batch with every column that only Python can make: those of the policies, and those of a reward model.
+
+    `batch` is what an error calls it, and `first_row` the number of its first row, where rows are numbered.
+    """
+    if question.model is not None:
+        completed: pl.DataFrame = question.model.complete(frame, question, batch, first_row)
+        return completed
+    return add_policies(frame, question, batch)
 
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
@@ -37,10 +51,15 @@ def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: st
     """A policy's probabilities of the logged actions of one batch, checked."""
     if isinstance(policy, ActionGroup):
         found = _of_groups(policy, frame, question)
-    elif hasattr(policy, "predict_proba"):
-        found = _of_classifier(policy, frame, question)
+    elif has_table(policy):
+        found = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     else:
         found = _of_callable(policy, frame, question)
+    return checked(found, frame, name, batch)
+
+
+def checked(found: Any, frame: pl.DataFrame, name: str, batch: str) -> Floats:
+    """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -72,28 +91,79 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     return policy(table.combine_chunks().to_batches()[0])
 
 
-def _of_classifier(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
-    """The probability of the logged action among the classes; the classifier never takes an action that it does not know."""
-    table = _table(policy, frame, question)
+@dataclass(frozen=True)
+class Table:
+    """A policy's probabilities of all its actions (rows × actions), and which actions those are."""
+
+    actions: NDArray[Any]
+    probabilities: NDArray[Any]
+
+
+def has_table(policy: Any) -> bool:
+    """Whether a policy gives its probabilities of all actions, and not of the logged one alone."""
+    return isinstance(policy, Probabilities) or hasattr(policy, "predict_proba")
+
+
+def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
+    """The probabilities of all actions, for the rows of a frame."""
+    if isinstance(policy, Probabilities):
+        return _of_lists(policy, frame, question)
+    known = getattr(policy, "context_", ())
+    if known:
+        check_context(known, question.log.context)
+    context = frame.select(columns(question.log.context))
+    # a classifier fitted on a frame wants names, one fitted on an array warns of them
+    table = policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
     actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    column = _places(actions, classes)
-    chosen = np.asarray(table, dtype=np.float64)[np.arange(frame.height), column]
-    return np.where(classes[column] == actions, chosen, 0.0)
+    return Table(classes, np.asarray(table))
 
 
-def _table(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
-    """What a classifier predicts for the context of every row."""
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
-    context = frame.select(columns(question.log.context))
-    # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
+def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> Table:
+    """The lists of a column as a table; all must be of one length."""
+    table = _lists(frame, policy.column)
+    width = table.shape[1]
+    items = None if question.log.items is None else item_ids(question.log.items, str(question.log.action)).to_numpy()
+    if items is not None and len(items) != width:
+        raise ColumnError(
+            f"column {policy.column!r} has lists of {width:,} probabilities, and the items are {len(items):,}: give one for each item."
+        )
+    return Table(np.arange(width) if items is None else items, table)
+
+
+def _lists(frame: pl.DataFrame, column: str) -> Floats:
+    """A column of lists of one length, one number for each action, as a table."""
+    lists = frame.get_column(column)
+    if not isinstance(lists.dtype, pl.List | pl.Array):
+        raise ColumnError(f"column {column!r} must hold lists of probabilities, but holds {lists.dtype}.")
+    widths = lists.arr.len() if isinstance(lists.dtype, pl.Array) else lists.list.len()
+    width = widths.max()
+    if not isinstance(width, int) or lists.null_count() or widths.min() != width:
+        raise ColumnError(
+            f"column {column!r} must hold one probability for every action, but its lists are of different lengths."
+        )
+    table: Floats = lists.explode().cast(pl.Float64).to_numpy().reshape(frame.height, width)
+    return table
+
+
+def item_ids(items: Any, action: str) -> pl.Series:
+    """The ids of the items: their column with the name of the log's action, or else their first."""
+    frame = items if isinstance(items, pl.DataFrame) else nw.from_native(items).lazy().collect("polars").to_native()
+    return frame.get_column(action if action in frame.columns else frame.columns[0])
+
+
+def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Floats:
+    """The probability of the logged action among all; a policy never takes an action that it does not know.
+
+    `rows` says which row of the table each action belongs to, if they do not go one by one.
+    """
+    column = _places(actions, table.actions)
+    found = np.asarray(table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64)
+    return np.where(table.actions[column] == actions, found, 0.0)
 
 
 def _places(actions: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -120,38 +190,30 @@ def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> 
     other = actions[known[place] != actions]
     if len(other):
         raise OptionError(f"groups has no group for the logged action {other[0]!r}: map every action to its group.")
-    logging = _lists(frame, policy.propensity, len(known))
+    logging = _of_all(frame, policy.propensity, len(known))
     if isinstance(policy.target, str):
-        target = _lists(frame, policy.target, len(known))
+        target = _of_all(frame, policy.target, len(known))
     else:
-        table = np.asarray(_table(policy.target, frame, question), dtype=np.float64)
-        classes = np.asarray(getattr(policy.target, "classes_", known))
+        given = table_of(policy.target, frame, question)
+        classes = given.actions if hasattr(policy.target, "classes_") else known
         target = np.zeros((frame.height, len(known)))
         at = _places(classes, known)
-        target[:, at[known[at] == classes]] = table[:, known[at] == classes]
+        target[:, at[known[at] == classes]] = given.probabilities[:, known[at] == classes]
     same = group == group[place][:, None]  # the actions of the logged one's group
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)
     share = np.divide(logging[row, place], of_group, out=np.zeros(frame.height), where=of_group > 0)
-    chosen: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
-    return chosen
+    found: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
+    return found
 
 
-def _lists(frame: pl.DataFrame, column: str, actions: int) -> Floats:
-    """A column of lists, one number for each action, as a table."""
-    lists = frame.get_column(column)
-    if not isinstance(lists.dtype, pl.List | pl.Array):
-        raise OptionError(
-            f"column {column!r} should hold a list of the probabilities of all actions; it holds {lists.dtype}."
-        )
-    numbers = lists.cast(pl.List(pl.Float64))
-    lengths = numbers.list.len().fill_null(0)
-    if (lengths != actions).any():
-        found = lengths.filter(lengths != actions)[0]
+def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
+    """A column of lists with one number for each of so many actions."""
+    table = _lists(frame, column)
+    if table.shape[1] != actions:
         raise LogError(
-            f"column {column!r} should list the probabilities of {actions} actions in every row; one row lists {found}."
+            f"column {column!r} should list the probabilities of {actions} actions in every row; one row lists {table.shape[1]}."
         )
-    table: Floats = numbers.explode().to_numpy().reshape(-1, actions)
     return table
 
 

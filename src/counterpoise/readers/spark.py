@@ -22,10 +22,13 @@ def is_spark(data: object) -> bool:
     return type(data).__module__.startswith("pyspark.sql")
 
 
-def batches(question: Question) -> Iterator[pl.DataFrame]:
-    """The columns we need, fetched for questions about rows, which sums cannot answer."""
+def batches(question: Question, limit: int | None = None) -> Iterator[pl.DataFrame]:
+    """The columns we need, fetched for questions about rows, which sums cannot answer; all rows, or so many drawn at random."""
     with errors_told():
         frame, names = complete(question)
+        if limit is not None:
+            native = frame.to_native()
+            frame = nw.from_native(native.orderBy(_functions(native).rand(0)).limit(limit))
         asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
         columns = dict.fromkeys(asked)
         rows: pl.DataFrame = frame.select(*(nw.col(names[column]) for column in columns)).collect("polars").to_native()

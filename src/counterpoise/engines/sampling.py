@@ -1,0 +1,35 @@
+"""A sample of rows from all over a log, in one pass that never holds more than twice as many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+TICKET, PLACE = "counterpoise ticket", "counterpoise place"
+
+
+def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
+    """All rows, or so many of them: those with the smallest random numbers, in the order of the log.
+
+    The numbers follow the order of rows, so that the sample is the same however the log is cut into batches.
+
+    >>> whole = pl.DataFrame({"x": range(10)})
+    >>> sample_of([whole], 3).equals(sample_of([whole[:4], whole[4:]], 3))
+    True
+    """
+    random, seen = np.random.default_rng(0), 0
+    held: list[pl.DataFrame] = []
+    for batch in batches:
+        places = np.arange(seen, seen + batch.height)
+        held.append(batch.with_columns(pl.Series(TICKET, random.random(batch.height)), pl.Series(PLACE, places)))
+        seen += batch.height
+        if sum(one.height for one in held) > 2 * rows:
+            held = [pl.concat(held).bottom_k(rows, by=TICKET)]
+    if not held:
+        return pl.DataFrame()
+    whole = pl.concat(held)
+    if whole.height > rows:
+        whole = whole.bottom_k(rows, by=TICKET)
+    return whole.sort(PLACE).drop(TICKET, PLACE)

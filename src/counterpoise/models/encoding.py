@@ -1,0 +1,139 @@
+"""Encodes columns as numbers for a model: text and categories, missing values, and whatever turns up that was not there before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from counterpoise.errors import ColumnError
+from counterpoise.log.expressions import column as exactly
+from counterpoise.moments import Floats
+
+LEVELS = 200  # of a category that are told apart, the most frequent ones
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: its mean and scale, and whether values were missing."""
+
+    name: str
+    mean: float
+    scale: float
+    has_gaps: bool
+
+    def native(self, values: pl.Series) -> Floats:
+        """The numbers; those missing or infinite are NaN."""
+        return numbers_of(values)[:, None]
+
+    def plain(self, values: pl.Series) -> Floats:
+        """The numbers around 0 at scale 1; missing ones are at the mean, and marked where the model has seen such."""
+        found = (numbers_of(values) - self.mean) / self.scale
+        gaps = np.isnan(found)
+        found[gaps] = 0.0
+        return np.column_stack([found, gaps]) if self.has_gaps else found[:, None]
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories: the values that are told apart."""
+
+    name: str
+    levels: tuple[str, ...]
+
+    def codes(self, values: pl.Series) -> Floats:
+        """The number of each value among the levels; NaN for one that is not."""
+        return codes_of(text_of(values), self.levels)
+
+    def native(self, values: pl.Series) -> Floats:
+        """The codes themselves."""
+        return self.codes(values)[:, None]
+
+    def plain(self, values: pl.Series) -> Floats:
+        """A column for every level, 1 where the value is that one; all 0 for an unseen value."""
+        return np.asarray(self.codes(values)[:, None] == np.arange(len(self.levels)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How columns become numbers, as learned from some rows.
+
+    >>> rows = pl.DataFrame({"age": [20, 40], "country": ["DE", "FR"]})
+    >>> encoder = Encoder.of(rows, ["age", "country"])
+    >>> encoder.plain(pl.DataFrame({"age": [30, None], "country": ["FR", "XX"]})).tolist()
+    [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    >>> encoder.native(rows).tolist(), encoder.is_category
+    ([[20.0, 0.0], [40.0, 1.0]], (False, True))
+    """
+
+    columns: tuple[Number | Category, ...]
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, names: Sequence[str]) -> Encoder:
+        """The encoder for these columns."""
+        return cls(tuple(_learned(rows.select(exactly(name)).to_series()) for name in names))
+
+    @property
+    def is_category(self) -> tuple[bool, ...]:
+        """Which columns of the native form are categories."""
+        return tuple(isinstance(one, Category) for one in self.columns)
+
+    def native(self, rows: pl.DataFrame) -> Floats:
+        """One column for each: categories as codes, missing values as NaN."""
+        return _side_by_side([one.native(rows.get_column(one.name)) for one in self.columns], rows.height)
+
+    def plain(self, rows: pl.DataFrame) -> Floats:
+        """Numbers standardized, categories as columns of 0 and 1, and nothing missing."""
+        return _side_by_side([one.plain(rows.get_column(one.name)) for one in self.columns], rows.height)
+
+
+def numbers_of(values: pl.Series) -> Floats:
+    """A column as float64, NaN where it is missing or infinite; points in time count from 1970."""
+    if values.dtype.is_temporal():
+        values = values.to_physical()
+    found: Floats = values.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
+    found[~np.isfinite(found)] = np.nan
+    return found
+
+
+def text_of(values: pl.Series) -> pl.Series:
+    """Values as the text that tells them apart; 3 and 3.0 are the same action.
+
+    >>> text_of(pl.Series([3.0, 1.0])).to_list(), text_of(pl.Series(["a", None])).to_list()
+    (['3', '1'], ['a', None])
+    """
+    if values.dtype.is_float() and (values.drop_nulls() % 1 == 0).all():
+        values = values.cast(pl.Int64)
+    return values.cast(pl.String)
+
+
+def codes_of(text: pl.Series, levels: Sequence[str]) -> Floats:
+    """The number of each text among the levels, NaN for any other."""
+    known = pl.Series(levels, dtype=pl.String)
+    numbers = pl.Series(np.arange(len(levels), dtype=np.float64))
+    found: Floats = text.replace_strict(known, numbers, default=None, return_dtype=pl.Float64).to_numpy()
+    return found
+
+
+def _learned(values: pl.Series) -> Number | Category:
+    dtype = values.dtype
+    if dtype.is_numeric() or dtype.is_temporal() or dtype == pl.Boolean:
+        found = numbers_of(values)
+        known = found[~np.isnan(found)]
+        mean, scale = (float(known.mean()), float(known.std())) if len(known) else (0.0, 1.0)
+        return Number(
+            values.name, mean, scale if scale > 1e-12 * abs(mean) and scale > 0 else 1.0, len(known) < len(found)
+        )
+    if dtype in (pl.String, pl.Categorical, pl.Enum) or dtype == pl.Null:
+        counted = text_of(values).drop_nulls().value_counts(sort=True, name="count").head(LEVELS)
+        return Category(values.name, tuple(sorted(counted.to_series().to_list())))
+    raise ColumnError(
+        f"a model takes numbers, text, truth values and points in time, but column {values.name!r} holds {dtype}. "
+        "Make numbers of it, or leave it out."
+    )
+
+
+def _side_by_side(parts: list[Floats], rows: int) -> Floats:
+    return np.concatenate(parts, axis=1) if parts else np.zeros((rows, 0))

@@ -1,0 +1,114 @@
+"""The estimators behind the names: which model `"auto"` is, and what a model predicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.moments import Floats
+
+FEW = 5_000  # rows up to which "auto" is a linear model
+CLASSES = 20  # different rewards that a classifier may have
+
+
+def estimator_of(name: Any, rewards: Floats) -> Any:
+    """An estimator that is not fitted yet: the one given, or the one that a name stands for."""
+    if not isinstance(name, str):
+        return name
+    linear, trees = _libraries()
+    is_binary = len(np.unique(rewards)) == 2
+    if name == "auto":
+        name = "boosted" if len(rewards) > FEW else "logistic" if is_binary else "ridge"
+    if name == "logistic":
+        if not is_binary:
+            raise OptionError(
+                [
+                    Argument("model", "logistic"),
+                    f" is for rewards of two values, and these have {len(np.unique(rewards)):,}.",
+                ],
+                do=["Pass ", Argument("model", "ridge"), " or ", Argument("model", "boosted"), "."],
+            )
+        return linear.LogisticRegression(max_iter=1000)
+    if name == "ridge":
+        return linear.Ridge()
+    return trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        from sklearn import ensemble, linear_model
+    except ImportError as error:
+        raise OptionError("models need scikit-learn: pip install 'counterpoise[models]'.") from error
+    return linear_model, ensemble
+
+
+def fresh(estimator: Any) -> Any:
+    """A copy of an estimator that is not fitted, so that the user's own is never changed."""
+    try:
+        from sklearn.base import clone
+    except ImportError:
+        from copy import deepcopy
+
+        return deepcopy(estimator)
+    return clone(estimator)
+
+
+def is_native(estimator: Any) -> bool:
+    """Whether an estimator takes categories and missing values as they are."""
+    return type(estimator).__name__ in ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor")
+
+
+def is_classifier(estimator: Any) -> bool:
+    """Whether an estimator predicts probabilities of rewards, and not the reward itself."""
+    return hasattr(estimator, "predict_proba")
+
+
+def predicted(estimator: Any, table: Any) -> Floats:
+    """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
+    if is_classifier(estimator):
+        classes = np.asarray(estimator.classes_, dtype=np.float64)
+        return np.asarray(np.asarray(estimator.predict_proba(table), dtype=np.float64) @ classes)
+    return np.asarray(estimator.predict(table), dtype=np.float64).reshape(-1)
+
+
+def fit(estimator: Any, table: Any, rewards: Floats, weights: Floats | None, categories: tuple[bool, ...] = ()) -> Any:
+    """A fitted copy of an estimator."""
+    made = fresh(estimator)
+    if is_native(made) and made.categorical_features in (None, "from_dtype", "warn") and any(categories):
+        made.set_params(categorical_features=list(categories))
+    extra = {} if weights is None else {"sample_weight": weights}
+    try:
+        return made.fit(table, rewards, **extra)
+    except TypeError as error:
+        if weights is None:
+            raise _failed(made, error) from error
+        raise OptionError(
+            f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
+        ) from error
+    except ValueError as error:
+        raise _failed(made, error) from error
+
+
+def check_rewards(estimator: Any, rewards: Floats) -> None:
+    """Check that there is something to learn, and that a classifier has few rewards to tell apart."""
+    found = np.unique(rewards)
+    if len(found) < 2:
+        raise (
+            LogError(
+                f"every reward that the model could learn from is {found[0]:g}: there is nothing to fit.",
+                do=["Leave out ", Argument("model"), "."],
+            )
+            if len(found)
+            else LogError("no row has a reward, an action and a cluster to fit a model from.")
+        )
+    if is_classifier(estimator) and len(found) > CLASSES:
+        raise OptionError(
+            f"{type(estimator).__name__} is a classifier, and the rewards have {len(found):,} different values.",
+            do="Pass a regressor, such as Ridge() or HistGradientBoostingRegressor().",
+        )
+
+
+def _failed(estimator: Any, error: Exception) -> OptionError:
+    return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

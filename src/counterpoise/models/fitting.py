@@ -1,0 +1,195 @@
+"""Fits reward models: from a log's question to the same question with a model in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from counterpoise.engines.registry import engine_of
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.log.good import is_number
+from counterpoise.log.question import Question
+from counterpoise.log.targets import Chosen
+from counterpoise.models.actions import actions_of
+from counterpoise.models.design import Design
+from counterpoise.models.encoding import Encoder
+from counterpoise.models.estimators import check_rewards, estimator_of, fit, is_classifier, is_native
+from counterpoise.models.fits import Alone, Constant, Fit, Joint, PerAction
+from counterpoise.models.folds import FOLD
+from counterpoise.models.linear import linear, stacked
+from counterpoise.models.quality import quality_of
+from counterpoise.models.reward import Reward, as_reward
+from counterpoise.models.step import REWARD, Fitted, Unfitted, value_column
+from counterpoise.models.trees import trees
+from counterpoise.moments import Floats
+from counterpoise.readers.policies import has_table
+from counterpoise.readers.progress import progress_bar
+
+ROWS_PER_ACTION = 50  # from which an action gets a model of its own
+SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
+
+
+def with_model(question: Question) -> Question:
+    """The question with the log's model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
+    log, reward = question.log, as_reward(question.log.model)
+    if log.model_reward is not None:
+        raise OptionError(
+            [Argument("model"), " fits a model, and ", Argument("model_reward"), " brings one: leave out either."]
+        )
+    if log.action is None:
+        raise OptionError(["a reward model needs ", Argument("action"), ", the column with the logged action."])
+    if len(log.reward) > 1:
+        raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
+    if not question.weight.needs_propensity:
+        raise OptionError(
+            "a reward model needs a target's probabilities, and a weight of your own has none: leave out either."
+        )
+    _check_samples(log.value_samples)
+    for target in question.targets:
+        if not (isinstance(target.source, Chosen) or has_table(target.source)):
+            raise OptionError(
+                [f"a reward model needs to know how {target.name!r} would choose among all actions, and this target only says how "
+                 "likely it was to take the logged one."],
+                do=["Pass a policy with predict_proba, Chosen(…) or Probabilities(…); or, for what needs no model of actions, ",
+                    Argument("baseline"), "; or the model's own columns with ", Argument("model_reward"), " and ",
+                    Argument("model_value"), "."],
+            )  # fmt: skip
+    if reward.mrdr and len(question.targets) > 1:
+        raise OptionError("mrdr fits a model for one target: evaluate one at a time.")
+    has_order = engine_of(log).has_order
+    identity = (log.cluster,) if log.cluster is not None else () if has_order else log.key
+    if not (has_order or identity):
+        raise OptionError(
+            "a model is fitted on some rows and predicts others, and rows of this log come in no order by which to tell them apart.",
+            do=["Name what identifies a row with ", Argument("key"), ", or its user with ", Argument("cluster"), "."],
+        )
+    values = {name: value_column(name) for name in question.target_names}
+    step = Unfitted(reward, identity, log.value_samples)
+    return replace(question, log=log.but(model_reward=REWARD), model_value=values, model=step)
+
+
+def fitted(question: Question, progress: bool | None = None) -> Question:
+    """The question with its model fitted, on a sample of the log's rows."""
+    asked: Unfitted = question.model
+    reward = asked.reward
+    rows = _good(_sampled(question, reward), question)
+    rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
+    estimator = estimator_of(reward.estimator, rewards)
+    check_rewards(estimator, rewards)
+    actions = actions_of(rows.get_column(str(question.log.action)), question.log.items)
+    design = Design(Encoder.of(rows, question.log.context), actions, is_native(estimator))
+    x, codes = design.contexts(rows), actions.codes(rows.get_column(str(question.log.action)))
+    folds, weights = rows.get_column(FOLD).to_numpy(), _weights(rows, question) if reward.mrdr else None
+    fits: list[Fit] = []
+    predictions = np.full(len(rewards), np.nan)
+    with progress_bar(progress, "fitting the reward model", "models") as report:
+        for fold in range(reward.folds):
+            others, own = folds != fold, folds == fold
+            _check_classes(estimator, rewards, others, fold)
+            some = None if weights is None else weights[others]
+            fits.append(_fit(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action))
+            predictions[own] = fits[-1].pairs(x[own], codes[own])
+            if report is not None:
+                report(1)
+    if not np.isfinite(predictions).all():
+        bad = int((~np.isfinite(predictions)).sum())
+        raise LogError(
+            f"the reward model must predict finite numbers: for {bad:,} of {len(predictions):,} rows it does not."
+        )
+    quality = quality_of(type(estimator).__name__, reward.folds, rewards, predictions)
+    return replace(question, model=Fitted(asked, design, tuple(fits), quality))
+
+
+def _sampled(question: Question, reward: Reward) -> pl.DataFrame:
+    """The rows to fit on: those of the log, or so many that are spread over it."""
+    targets = question.targets if reward.mrdr else ()
+    lean = replace(
+        question,
+        log=question.log.but(model_reward=None, control=None, key=()),
+        targets=targets, contrasts=(), segment=(), groups=1, model_value={}, smoothings=(),
+    )  # fmt: skip
+    return engine_of(lean.log).sampled(lean, reward.sample)
+
+
+def _good(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """The rows that a model can learn from."""
+    reward = rows.get_column(question.log.reward[0]).cast(pl.Float64)
+    known = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
+    return rows.filter(is_number(reward).fill_null(False) & known)
+
+
+def _weights(rows: pl.DataFrame, question: Question) -> Floats:
+    """w²(1 − p): the part of a row in the variance of the doubly robust estimate, given what the model gets wrong there."""
+    p = rows.get_column(str(question.log.propensity)).cast(pl.Float64).to_numpy()
+    t = rows.get_column(question.targets[0].column).cast(pl.Float64).to_numpy()
+    with np.errstate(all="ignore"):
+        found = np.square(t / p) * (1.0 - p)
+    return np.where(np.isfinite(found), found, 0.0) + 1e-9  # no fold may be left without weight
+
+
+def _fit(
+    estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None, per_action: bool
+) -> Fit:
+    """One model, in the form that predicts fastest."""
+    if per_action:
+        return _fit_per_action(estimator, design, x, codes, rewards, weights)
+    made = fit(estimator, design.pairs(x, codes), rewards, weights, design.is_category)
+    plain = Joint(made, design)
+    return _fastest(plain, [*linear(made, design), *(trees(made, design) if design.is_native else [])], x)
+
+
+def _fit_per_action(
+    estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None
+) -> Fit:
+    models: list[Constant | Alone] = []
+    mean = float(rewards.mean())
+    for code in range(len(design.actions.levels)):
+        mine = np.flatnonzero(codes == code)
+        own = rewards[mine]
+        if len(own) < ROWS_PER_ACTION or (is_classifier(estimator) and len(np.unique(own)) < len(np.unique(rewards))):
+            models.append(Constant(float((own.sum() + SHRINKAGE * mean) / (len(own) + SHRINKAGE))))
+        else:
+            some = None if weights is None else weights[mine]
+            models.append(Alone(fit(estimator, x[mine], own, some, design.context.is_category)))
+    plain = PerAction((*models, Constant(mean)))
+    return _fastest(plain, stacked(plain), x)
+
+
+def _fastest(plain: Fit, candidates: Sequence[Fit], x: Floats) -> Fit:
+    """The first candidate that predicts what the plain form does; taking models apart rests on parts that other versions may change."""
+    some = x[:: max(len(x) // 20, 1)][:20]
+    count = len(plain.models) - 1 if isinstance(plain, PerAction) else plain.design.features.shape[0] - 1  # type: ignore[attr-defined]
+    codes = np.append(np.arange(0, count, max(count // 10, 1)), -1)
+    expected = plain.table(some, codes)
+    scale = float(np.abs(expected).max(initial=1e-12))
+    for one in candidates:
+        with np.errstate(all="ignore"):
+            if np.allclose(one.table(some, codes), expected, rtol=0, atol=1e-4 * scale):
+                return one
+    return plain
+
+
+def _check_classes(estimator: Any, rewards: Floats, others: Any, fold: int) -> None:
+    """Check that the rows to fit on have every reward that a classifier is to tell apart."""
+    if not others.any():
+        raise LogError(
+            "all rows that the model could learn from are in one fold: there are too few clusters.",
+            do=["Leave out ", Argument("model"), "."],
+        )
+    if not is_classifier(estimator):
+        return
+    lost = np.setdiff1d(rewards, rewards[others])
+    if len(lost):
+        raise LogError(
+            f"the reward {lost[0]:g} occurs only in fold {fold + 1}, so that the model of that fold could not learn it: it is too rare.",
+            do="Pass a regressor, such as Ridge(), or fewer folds with cp.models.Reward(…, folds=2).",
+        )
+
+
+def _check_samples(samples: Any) -> None:
+    if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        raise OptionError([Argument("value_samples", samples), " must be a whole number of at least 1."])

@@ -1,0 +1,90 @@
+"""`Reward`: which reward model to fit, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from counterpoise.errors import Argument, OptionError
+
+SAMPLE = 200_000  # rows that a model is fitted on, spread over the log, unless the user says otherwise
+NAMES = ("auto", "logistic", "ridge", "boosted")
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward model, cross-fitted: every row is predicted by a model that was fitted on other rows.
+
+    Parameters
+    ----------
+    estimator
+        A regressor or classifier of scikit-learn (or anything with its `fit` and `predict` or `predict_proba`), not fitted yet; or
+        ``"auto"``, ``"logistic"``, ``"ridge"`` or ``"boosted"``. ``"auto"`` is linear up to 5,000 rows and boosted trees above, for a
+        reward of two values as for numbers. The model gets numbers: text is encoded before, and numbers are standardized, except for
+        scikit-learn's histogram gradient boosting, which takes categories and missing values as they are.
+    folds
+        How many parts the log is cut into: by cluster, by key, or by row. A part is predicted by the model of all others.
+    per_action
+        Fit one model of the context for every action with at least 50 rows in the sample, instead of one model of context and action.
+        The others get the mean reward of their rows, drawn toward that of all.
+    sample
+        From how many rows of the log the models are fitted, at most; they are spread over the whole log.
+    mrdr
+        Weigh the rows in the fit by w²(1 − p), the part of each in the variance of the doubly robust estimate. This model is for one
+        target.
+
+    Examples
+    --------
+    >>> Reward("ridge", folds=2)
+    Reward(estimator='ridge', folds=2, per_action=False, sample=200000, mrdr=False)
+
+    References
+    ----------
+    Chernozhukov et al., "Double/debiased machine learning", 2018; Farajtabar, Chow & Ghavamzadeh, "More robust doubly robust
+    off-policy evaluation", ICML 2018.
+    """
+
+    estimator: Any = "auto"
+    folds: int = 5
+    per_action: bool = False
+    sample: int = SAMPLE
+    mrdr: bool = False
+
+    def __post_init__(self) -> None:
+        _check_count("folds", self.folds, 2, 100)
+        _check_count("sample", self.sample, 10, 10**9)
+        if isinstance(self.estimator, str):
+            if self.estimator not in NAMES:
+                raise OptionError(
+                    [
+                        Argument("model", self.estimator),
+                        f" is not known: choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn.",
+                    ]
+                )
+        elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
+            what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
+            raise OptionError(
+                [
+                    Argument("model"),
+                    f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}.",
+                ],
+                do="Pass an instance, such as LogisticRegression().",
+            )
+
+
+def as_reward(model: Any) -> Reward:
+    """The reward model that a log was given: a `Reward`, or what one is made of.
+
+    >>> as_reward("auto").folds
+    5
+    """
+    return model if isinstance(model, Reward) else Reward(model)
+
+
+def _predicts(estimator: Any) -> bool:
+    return hasattr(estimator, "predict") or hasattr(estimator, "predict_proba")
+
+
+def _check_count(name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")
