@@ -12,6 +12,7 @@ import numpy as np
 
 from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
 from counterpoise.estimators.estimate import Estimate, linear, unstack
+from counterpoise.estimators.gradient import gradient
 from counterpoise.estimators.lift import difference, lift
 from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
@@ -80,6 +81,7 @@ __all__ = [
     "difference",
     "dm",
     "dr",
+    "gradient",
     "ips",
     "lift",
     "linear",

@@ -28,7 +28,7 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
             ],
         )
     for part, mine in asked.items():
-        found = known.question[part]
+        found = known.question.get(part)
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
@@ -76,6 +76,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
+    if question.propensity_model is not None:
+        asked["propensity_model"] = question.propensity_model.described
     if question.model is not None:
         asked["model"] = question.model.described
     return dict(json.loads(json.dumps(asked)))
