@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.ladder import Ladder
+    from counterpoise.models.propensity_quality import PropensityQuality
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
@@ -54,6 +55,7 @@ class Result:
     others: Mapping[str, Self] = field(default_factory=dict)  # those of further rewards, by their names
     earlier_rows: int = 0  # that came from a state, and not from the question's log
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
+    propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):

@@ -20,6 +20,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.report import background, ladder, sections, segments, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
+from counterpoise.report.propensities import propensities
 from counterpoise.report.profile import Profile, profile
 from counterpoise.whole_files import whole_file
 
@@ -117,6 +118,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
         Part("coverage", "How often such intervals cover", coverage_of(check)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        Part("propensities", "The propensity model", propensities(reading)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
     ]
     name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""
