@@ -19,6 +19,7 @@ from counterpoise.weights import (
     Ratio,
     Shrink,
     Slope,
+    Switch,
 )
 from counterpoise.weights.names import weight_of
 
@@ -26,6 +27,7 @@ from counterpoise.weights.names import weight_of
 FORMULAS = {
     Clip: (lambda t, p, c: min(t / p, c), (0.7, 3.0, 40.0)),
     Shrink: (lambda t, p, c: c * (t / p) / ((t / p) ** 2 + c), (0.5, 30.0, 1e4)),
+    Switch: (lambda t, p, c: t / p * (t / p <= c), (0.5, 3.0, 100.0)),
     Harmonic: (lambda t, p, c: (t / p) / (1 - c + c * (t / p)), (0.0, 0.05, 0.9)),
     ExponentialSmoothing: (lambda t, p, c: t / math.exp(c * math.log(p)), (0.0, 0.35, 1.0)),
     ImplicitExploration: (lambda t, p, c: t / (p + c), (0.0, 0.01, 2.0)),
@@ -120,7 +122,7 @@ def test_wherever_the_log_lives_the_estimate_is_a_plain_loop(source, log, kind, 
 
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_the_constant_that_changes_nothing_is_the_importance_weight(log, kind):
-    at = {Clip: 1e9, Shrink: 1e18}.get(kind, kind.unbiased_at)
+    at = {Clip: 1e9, Shrink: 1e18, Switch: 1e9}.get(kind, kind.unbiased_at)
     plain, same = (cp.evaluate(log, **PARTS, target="t", weight=one) for one in (Ratio(), kind(at)))
     for key, one in plain.estimates.items():
         assert same.estimates[key].value == pytest.approx(one.value, rel=1e-10)

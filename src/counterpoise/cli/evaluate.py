@@ -33,6 +33,9 @@ def evaluate(
     segment: options.Segments = None,
     action: options.Action = None,
     context: options.Context = None,
+    model: options.Model = None,
+    items: options.Items = None,
+    value_samples: options.ValueSamples = None,
     cluster: options.Cluster = None,
     where: options.Where = None,
     estimator: Annotated[
@@ -88,6 +91,7 @@ def evaluate(
       counterpoise evaluate log.parquet --reward click --reward revenue --target pi_new
       counterpoise evaluate day1.parquet day2.parquet --target "half=pi_new / 2" --target-action greedy=item_new --action item
       counterpoise evaluate log.parquet --target policy.safetensors --context age --context income --action item
+      counterpoise evaluate log.parquet --target-action item_new --action item --context age --context country --model auto
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
@@ -111,6 +115,9 @@ def evaluate(
         segment=segment or None,
         action=action,
         context=context or None,
+        model=model,
+        items=options.items_of(items),
+        value_samples=value_samples,
         cluster=cluster,
         weight=how,
         estimator=estimator or None,

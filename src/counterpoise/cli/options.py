@@ -60,6 +60,21 @@ TargetAction = Annotated[
 ]
 Action = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("action"))]
 Context = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("context", "May be repeated."))]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Fit a reward model on the log, with --context and --action, for targets that say how they choose among all actions: "
+        "auto, logistic, ridge or boosted. Needs the extra models.",
+    ),
+]
+Items = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="What is known of the actions, one row for each, for --model; the id comes first."
+    ),
+]
+ValueSamples = Annotated[int | None, typer.Option(metavar="M", help=_help("value_samples"))]
 Segments = Annotated[
     list[str] | None,
     typer.Option(
@@ -86,7 +101,7 @@ Weight = Annotated[
     str | None,
     typer.Option(
         metavar="NAME:CONSTANT",
-        help="A weight that trades bias for variance: clip:10, shrink:100, harmonic:0.1, exponential-smoothing:0.9 or "
+        help="A weight that trades bias for variance: clip:10, shrink:100, switch:10, harmonic:0.1, exponential-smoothing:0.9 or "
         "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these.",
     ),
 ]
@@ -140,6 +155,16 @@ _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 def one_or_several(rewards: Sequence[str] | None, first: str) -> Any:
     """The rewards as the library takes them: those that were named, or the one that was guessed."""
     return list(rewards) if rewards and len(rewards) > 1 else first
+
+
+def items_of(path: str | None) -> Any:
+    """The items of a file, as a frame."""
+    if path is None:
+        return None
+    from counterpoise.engines.rows import collect
+    from counterpoise.readers import files
+
+    return collect(files.scan(path))
 
 
 def data_of(log: Sequence[str]) -> Any:

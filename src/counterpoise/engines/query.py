@@ -96,6 +96,9 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
             first[MODEL_ERROR] = nw.col(reward) - nw.col(MODEL_REWARD)
             pairs = zip(names.centered_values, names.values, strict=True)
             first |= {made: nw.col(value) - center for made, value in pairs if value in _numbers(names, lanes)}
+            used = {lane.columns["v"] for lane in lanes}
+            differences = names.value_differences.items()
+            first |= {made: nw.col(a) - nw.col(b) - center for made, (a, b) in differences if made in used}
     means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
     first |= {made: nw.col(name) - mean for made, name, mean in means}
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None

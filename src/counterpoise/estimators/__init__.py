@@ -14,7 +14,7 @@ from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, c
 from counterpoise.estimators.estimate import Estimate, linear, unstack
 from counterpoise.estimators.gradient import gradient
 from counterpoise.estimators.lift import difference, lift
-from counterpoise.estimators.model import dm, dr, optimal_dr, sndr
+from counterpoise.estimators.model import difference_dr, dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
 
 
@@ -68,6 +68,7 @@ ESTIMATORS: dict[str, Estimator] = {
 DIFFERENCES: dict[str, Estimator] = {
     "ips": Estimator(partial(difference, baseline=0.0), estimand="lift", follows_rewards=False),
     "beta_ips": Estimator(difference, estimand="lift"),
+    "optimal_dr": Estimator(difference_dr, estimand="lift", needs="model", follows_rewards=False),
 }
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "constant_dr",
     "cross_fit",
     "difference",
+    "difference_dr",
     "dm",
     "dr",
     "gradient",

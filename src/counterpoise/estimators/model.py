@@ -132,6 +132,42 @@ def optimal_dr(moments: Moments) -> Estimate:
     )
 
 
+def difference_dr(moments: Moments) -> Estimate:
+    r"""The difference of two targets with a reward model: the weights and the model as control variates, combined for the least variance.
+
+    .. math:: \hat\Delta = \frac1n \sum_i \left[ u_i r_i - b_0 u_i - b_1 (u_i q_i - d_i) \right]
+
+    u is the difference of the two weights, and d that of the model's two values; for the policy that wrote the log, that value is q, the
+    model's reward of the logged action. Every bracket after the first has mean 0, as in `optimal_dr`.
+
+    Examples
+    --------
+    A model that is right about every row leaves the model's own difference, without error:
+
+    >>> columns = ("u", "s", "us", "e", "ue", "v")
+    >>> rows = np.array([[1.0, 3, 3, 0, 0, 2], [-1.0, 1, -1, 0, 0, 0], [0.5, 2, 1, 0, 0, 1], [-0.5, 2, -1, 0, 0, -1]])
+    >>> log = Moments.of_sums(np.array(4), rows.sum(axis=0), rows.T @ rows, np.array(0.0), columns)
+    >>> round(difference_dr(log).value, 12)
+    0.5
+    """
+    around = from_mean_reward(moments)
+    d, at = len(around.columns), around.columns.index
+    response, model = np.zeros(d), np.zeros(d)
+    response[at("us")] = 1.0
+    model[[at("us"), at("ue"), at("v")]] = 1.0, -1.0, -1.0  # u·(q − c) − (d − c), whose mean is c
+    c = np.stack([np.eye(d)[at("u")], model])
+    coefficients = _least_squares(around, c, response)
+    a = response - coefficients @ c
+    return linear(
+        "optimal_dr",
+        around,
+        coefficients[..., 1] * around.center,
+        {name: a[..., k] for k, name in enumerate(around.columns)},
+        baseline=(around.center + coefficients[..., 0] - coefficients[..., 1] * around.center, coefficients[..., 1]),
+        fitted=len(c),
+    )
+
+
 def _least_squares(moments: Moments, controls: Floats, response: Floats) -> Floats:
     """The coefficients of the controls (rows of a matrix over the columns) that leave the response with the least scatter.
 

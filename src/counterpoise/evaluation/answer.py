@@ -11,9 +11,9 @@ import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference, resting_on_model
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import DIFFERENCES, Estimate
+from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
-from counterpoise.evaluation.choice import check_differences, choose
+from counterpoise.evaluation.choice import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.result import Comparison, Result, Segment
@@ -85,7 +85,7 @@ def _compared(
     verdicts: dict[tuple[str, Segment], Verdict] = {}
     for contrast in contrasts:
         view, target = climbed.view(contrast), contrast[0]
-        for key, estimate in estimates(view, DIFFERENCES, options).items():
+        for key, estimate in estimates(view, differences_of(view.whole.columns), options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
         squares = view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
@@ -115,6 +115,7 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
         "reward": reward,
         "question": whole.question,
         "earlier_rows": whole.earlier_rows,
+        "model": getattr(whole.question and whole.question.model, "quality", None),
         "propensity_model": getattr(whole.question and whole.question.propensity_model, "quality", None),
     }
 

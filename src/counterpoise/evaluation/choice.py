@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import ESTIMATORS, Estimator
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
 
@@ -45,6 +45,12 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
 
 
+def differences_of(columns: tuple[str, ...]) -> dict[str, Estimator]:
+    """The estimators of differences that the columns allow."""
+    has_model = set(MODEL) <= set(columns)
+    return {name: one for name, one in DIFFERENCES.items() if has_model or one.needs != "model"}
+
+
 def check_differences(method: Method) -> None:
     """Raise an error if a method is for values only."""
     if not method.allows_differences:
@@ -62,5 +68,11 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         )
     needs = ESTIMATORS[name].needs
     if missing[needs]:
-        model = [Argument("model_reward"), " and ", Argument("model_value")]
+        model = [
+            Argument("model", "auto"),
+            ", or a model's columns in ",
+            Argument("model_reward"),
+            " and ",
+            Argument("model_value"),
+        ]
         raise OptionError([f"{name} needs ", *(model if needs == "model" else [Argument("groups", 100)]), "."])

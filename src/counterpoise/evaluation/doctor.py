@@ -33,10 +33,12 @@ from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
 from counterpoise.log.log import Data, Log, LogFields, as_log, many
+from counterpoise.models.leaks import Leak, leaks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SAMPLED = 20_000  # first rows in which context columns are tried as a model of the reward
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -132,14 +134,25 @@ def doctor(
     usable = [name for name in targets if {reward, propensity, name} <= numbers]
     # rows are chosen already, and repeated ones are told of below; overlap needs no bounds, which may be of other rewards
     judged = asked_log.of(frame).but(
-        where=None, table=None, query=None, external_access=False, key=(), reward_bounds=None, drop_bad_rows=True
+        model=None,
+        items=None,
+        value_samples=None,
+        where=None,
+        table=None,
+        query=None,
+        external_access=False,
+        key=(),
+        reward_bounds=None,
+        drop_bad_rows=True,
     )
     overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     audited = None
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
+    leaking = leaks(sample.head(SAMPLED), str(reward), asked_log.context) if reward in numbers else []
     findings += [
+        *map(_about_leak, leaking),
         *(finding for one in overlap for finding in _doubts(one)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
         *about_propensities(propensity, seen, rows, actions),
@@ -166,6 +179,19 @@ def _about_columns(
         *(Finding("fix", part, _nameless(part)) for part in missing),
         *(Finding("fix", name, f"{name!r} holds {schema[name]}, not numbers. Write it as numbers.") for name in texts),
     ]
+
+
+def _about_leak(one: Leak) -> Finding:
+    """A context column that tells the reward."""
+    said = Sentence(
+        [
+            f"the context column {one.column!r} tells {one.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
+            "probably written after the choice. Leave it out of ",
+            Argument("context"),
+            ", or a model that uses it is worth nothing on new rows.",
+        ]
+    )
+    return Finding("fix", one.column, said)
 
 
 def _about_blind(targets: Sequence[str]) -> Iterator[Finding]:

@@ -60,6 +60,8 @@ def evaluation(result: Result) -> dict[str, Any]:
         "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
     }
+    if result.model is not None:
+        document["model"] = asdict(result.model)
     return finite(document | _ladder(result))  # type: ignore[no-any-return]
 
 
@@ -74,8 +76,8 @@ def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str,
                 "target": one.target,
                 "difference": one.value,
                 "stderr": one.stderr,
-                "lower": result.estimates[one.target, "beta_ips", None].interval.lower,
-                "upper": result.estimates[one.target, "beta_ips", None].interval.upper,
+                "lower": result.estimates[one.target, result.estimator, None].interval.lower,
+                "upper": result.estimates[one.target, result.estimator, None].interval.upper,
                 "corrected_lower": one.interval.lower,
                 "corrected_upper": one.interval.upper,
                 "corrected_p": one.p,

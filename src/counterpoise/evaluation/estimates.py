@@ -157,7 +157,10 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
             mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
         )  # fmt: skip
     low, high = usual_rewards(view.rewards[place], view.ends[place])
-    baseline = own.baseline if isinstance(own.baseline, float) and math.isfinite(own.baseline) else own.value
+    middle = (
+        own.value if estimator.estimand == "value" else float(view.whole.center[place] + view.whole.average("s")[place])
+    )
+    baseline = own.baseline if isinstance(own.baseline, float) and math.isfinite(own.baseline) else middle
     heavy = view.heavy(place)
     if estimator.estimand == "value":
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]

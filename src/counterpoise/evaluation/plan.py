@@ -108,11 +108,13 @@ def plan(
     """
     _check(difference, power, actions)
     asked = ["beta_ips", "lift"]
-    result = evaluate(log, target=target, level=level, estimator=asked, **parts)
+    has_model = parts.get("model") is not None or (isinstance(log, Log) and log.model is not None)
+    more = ["optimal_dr"] if has_model else []
+    result = evaluate(log, target=target, level=level, estimator=[*asked, *more], **parts)
     if len(result.targets) > 1:
         raise one_target(result.targets)
     target = result.targets[0]
-    value, lift = result[target, "beta_ips"], result[target, "lift"]
+    value, lift = result[target, "optimal_dr" if has_model else "beta_ips"], result[target, "lift"]
     seen = result.diagnostics(target)
     clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
     wish = Wish(difference, level, power, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
@@ -124,7 +126,7 @@ def plan(
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target)
-        means = partial(_means, actions=actions, center=float(value.baseline))  # type: ignore[arg-type]
+        means = partial(_means, actions=actions, center=float(result[target, "beta_ips"].baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
     return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)

@@ -83,7 +83,7 @@ def rank(
             log, target=target, against=against, weight=weight, interval=interval, level=level, **parts
         )
     names = comparison.targets
-    found = [(comparison.estimates[name, "beta_ips", None], _at_level(comparison, name)) for name in names]
+    found = [(comparison.estimates[name, comparison.estimator, None], _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
     together = 1 - (1 - comparison.level) / len(found)
     p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(found)])
@@ -153,10 +153,12 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    if not comparison.estimates[target, "beta_ips", None].identified:
+    if not comparison.estimates[target, comparison.estimator, None].identified:
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
     options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
-    return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES["beta_ips"], options)
+    return interval_at(
+        View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.estimator], options
+    )
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:

@@ -86,6 +86,15 @@ class Names:
         return tuple(f"w{k}" for k in range(len(self.values)))
 
     @cached_property
+    def value_differences(self) -> dict[str, tuple[str, str]]:
+        """The model's differences minus the center, and which two values each is of; that of the logging policy is the logged action's."""
+        if not self.values:
+            return {}
+        values = dict(zip(self.question.target_names, self.values, strict=True))
+        contrasts = enumerate(self.question.contrasts)
+        return {f"d{k}": (values[one], values.get(other, MODEL_REWARD)) for k, (one, other) in contrasts if other}
+
+    @cached_property
     def centered_controls(self) -> tuple[str, ...]:
         """The control variates minus their known means."""
         return tuple(f"y{k}" for k in range(len(self.controls)))
@@ -151,6 +160,8 @@ class Names:
             if self.values:
                 columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
             columns |= dict(zip(self.question.control, self.centered_controls, strict=True))
+        elif self.values:
+            columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": f"d{k}"}
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
         return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung)

@@ -53,7 +53,7 @@ class Category:
 
     def plain(self, values: pl.Series) -> Floats:
         """A column for every level, 1 where the value is that one; all 0 for an unseen value."""
-        return (self.codes(values)[:, None] == np.arange(len(self.levels))).astype(np.float64)
+        return np.asarray(self.codes(values)[:, None] == np.arange(len(self.levels)), dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
@@ -88,5 +87,5 @@ def _predicts(estimator: Any) -> bool:
 
 def check_count(name: str, value: Any, least: int, most: int) -> None:
     """Check a whole number of a model."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")

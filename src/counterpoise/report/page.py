@@ -17,7 +17,7 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
-from counterpoise.report import background, ladder, sections, segments, weights
+from counterpoise.report import background, ladder, model, sections, segments, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.propensities import propensities
@@ -114,6 +114,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
     shown = [
         Part("estimates", "Difference" if reading.is_difference else "Estimates", sections.estimates(reading)),
         Part("lift", "Lift over the logging policy", sections.lift(reading)),
+        Part("model", "The reward model", model.model(reading)),
         Part("ladder", "Bias ladder", ladder.ladder(reading)),
         Part("coverage", "How often such intervals cover", coverage_of(check)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),

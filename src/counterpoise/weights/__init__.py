@@ -9,6 +9,7 @@ from counterpoise.weights.ratio import Ratio
 from counterpoise.weights.shrunk import Shrink
 from counterpoise.weights.slope import Slope
 from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
+from counterpoise.weights.switched import Switch
 from counterpoise.weights.weight import Weight
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Ratio",
     "Shrink",
     "Slope",
+    "Switch",
     "Weight",
     "as_weight",
 ]

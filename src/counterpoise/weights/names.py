@@ -11,11 +11,13 @@ from counterpoise.weights.harmonic import Harmonic
 from counterpoise.weights.shrunk import Shrink
 from counterpoise.weights.slope import Slope
 from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
+from counterpoise.weights.switched import Switch
 from counterpoise.weights.weight import Weight
 
 WEIGHTS: dict[str, Any] = {
     "clip": Clip,
     "shrink": Shrink,
+    "switch": Switch,
     "harmonic": Harmonic,
     "exponential_smoothing": ExponentialSmoothing,
     "implicit_exploration": ImplicitExploration,

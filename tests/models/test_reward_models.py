@@ -1,0 +1,414 @@
+"""Reward models that are fitted from the log: every number against one computed by hand."""
+
+import json
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.tree import DecisionTreeRegressor
+from typer.testing import CliRunner
+
+import counterpoise as cp
+from counterpoise.cli import app
+from counterpoise.engines.rows import over_good_rows
+from counterpoise.evaluation.documents import as_text, evaluation, schema
+from counterpoise.models.draws import drawn
+from counterpoise.models.fits import Joint
+from counterpoise.models.folds import folds_of, row_ids
+from counterpoise.models.linear import Linear, Stacked
+from counterpoise.models.trees import Trees
+
+ACTIONS = 6
+TREES = {"max_iter": 8, "min_samples_leaf": 5}
+PARTS = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "y", "country"]}
+
+
+def softmax(scores):
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+class Policy:
+    """A softmax of the context's two numbers."""
+
+    classes_ = np.arange(ACTIONS)
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def predict_proba(self, table):
+        x = np.asarray(table)[:, :2].astype(float)
+        return softmax(self.slope * (x @ np.stack([np.arange(ACTIONS) / 3, np.cos(np.arange(ACTIONS))])))
+
+
+def world(n, seed=0, *, numeric=False):
+    random = np.random.default_rng(seed)
+    x, y, country = random.normal(size=n), random.normal(size=n), random.choice(["DE", "FR", "IT"], n)
+    table = np.column_stack([x, y])
+    propensities = Policy(0.3).predict_proba(table)
+    action = (propensities.cumsum(axis=1) > random.random(n)[:, None]).argmax(axis=1)
+    scores = 0.8 * x[:, None] * np.sin(np.arange(ACTIONS)) + 0.5 * y[:, None] + (country == "DE")[:, None] - 0.5
+    mean = scores if numeric else 1 / (1 + np.exp(-scores))
+    got = mean[np.arange(n), action]
+    reward = got + random.normal(size=n) if numeric else (random.random(n) < got).astype(float)
+    new = Policy(1.0).predict_proba(table)
+    frame = pl.DataFrame(
+        {"x": x, "y": y, "country": country, "a": action, "r": reward, "p": propensities[np.arange(n), action]}
+    ).with_columns(
+        pl.Series("lists", new.tolist()),
+        pl.Series("best", new.argmax(axis=1)),
+        pl.Series("pi", new[np.arange(n), action]),
+        pl.Series("user", np.arange(n) // 3),
+    )
+    return frame, float((new * mean).sum(axis=1).mean())
+
+
+LOG, _ = world(1_500)
+NUMERIC, _ = world(1_500, numeric=True)
+
+
+def columns_of(result):
+    """What the model said of every row: its reward of the logged action, and its value of each target."""
+    question = result.question
+    names = {"q": "q"} | {name: f"v{k}" for k, name in enumerate(question.target_names)}
+    rows = over_good_rows(question, lambda batches: pl.concat(list(batches)))
+    return {name: rows.get_column(column).to_numpy() for name, column in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "log", "form"),
+    [
+        (LogisticRegression(), LOG, Linear),
+        (Ridge(), NUMERIC, Linear),
+        (PoissonRegressor(), LOG, Linear),
+        (HistGradientBoostingClassifier(**TREES), LOG, Trees),
+        (HistGradientBoostingRegressor(**TREES), NUMERIC, Trees),
+        (RandomForestRegressor(5, max_depth=3, random_state=0), NUMERIC, Joint),
+        (cp.models.Reward(Ridge(), per_action=True), NUMERIC, Stacked),
+        (cp.models.Reward(LogisticRegression(), per_action=True), LOG, Stacked),
+    ],
+    ids=lambda one: type(getattr(one, "estimator", one)).__name__ if not isinstance(one, type | pl.DataFrame) else "",
+)
+def test_values_are_sums_over_all_actions(model, log, form):
+    """Whatever is taken apart for speed: v is Σ π(a|x) r̂(a, x), one prediction at a time, by the model of the row's fold."""
+    result = cp.evaluate(
+        log,
+        **PARTS,
+        target={"new": Policy(1.0), "lists": cp.Probabilities("lists"), "best": cp.Chosen("best")},
+        model=model,
+    )
+    step = result.question.model
+    assert {type(fit) for fit in step.fits} == {form}
+    found = columns_of(result)
+    folds = folds_of(row_ids(log, (), 0), 5)
+    for row in np.random.default_rng(0).integers(0, log.height, 20):
+        one = log[int(row)]
+        fit, x = step.fits[folds[row]], step.design.contexts(one)
+        each = [float(fit.pairs(x, step.design.actions.codes(pl.Series([a])))[0]) for a in range(ACTIONS)]
+        value = float(np.dot(one["lists"][0].to_list(), each))
+        assert found["q"][row] == pytest.approx(each[one["a"][0]], abs=1e-9)
+        assert found["new"][row] == pytest.approx(value, abs=2e-6)
+        assert found["lists"][row] == pytest.approx(value, abs=2e-6)
+        assert found["best"][row] == pytest.approx(each[one["best"][0]], abs=1e-9)
+
+
+def test_a_row_is_predicted_by_a_model_that_has_not_seen_it():
+    """By hand: folds by the hash of the row's number, an encoding of context and action, one fit per fold."""
+    result = cp.evaluate(NUMERIC, **PARTS, target=Policy(1.0), model=Ridge(alpha=2.0))
+    folds, r = folds_of(row_ids(NUMERIC, (), 0), 5), NUMERIC["r"].to_numpy()
+    numbers = NUMERIC.select("x", "y").to_numpy()
+    numbers = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
+    countries = NUMERIC["country"].to_numpy()[:, None] == np.array(["DE", "FR", "IT"])
+    actions = NUMERIC["a"].to_numpy()[:, None] == np.arange(ACTIONS)
+    table = np.column_stack([numbers, countries, actions]).astype(float)
+    expected = np.empty(len(r))
+    for fold in range(5):
+        own = folds == fold
+        expected[own] = Ridge(alpha=2.0).fit(table[~own], r[~own]).predict(table[own])
+    np.testing.assert_allclose(columns_of(result)["q"], expected, atol=1e-9)
+    r2 = 1 - np.square(r - expected).sum() / np.square(r - r.mean()).sum()
+    assert result.model.r2 == pytest.approx(r2, abs=1e-9)
+    assert result.worth() == pytest.approx(
+        (result["Policy", "beta_ips"].stderr / result["Policy", "optimal_dr"].stderr) ** 2 - 1
+    )
+
+
+def test_folds_follow_users_and_never_the_content_of_rows():
+    result = cp.evaluate(LOG, **PARTS, cluster="user", target=Policy(1.0), model="logistic")
+    alike = pl.DataFrame({"user": [5, 5, 5], "r": [1, 0, 1]})
+    assert len(set(folds_of(row_ids(alike, result.question.model.identity, 0), 5))) == 1
+    same = pl.DataFrame({"x": [1.0] * 4_000, "r": [1.0] * 4_000})
+    counts = np.bincount(folds_of(row_ids(same, (), 0), 5))
+    assert len(counts) == 5
+    assert counts.min() > 700
+
+
+def test_the_columns_of_a_model_give_the_same_estimates_when_they_are_brought(tmp_path):
+    """The whole machinery behind a model: what it adds are columns, in memory, in batches of a file, in DuckDB."""
+    duckdb = pytest.importorskip("duckdb")
+    fitted = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", cluster="user", segment="country")
+    said = columns_of(fitted)
+    brought = LOG.with_columns(q=pl.Series(said["q"]), v=pl.Series(said["Policy"]))
+    parts = {"reward": "r", "propensity": "p", "cluster": "user"}
+    plain = cp.evaluate(brought, **parts, target={"Policy": "pi"}, model_reward="q", model_value="v", segment="country")
+    LOG.drop("lists").write_parquet(tmp_path / "log.parquet")
+    connection = duckdb.connect()
+    relation = connection.from_arrow(LOG.drop("lists").to_arrow())
+    for data in (LOG.lazy(), str(tmp_path / "log.parquet"), LOG.to_pandas(), LOG.to_dict(), relation):
+        again = cp.evaluate(data, **PARTS, target=Policy(1.0), model="logistic", cluster="user", segment="country")
+        for key, one in plain.estimates.items():
+            assert fitted.estimates[key].value == pytest.approx(one.value, abs=1e-9)
+            assert again.estimates[key].value == pytest.approx(one.value, rel=1e-6, abs=1e-8)
+            assert again.estimates[key].stderr == pytest.approx(one.stderr, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("against", ["logging", "best"])
+def test_a_difference_uses_the_model(against):
+    """By hand: the least-squares fit of u·r on u and on u·q − d, around the means that are known to be 0."""
+    targets = {"new": Policy(1.0), "best": cp.Chosen("best")}
+    result = cp.compare(LOG, **PARTS, target=targets, against=against, model="logistic")
+    said, r, p = columns_of(result), LOG["r"].to_numpy(), LOG["p"].to_numpy()
+    w = {"new": LOG["pi"].to_numpy() / p, "best": (LOG["best"] == LOG["a"]).to_numpy() / p, "logging": np.ones(len(r))}
+    u, d = w["new"] - w[against], said["new"] - said.get(against, said["q"])
+    controls = np.column_stack([u, u * said["q"] - d])
+    moved = controls - controls.mean(axis=0)
+    b = np.linalg.lstsq(moved, u * r - (u * r).mean(), rcond=None)[0]
+    rows = u * r - controls @ b
+    found = result["new", "optimal_dr"]
+    assert found.value == pytest.approx(rows.mean(), abs=1e-9)
+    assert found.stderr == pytest.approx(rows.std() / np.sqrt(len(r)), rel=3e-3)
+    assert (result.value, result.estimator) == (found.value, "optimal_dr")
+    assert found.stderr <= result["new", "beta_ips"].stderr * 1.001
+    ranked = {one.target: one.value for one in cp.rank(result)}
+    assert ranked["new"] == found.value
+
+
+def test_values_from_drawn_actions_have_the_right_mean():
+    table = softmax(np.random.default_rng(1).normal(size=(40_000, 5)))
+    for samples in (1, 3):
+        taken = drawn(table, np.arange(len(table)), samples)
+        share = np.stack([(taken == a).mean(axis=1) for a in range(5)], axis=1)
+        error = (share - table).std(axis=0) / np.sqrt(len(table))
+        assert (np.abs((share - table).mean(axis=0)) < 4.5 * error).all()
+    result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", value_samples=2)
+    exact = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
+    drawn_values, values = columns_of(result)["Policy"], columns_of(exact)["Policy"]
+    assert np.abs((drawn_values - values).mean()) < 4.5 * (drawn_values - values).std() / np.sqrt(len(values))
+    assert not np.allclose(drawn_values, values)
+    more = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", value_samples=ACTIONS)
+    np.testing.assert_array_equal(columns_of(more)["Policy"], values)
+    # the draws do not depend on which action was logged
+    other = LOG.with_columns(a=(pl.col("a") + 1) % ACTIONS)
+    step = result.question.model
+    question = replace(result.question, log=result.question.log.of(other))
+    again = step.complete(other, question, "a batch", 0)["counterpoise model value of Policy"].to_numpy()
+    np.testing.assert_allclose(again, drawn_values)
+
+
+def test_contexts_that_repeat_are_predicted_once():
+    class Counting(Policy):
+        rows = 0
+
+        def predict_proba(self, table):
+            Counting.rows += len(table)
+            return super().predict_proba(table)
+
+    few = LOG.with_columns(x=pl.col("x").round(0), y=pl.col("y").round(0))
+    result = cp.evaluate(few, **PARTS, target=Counting(1.0), model="logistic")
+    assert Counting.rows < 5 * few.select("x", "y", "country").n_unique() + 1
+    plain = cp.evaluate(few.with_columns(pl.Series("lists", Policy(1.0).predict_proba(few.select("x", "y").to_numpy()).tolist())),
+                        **PARTS, target={"Counting": cp.Probabilities("lists")}, model="logistic")  # fmt: skip
+    for key, one in plain.estimates.items():
+        assert result.estimates[key].value == pytest.approx(one.value, abs=1e-7)
+
+
+def test_items_stand_for_actions():
+    items = pl.DataFrame({"a": range(ACTIONS), "sine": np.sin(np.arange(ACTIONS)), "kind": ["s", "t"] * 3})
+    log = LOG.with_columns(x=pl.lit(1.0))
+    result = cp.evaluate(log, **PARTS, target={"l": cp.Probabilities("lists")}, model="ridge", items=items)
+    assert result.question.model.design.features.shape == (ACTIONS + 1, 3)
+    turned = cp.evaluate(
+        log.with_columns(lists=pl.col("lists").list.reverse()), **PARTS, target={"l": cp.Probabilities("lists")}, model="ridge",
+        items=items.reverse().to_pandas(),
+    )  # fmt: skip
+    assert turned["l", "dr"].value == pytest.approx(result["l", "dr"].value, abs=1e-7)
+
+
+def test_mrdr_weighs_the_fit():
+    plain = cp.evaluate(NUMERIC, **PARTS, target=Policy(1.0), model=Ridge())
+    result = cp.evaluate(NUMERIC, **PARTS, target=Policy(1.0), model=cp.models.Reward(Ridge(), mrdr=True))
+    w, r = (NUMERIC["pi"] / NUMERIC["p"]).to_numpy(), NUMERIC["r"].to_numpy()
+    weight = w**2 * (1 - NUMERIC["p"].to_numpy())
+
+    def loss(one):
+        return (weight * np.square(r - columns_of(one)["q"])).mean()
+
+    assert loss(result) < loss(plain)
+
+
+def test_switch_is_the_model_alone_where_weights_are_large():
+    plain = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
+    said, w, r = columns_of(plain), (LOG["pi"] / LOG["p"]).to_numpy(), LOG["r"].to_numpy()
+    expected = said["Policy"] + np.where(w <= 2.0, w, 0.0) * (r - said["q"])
+    found = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", weight=cp.weights.Switch(2.0))
+    assert found["Policy", "dr"].value == pytest.approx(expected.mean(), abs=1e-7)
+
+
+def test_models_are_fitted_on_a_sample_and_predict_all_rows():
+    result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model=cp.models.Reward("logistic", sample=400))
+    assert (result.model.rows, result.n) == (400, LOG.height)
+    assert np.isfinite(columns_of(result)["q"]).all()
+    assert pickle.loads(pickle.dumps(result)).model == result.model
+    pickle.loads(pickle.dumps(result.question.model))
+
+
+def test_a_log_takes_the_parts_it_has_not_got(tmp_path):
+    log = cp.Log(LOG, **PARTS)
+    assert cp.evaluate(log, target=Policy(1.0), model="logistic").model is not None
+    with pytest.raises(cp.OptionError, match="already says what its reward is"):
+        cp.evaluate(log, target=Policy(1.0), reward="x")
+    state = tmp_path / "state.json"
+    one = cp.evaluate(log, target=Policy(1.0), model="logistic", state=state, batch="1")
+    two = cp.evaluate(log.of(world(900, 5)[0]), target=Policy(1.0), model="logistic", state=state, batch="2")
+    assert two.n == one.n + 900
+    with pytest.raises(cp.MomentsError, match="made with model="):
+        cp.evaluate(log, target=Policy(1.0), model=Ridge(), state=state, batch="3")
+
+
+class Gaps:
+    """A model that predicts NaN at times."""
+
+    def fit(self, table, rewards):
+        return self
+
+    def predict(self, table):
+        return np.where(np.arange(table.shape[0]) % 7 == 0, np.nan, 0.0)
+
+    def get_params(self, deep=True):
+        return {}
+
+
+def test_the_doctor_finds_context_that_leaks_the_reward():
+    log = LOG.with_columns(paid=pl.when(pl.col("r") == 1).then(pl.lit("yes")).otherwise(pl.lit("no")))
+    found = cp.doctor(log, **PARTS | {"context": ["x", "country", "paid"]}, target=["pi"])
+    said = [one for one in found.findings if "tells 100% of the reward" in one.message]
+    assert [one.about for one in said] == ["paid"]
+    assert not any("variance" in one.message for one in cp.doctor(LOG, **PARTS, target=["pi"]).findings)
+
+
+def test_the_report_and_the_command_line_tell_of_the_model(tmp_path):
+    result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
+    page = result.report(tmp_path / "report.html", rows=False).read_text()
+    assert "The reward model" in page
+    assert f"worth {result.worth():.0%} more rows" in page
+    assert "Calibration" in page
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(json.loads(as_text(evaluation(result))), schema())
+    LOG.drop("lists", "pi").write_parquet(tmp_path / "log.parquet")
+    pl.DataFrame({"a": range(ACTIONS), "sine": np.sin(np.arange(ACTIONS))}).write_csv(tmp_path / "items.csv")
+    asked = ["evaluate", str(tmp_path / "log.parquet"), "--reward", "r", "--propensity", "p", "--target-action", "best"]
+    asked += ["--action", "a", "--context", "x", "--context", "country", "--model", "logistic", "--json"]
+    said = CliRunner().invoke(app, [*asked, "--items", str(tmp_path / "items.csv")])
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)["model"]["model"] == "LogisticRegression"
+
+
+LEAKY = LOG.with_columns(pl.Series("rare", np.arange(LOG.height) == 7).cast(pl.Float64))
+BAD = [
+    ({"model": Gaps()}, "must predict finite numbers: for"),
+    ({"model": LogisticRegression(), "reward": "rare"}, "the reward 1 occurs only in fold"),
+    ({"model": "auto", "reward": "r * 0"}, "every reward that the model could learn from is 0"),
+    ({"model": LogisticRegression(), "reward": "x"}, "is a classifier, and the rewards have 1,500"),
+    ({"model": "logistic", "reward": "x"}, "is for rewards of two values"),
+    ({"model": "forest"}, "choose one of auto, logistic, ridge, boosted"),
+    ({"model": LogisticRegression}, "Pass an instance"),
+    ({"model": 3}, "must have the methods fit and predict"),
+    ({"model": "auto", "target": "pi"}, "only says how likely it was to take the logged one.*baseline="),
+    ({"model": "auto", "reward": ["r", "x"]}, "one reward at a time"),
+    ({"model": "auto", "model_reward": "x", "model_value": "y"}, "leave out either"),
+    ({"model": "auto", "context": ["x", "lists"]}, "column 'lists' holds List"),
+    ({"model": "auto", "value_samples": 0}, "must be a whole number"),
+    ({"model": "auto", "items": {"a": [0, 1]}}, "must be a frame"),
+    ({"model": "auto", "items": pl.DataFrame({"a": [0, 1], "z": [1, 2]})}, "lacks 4 of the logged actions"),
+    ({"model": "auto", "items": pl.DataFrame({"a": [0, 0], "z": [1, 2]})}, "the id '0' more than once"),
+    ({"model": "auto", "items": pl.DataFrame({"a": [0, None], "z": [1, 2]})}, "1 rows without an id"),
+    ({"model": "auto", "items": pl.DataFrame({"a": range(ACTIONS)})}, "nothing else"),
+    ({"items": pl.DataFrame({"a": range(ACTIONS)})}, "Pass model='auto', too"),
+    ({"model": cp.models.Reward("ridge", mrdr=True), "target": {"n": Policy(1.0), "b": cp.Chosen("best")}}, "one target"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said"), BAD, ids=[said for _, said in BAD])
+def test_what_cannot_be_is_said(given, said):
+    asked = PARTS | {"target": Policy(1.0)} | given
+    with pytest.raises(cp.CounterpoiseError, match=said):
+        cp.evaluate(LEAKY, **asked)
+
+
+def test_a_policy_must_add_up_to_one():
+    class Half(Policy):
+        def predict_proba(self, table):
+            return super().predict_proba(table) / 2
+
+    with pytest.raises(cp.LogError, match="add up to 1"):
+        cp.evaluate(LOG, **PARTS, target=Half(1.0), model="logistic")
+
+
+def test_values_that_no_fit_has_seen_do_no_harm():
+    some = LOG.with_columns(country=pl.when(pl.int_range(pl.len()) == 3).then(pl.lit("XX")).otherwise("country"))
+    odd = some.with_columns(x=pl.when(pl.int_range(pl.len()) % 50 == 0).then(None).otherwise("x"))
+    for model in ("logistic", HistGradientBoostingClassifier(**TREES)):
+
+        class Sure(Policy):
+            def predict_proba(self, table):
+                return np.full((len(table), ACTIONS), 1 / ACTIONS)
+
+        result = cp.evaluate(odd, **PARTS, target=Sure(1.0), model=model)
+        assert np.isfinite(result["Sure", "dr"].value)
+
+
+def test_unordered_rows_need_an_identity():
+    duckdb = pytest.importorskip("duckdb")
+    relation = duckdb.connect().from_arrow(LOG.drop("lists").with_row_index("id").to_arrow())
+    with pytest.raises(cp.OptionError, match="rows of this log come in no order"):
+        cp.evaluate(relation, **PARTS, target=Policy(1.0), model="logistic")
+    found = cp.evaluate(relation, **PARTS, key="id", target=Policy(1.0), model="logistic")
+    assert found["Policy", "dr"].value == pytest.approx(
+        cp.evaluate(LOG.with_row_index("id"), **PARTS, target=Policy(1.0), model="logistic")["Policy", "dr"].value,
+        abs=1e-7,
+    )
+
+
+def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
+    """n = 500, a model that remembers its rows: the mean of DR over many logs against the truth."""
+    runs, model = 80, DecisionTreeRegressor(min_samples_leaf=2, random_state=0)
+    random = np.random.default_rng(3)
+    seen = {"dr": [], "optimal_dr": [], "in-sample": [], "truth": []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in random.integers(0, 2**31, runs):
+            log, truth = world(500, int(seed))
+            result = cp.evaluate(log, **PARTS, target=Policy(1.0), model=model)
+            step, whole = result.question.model, model.__class__(**model.get_params())
+            x, codes = step.design.contexts(log), step.design.actions.codes(log["a"])
+            whole.fit(step.design.pairs(x, codes), log["r"].to_numpy())
+            fit = Joint(whole, step.design)
+            order = step.design.actions.codes(pl.Series(range(ACTIONS)))
+            v = (Policy(1.0).predict_proba(log.select("x", "y").to_numpy()) * fit.table(x, order)).sum(axis=1)
+            w = (log["pi"] / log["p"]).to_numpy()
+            seen["in-sample"].append((v + w * (log["r"].to_numpy() - fit.pairs(x, codes))).mean() - truth)
+            for name in ("dr", "optimal_dr"):
+                seen[name].append(result["Policy", name].value - truth)
+    z = {name: np.mean(one) / (np.std(one) / np.sqrt(runs)) for name, one in seen.items() if one}
+    assert abs(z["dr"]) < 3.5
+    assert abs(z["optimal_dr"]) < 3.5
+    assert abs(z["in-sample"]) > 5
