@@ -90,9 +90,9 @@ def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estim
     found = [unstack(together, k) for k in range(len(view.places))]
     factors = _of_propensities(view, estimator)
     if not options.method.uses_groups(is_clustered=view.is_clustered):
-        return [
-            replace(one, stderr=one.stderr * factor) for one, factor in zip(found, factors, strict=True)
-        ], np.zeros(len(found))
+        return [replace(one, stderr=one.stderr * factor) for one, factor in zip(found, factors, strict=True)], np.zeros(
+            len(found)
+        )
     stderr, groups = _jackknife(view, estimator)
     errors = zip(found, stderr * factors, strict=True)
     return [replace(one, stderr=float(e)) if one.identified else one for one, e in errors], groups
@@ -103,7 +103,9 @@ def _of_propensities(view: View, estimator: Estimator) -> Floats:
     estimated = view.log.estimated
     if estimated is None:
         return np.ones(len(view.places))
-    slopes = gradient(estimator, (view.groups if estimator.needs == "groups" else view.whole).recenter(estimated.center))
+    slopes = gradient(
+        estimator, (view.groups if estimator.needs == "groups" else view.whole).recenter(estimated.center)
+    )
     return np.array([estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places)])
 
 

@@ -166,6 +166,10 @@ def _question(
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     question = question_of(log, parts, target, weight=weight, segment=segment)
+    if question.propensity_model is not None:
+        raise OptionError(
+            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",
+        )
     if len(question.log.reward) > 1:
         raise OptionError("a statement is about one reward: write one for each.")
     return question

@@ -185,6 +185,12 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
     return log.but(**given) if given else log
 
 
+def logged_propensity(log: Log) -> str | None:
+    """The column with the logged propensities; none, if a model is to estimate all of them."""
+    found: str | None = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
+    return None if found == MODEL else found
+
+
 def help_of(part: str) -> str:
     """What a part of a log is, in a few words."""
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])

@@ -60,7 +60,9 @@ def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogM
 
 
 def _no_rows(step: FittedPropensity) -> pl.DataFrame:
-    return pl.DataFrame(schema={one.name: pl.String if hasattr(one, "levels") else pl.Float64 for one in step.context.columns})
+    return pl.DataFrame(
+        schema={one.name: pl.String if hasattr(one, "levels") else pl.Float64 for one in step.context.columns}
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class _Seen:
         numbers = {name: good.get_column(name).cast(pl.Float64).to_numpy() for name in question.numbers}
         is_logged = np.zeros(rows.height, dtype=bool)
         if step.column is not None:
-            is_logged = rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None).is_not_null().to_numpy()
+            is_logged = (
+                rows.select(exactly(step.column)).to_series().cast(pl.Float64).fill_nan(None).is_not_null().to_numpy()
+            )
         segments: dict[Place, NDArray[np.bool_]] = {None: np.ones(rows.height, dtype=bool)}
         if question.segment:
             labels = good.select(question.names.segments)
@@ -126,11 +130,19 @@ class _Seen:
         z, g = {"u": u, "s": s, "us": u * s}, {"u": slope, "us": slope * s}
         if "e" in columns:
             e = numbers[names.rewards[0]] - numbers[MODEL_REWARD]
-            z |= {"e": e, "ue": u * e, "v": numbers[names.values[place]] - center}
+            other_value = numbers[self._value_of(contrast[1])] if contrast[1] else 0.0
+            z |= {"e": e, "ue": u * e, "v": numbers[names.values[place]] - other_value - center}
             g["ue"] = slope * e
         z |= {name: numbers[own] for name, own in zip(self.question.control, names.controls, strict=True)}
         nothing = np.zeros(len(u))
-        return np.column_stack([z[name] for name in columns]), np.column_stack([g.get(name, nothing) for name in columns])
+        return np.column_stack([z[name] for name in columns]), np.column_stack(
+            [g.get(name, nothing) for name in columns]
+        )
+
+    def _value_of(self, target: str) -> str:
+        """The model's value of another target; that of the logging policy is the logged action's."""
+        names, targets = self.question.names, self.question.target_names
+        return names.values[targets.index(target)] if target in targets else MODEL_REWARD
 
     def _excess(self, t: Floats, other: Floats | None, p: Floats) -> Floats:
         weight = self.question.weight

@@ -167,9 +167,7 @@ def _sharpness(table: Floats, codes: NDArray[np.int64], shares: Floats) -> float
     return (low + high) / 2
 
 
-def _quality(
-    table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **told: Any
-) -> PropensityQuality:
+def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **told: Any) -> PropensityQuality:
     p = table[np.arange(len(codes)), codes]
     kept = np.clip(p, least, 1.0)
     return PropensityQuality(

@@ -37,7 +37,9 @@ class PropensityQuality:
     effective_rows: float
     quantiles: tuple[tuple[float, float], ...]
     calibration: tuple[Bin, ...]
-    error_by: str = "scores"  # "scores": the fit's effect is in the errors; "known": they take the propensities as known
+    error_by: str = (
+        "scores"  # "scores": the fit's effect is in the errors; "known": they take the propensities as known
+    )
 
     def __str__(self) -> str:
         return (

@@ -40,7 +40,7 @@ class UnfittedPropensity:
     @property
     def column(self) -> str | None:
         """The column with the propensities that were logged, if some were."""
-        return self.asked.column
+        return None if self.asked.column is None else str(self.asked.column)
 
     @property
     def described(self) -> str:

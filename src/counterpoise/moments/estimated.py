@@ -69,7 +69,8 @@ class Estimated:
             return np.asarray(turn @ found @ turn.T)
 
         covariances = {
-            contrast: {place: moved(one) for place, one in found.items()} for contrast, found in self.covariances.items()
+            contrast: {place: moved(one) for place, one in found.items()}
+            for contrast, found in self.covariances.items()
         }
         return replace(self, center=center, covariances=covariances)
 
@@ -81,7 +82,10 @@ class Estimated:
             "of": self.of,
             "center": self.center,
             "covariances": [
-                [list(contrast), [[None if place is None else list(place), one.tolist()] for place, one in found.items()]]
+                [
+                    list(contrast),
+                    [[None if place is None else list(place), one.tolist()] for place, one in found.items()],
+                ]
                 for contrast, found in self.covariances.items()
             ],
         }

@@ -236,7 +236,7 @@ _PARTS = {
 
 
 def _checked_question(raw: Any) -> dict[str, Any]:
-    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings", "model"))
+    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings", "model", "propensity_model"))
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
@@ -252,8 +252,9 @@ def _checked_question(raw: Any) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
-    if not isinstance(question.get("model", ""), str):
-        raise ValueError("'model' in its question should be text")
+    for part in ("model", "propensity_model"):
+        if not isinstance(question.get(part, ""), str):
+            raise ValueError(f"{part!r} in its question should be text")
     return question
 
 

@@ -28,7 +28,7 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
             ],
         )
     for part, mine in asked.items():
-        found = known.question.get(part)
+        found: Any = known.question.get(part)
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(

@@ -20,8 +20,8 @@ from counterpoise.evaluation.result import Result
 from counterpoise.report import background, ladder, model, sections, segments, weights
 from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
-from counterpoise.report.propensities import propensities
 from counterpoise.report.profile import Profile, profile
+from counterpoise.report.propensities import propensities
 from counterpoise.whole_files import whole_file
 
 Checks = CoverageCheck | Sequence[CoverageCheck] | None

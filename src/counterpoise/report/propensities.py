@@ -9,7 +9,7 @@ from counterpoise.evaluation.reading import Reading
 from counterpoise.report.markup import Safe, el, join, name_of
 
 if TYPE_CHECKING:
-    from counterpoise.models.propensity_quality import PropensityQuality
+    pass
 
 
 def propensities(reading: Reading) -> Safe:
