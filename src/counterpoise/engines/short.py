@@ -93,8 +93,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         columns[MODEL_ERROR] = columns[names.rewards[0]] - columns[MODEL_REWARD]
         for made, value in zip(names.centered_values, names.values, strict=True):
             columns[made] = columns[value] - centers[0]
-        for made, (one, other) in names.value_differences.items():
-            columns[made] = columns[one] - columns[other] - centers[0]
+        for made, (value, other) in names.value_differences.items():
+            columns[made] = columns[value] - columns[other] - centers[0]
     for made, name, mean in zip(names.centered_controls, names.controls, question.control.values(), strict=True):
         columns[made] = columns[name] - mean
     for lane in names.lanes:
