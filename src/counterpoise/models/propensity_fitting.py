@@ -50,8 +50,10 @@ def with_propensities(question: Question, model: Propensity) -> Question:
 
 
 def fitted_propensities(question: Question, progress: bool | None = None) -> Question:
-    """The question with its propensity model fitted, on a sample of the log's rows."""
-    unfitted: UnfittedPropensity = question.propensity_model
+    """The question with its propensity model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
+    unfitted = question.propensity_model
+    if not isinstance(unfitted, UnfittedPropensity):
+        return question
     asked, action = unfitted.asked, str(question.log.action)
     rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
