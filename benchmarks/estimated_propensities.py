@@ -118,7 +118,11 @@ def show_confounded():
         step = result.question.propensity_model
         import polars as pl
 
-        p = step.complete(pl.DataFrame(log), result.question, "the log", 0).get_column("counterpoise propensity").to_numpy()
+        p = (
+            step.complete(pl.DataFrame(log), result.question, "the log", 0)
+            .get_column("counterpoise propensity")
+            .to_numpy()
+        )
         low, high = 1.0, 20.0
         for _ in range(40):
             middle = math.sqrt(low * high)

@@ -144,7 +144,9 @@ def _fitted(question: Question, progress: bool | None) -> Question:
 
 def _with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments, with what a propensity model does to their errors, if there is one."""
-    if question.propensity_model is None or question.is_binned:  # bins are looked at together, and have no errors of their own
+    if (
+        question.propensity_model is None or question.is_binned
+    ):  # bins are looked at together, and have no errors of their own
         return found
     from counterpoise.models.propensity_error import with_errors
 
