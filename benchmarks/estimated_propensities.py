@@ -15,6 +15,7 @@ import argparse
 import math
 
 import numpy as np
+import polars as pl
 
 import counterpoise as cp
 
@@ -77,8 +78,9 @@ def show(actions, n, found):
         bias, error, covers, other, other_covers = rows.T
         noise = 100 * math.sqrt(0.05 * 0.95 / len(rows))
         print(
-            f"{actions:>3} actions {n:>6,} rows {name:>9}: bias {bias.mean():+.4f}  spread {bias.std():.4f}  mean error {error.mean():.4f}  "
-            f"covers {100 * covers.mean():.1f} % (± {noise:.1f}); logged: spread {other.std():.4f}, covers {100 * other_covers.mean():.1f} %",
+            f"{actions:>3} actions {n:>6,} rows {name:>9}: bias {bias.mean():+.4f}  spread {bias.std():.4f}  "
+            f"mean error {error.mean():.4f}  covers {100 * covers.mean():.1f} % (± {noise:.1f}); "
+            f"logged: spread {other.std():.4f}, covers {100 * other_covers.mean():.1f} %",
             flush=True,
         )
 
@@ -101,7 +103,7 @@ def confounded(n=200_000, strength=1.0, seed=0):
 
 
 def bounds(log, propensity, gamma):
-    """The least and the largest self-normalized value if odds are off by up to Γ, for clicks of 0 and 1: cp.sensitivity's, in closed form."""
+    """The least and the largest self-normalized value if odds are off by up to Γ, for clicks of 0 and 1."""
     t, w, click = log["new"], log["new"] / propensity, log["click"] == 1
     ends = []
     for ours, others in ((1 / gamma, gamma), (gamma, 1 / gamma)):
@@ -116,8 +118,6 @@ def show_confounded():
         result = cp.evaluate(log, reward="click", propensity="model", action="item", context="x", target="new")
         one = result["new", "snips"]
         step = result.question.propensity_model
-        import polars as pl
-
         p = (
             step.complete(pl.DataFrame(log), result.question, "the log", 0)
             .get_column("counterpoise propensity")

@@ -64,12 +64,12 @@ def by_hand(log, ids, folds=5):
     table = np.empty((len(a), ACTIONS))
     for k in range(folds):
         table[fold == k] = LogisticRegression().fit(x[fold != k], a[fold != k]).predict_proba(x[fold == k])
-    return table, a, np.column_stack([np.ones(len(a)), x])
+    return table, a
 
 
 def test_every_row_is_predicted_by_a_model_of_other_folds():
     result = cp.evaluate(LOG, **PARTS, propensity=PLAIN, target="pi")
-    table, a, _ = by_hand(LOG, np.arange(LOG.height))
+    table, a = by_hand(LOG, np.arange(LOG.height))
     expected = table[np.arange(len(a)), a]
     # actions are numbered by how often they occur, which moves where the solver stops
     np.testing.assert_allclose(propensities_of(result), expected, rtol=2e-3)
@@ -79,27 +79,67 @@ def test_every_row_is_predicted_by_a_model_of_other_folds():
 
 def test_folds_are_of_clusters():
     result = cp.evaluate(LOG, **PARTS, propensity=PLAIN, target="pi", cluster="user")
-    table, a, _ = by_hand(LOG, LOG["user"].to_numpy())
+    table, a = by_hand(LOG, LOG["user"].to_numpy())
     np.testing.assert_allclose(propensities_of(result), table[np.arange(len(a)), a], rtol=2e-3)
 
 
-def test_the_error_is_that_of_what_the_scores_leave():
+def factor_by_hand(log, result, name, *, inside, cluster, logged):
+    """The error of what the scores leave of an estimate's rows, over that of the rows themselves: in plain loops, cluster by cluster."""
+    a, n = log.get_column("a").to_numpy(), log.height
+    x = log.select("x", "y").to_numpy()
+    x = (x - x[~logged].mean(axis=0)) / x[~logged].std(axis=0)
+    fold = folds_of(pl.Series(log.get_column(cluster) if cluster else np.arange(n)), 5)
+    table = np.empty((n, ACTIONS))
+    for k in range(5):
+        rest = (fold != k) & ~logged
+        table[fold == k] = LogisticRegression().fit(x[rest], a[rest]).predict_proba(x[fold == k])
+    p, r = propensities_of(result), log.get_column("r").to_numpy()
+    w = log.get_column("pi").to_numpy() / p
+    estimate = result["pi", name, "in"] if not inside.all() else result["pi", name]
+    z, g = (w * r, w * r) if name == "ips" else ((w - 1) * (r - estimate.baseline), w * (r - estimate.baseline))
+    z = np.where(inside, z - z[inside].mean(), 0.0) / inside.mean()
+    follows = ~logged & (p > result.asked().propensity_model.floor)
+    g = np.where(inside & follows, g, 0.0) / inside.mean()
+    scores = np.array(
+        [np.outer((np.arange(ACTIONS) == a[i]) - table[i], [1, *x[i]])[1:].ravel() * (not logged[i]) for i in range(n)]
+    )
+    unit = log.get_column(cluster).to_numpy() if cluster else np.arange(n)
+    half = np.random.default_rng(0).permutation(len(np.unique(unit)))[unit] % 5
+    taken = np.empty(n)
+    for k in range(5):
+        square = sum(np.outer(s, s) for s in scores[half != k])
+        taken[half == k] = scores[half == k] @ np.linalg.solve(square, scores[half != k].T @ g[half != k])
+    left = z - (taken - taken.mean())
+    sums = np.array([(z[unit == c].sum(), left[unit == c].sum()) for c in np.unique(unit)])
+    before, after = np.square(sums).sum(axis=0)
+    return np.sqrt(after / before)
+
+
+@pytest.mark.parametrize("case", ["plain", "cluster", "segment", "partly", "floor"])
+def test_the_error_is_that_of_what_the_scores_leave(case):
     """The stacked influence function of ips and lift, row by row."""
-    result = cp.evaluate(LOG, **PARTS, propensity=PLAIN, target="pi", estimator=["ips", "lift"])
-    table, a, features = by_hand(LOG, np.arange(LOG.height))
-    p, r = table[np.arange(len(a)), a], LOG["r"].to_numpy()
-    w = LOG["pi"].to_numpy() / p
-    n = len(a)
-    scores = np.array([np.outer((np.arange(ACTIONS) == a[i]) - table[i], features[i])[1:].ravel() for i in range(n)])
-    beta = result["pi", "lift"].baseline
-    fold = np.random.default_rng(0).permutation(n) % 5
-    for name, z, g in (("ips", w * r, w * r), ("lift", (w - 1) * (r - beta), w * (r - beta))):
-        left = np.empty(n)
-        for k in range(5):
-            others = fold != k
-            square = sum(np.outer(s, s) for s in scores[others])
-            left[~others] = z[~others] - scores[~others] @ np.linalg.solve(square, scores[others].T @ g[others])
-        assert result["pi", name].stderr == pytest.approx(left.std() / n**0.5, rel=5e-3), name
+    log = LOG.with_columns(pl.when(pl.col("x") > 0.5).then(pl.lit("in")).otherwise(pl.lit("out")).alias("s"))
+    # rows of a user are alike, so that errors by row and by user differ
+    log = log.with_columns(pl.col("r") + 2 * (pl.col("user") % 7))
+    logged = log.get_column("y").to_numpy() > 0.5 if case == "partly" else np.zeros(log.height, dtype=bool)
+    log = log.with_columns(pl.when(pl.Series(logged)).then(pl.col("p")).alias("logged"))
+    cluster = "user" if case == "cluster" else None
+    segment = "s" if case == "segment" else None
+    model = cp.models.Propensity(
+        LogisticRegression(),
+        calibrate=False,
+        floor=0.15 if case == "floor" else 1e-6,
+        column="logged" if case == "partly" else None,
+    )
+    asked = {"target": "pi", "estimator": ["ips", "lift"], "segment": segment, "cluster": cluster}
+    result = cp.evaluate(log, **PARTS, propensity=model, **asked)
+    known = cp.evaluate(log.with_columns(pl.Series("p", propensities_of(result))), reward="r", propensity="p", **asked)
+    inside = log.get_column("s").to_numpy() == "in" if case == "segment" else np.ones(log.height, dtype=bool)
+    place = ("in",) if case == "segment" else ()
+    for name in ("ips", "lift"):
+        expected = factor_by_hand(log, result, name, inside=inside, cluster=cluster, logged=logged)
+        found = result["pi", name, *place].stderr / known["pi", name, *place].stderr
+        assert found == pytest.approx(expected, rel=5e-3), name
 
 
 def test_errors_are_those_seen_over_many_logs():
@@ -214,16 +254,6 @@ def test_a_segment_of_all_rows_has_the_error_of_the_whole():
     )
     for name in ("ips", "lift"):
         assert result["pi", name, "all"].stderr == pytest.approx(result["pi", name].stderr, rel=1e-9)
-
-
-def test_clusters_of_copies_have_the_error_of_their_number():
-    """Every row four times: the same answer as once, and not half the error."""
-    four = pl.concat([LOG.with_columns(pl.Series("unit", np.arange(LOG.height)))] * 4)
-    once = cp.evaluate(LOG, **PARTS, propensity=cp.models.Propensity(calibrate=False), target="pi", estimator="ips")
-    found = cp.evaluate(
-        four, **PARTS, propensity=cp.models.Propensity(calibrate=False), target="pi", cluster="unit", estimator="ips"
-    )
-    assert found["pi", "ips"].stderr == pytest.approx(once["pi", "ips"].stderr, rel=0.15)
 
 
 def test_a_sample_has_the_error_of_its_size():

@@ -72,7 +72,7 @@ class _Seen:
     question: Question
     numbers: dict[str, Floats]
     scores: Floats
-    is_fitted: NDArray[np.bool_]  # rows whose propensity follows the model's parameters
+    is_free: NDArray[np.bool_]  # rows whose propensity is not at the floor, where no parameter moves it
     segments: dict[Place, NDArray[np.bool_]]
     cluster: NDArray[np.int64]  # numbered from 0
 
@@ -103,7 +103,7 @@ class _Seen:
             cluster = np.unique(ids, return_inverse=True)[1]
         scores = _scores(rows, step, str(question.log.action))
         scores[is_logged] = 0.0
-        return cls(question, numbers, scores, ~is_logged & (numbers[P] > step.floor), segments, cluster)
+        return cls(question, numbers, scores, numbers[P] > step.floor, segments, cluster)
 
     def covariances(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
@@ -125,7 +125,7 @@ class _Seen:
         other = numbers[names.targets[targets.index(contrast[1])]] if contrast[1] in targets else None
         u = self._excess(t, other, p)
         slope = (self._excess(t, other, p * np.exp(-STEP)) - self._excess(t, other, p * np.exp(STEP))) / (2 * STEP)
-        slope[~self.is_fitted] = 0.0
+        slope[~self.is_free] = 0.0
         s = numbers[names.rewards[0]] - center
         z, g = {"u": u, "s": s, "us": u * s}, {"u": slope, "us": slope * s}
         if "e" in columns:
