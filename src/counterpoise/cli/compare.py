@@ -47,6 +47,7 @@ def compare(
     segment: options.Segments = None,
     action: options.Action = None,
     context: options.Context = None,
+    propensity_model: options.PropensityModel = None,
     model: options.Model = None,
     items: options.Items = None,
     value_samples: options.ValueSamples = None,
@@ -99,11 +100,13 @@ def compare(
         raise missing("against", against, names)
     name, source = named(against, (LOGGING, *typed, *names))
     rest = [column for column in names if column != source]
-    parts, targets = options.guess_parts(rest, reward[0] if reward else None, propensity, typed, quiet=json)
+    parts, targets = options.guess_parts(
+        rest, reward[0] if reward else None, propensity, typed, quiet=json, propensity_model=propensity_model
+    )
     result = cp.compare(
         data,
         reward=options.one_or_several(reward, parts.reward),
-        propensity=parts.propensity,
+        propensity=options.propensity_of(parts.propensity, propensity_model),
         target=targets,
         against={name: source} if name else source,
         segment=segment or None,

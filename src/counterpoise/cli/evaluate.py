@@ -33,6 +33,7 @@ def evaluate(
     segment: options.Segments = None,
     action: options.Action = None,
     context: options.Context = None,
+    propensity_model: options.PropensityModel = None,
     model: options.Model = None,
     items: options.Items = None,
     value_samples: options.ValueSamples = None,
@@ -107,11 +108,13 @@ def evaluate(
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
     typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(names, reward[0] if reward else None, propensity, typed, quiet=json)
+    parts, targets = options.guess_parts(
+        names, reward[0] if reward else None, propensity, typed, quiet=json, propensity_model=propensity_model
+    )
     result = cp.evaluate(
         data,
         reward=options.one_or_several(reward, parts.reward),
-        propensity=parts.propensity,
+        propensity=options.propensity_of(parts.propensity, propensity_model),
         target=targets,
         segment=segment or None,
         action=action,

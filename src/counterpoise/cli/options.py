@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterpoise.errors import OptionError
-from counterpoise.log.log import help_of
+from counterpoise.log.log import MODEL, help_of
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.result import Result
@@ -61,6 +61,14 @@ TargetAction = Annotated[
 Action = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("action"))]
 Context = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("context", "May be repeated."))]
 Baseline = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("baseline", "May be repeated."))]
+PropensityModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Propensities were not logged: estimate them by a model of --action given --context, logistic or boosted. With --propensity, "
+        "the model speaks only for rows without a number there. Needs the extra models.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -174,16 +182,32 @@ def data_of(log: Sequence[str]) -> Any:
 
 
 def guess_parts(
-    columns: Sequence[str], reward: str | None, propensity: str | None, target: Mapping[str, Any], *, quiet: bool
+    columns: Sequence[str],
+    reward: str | None,
+    propensity: str | None,
+    target: Mapping[str, Any],
+    *,
+    quiet: bool,
+    propensity_model: str | None = None,
 ) -> tuple[Parts, dict[str, Any]]:
     """The columns to use, and the targets by name; what was guessed is printed, to standard error where standard output is for machines."""
     from counterpoise.cli.printing import console, say
     from counterpoise.log.guess import guess
 
-    parts = guess(columns, reward=reward, propensity=propensity, target=tuple(target))
+    given = MODEL if propensity_model is not None and propensity is None else propensity
+    parts = guess(columns, reward=reward, propensity=given, target=tuple(target))
     if parts.guessed:
         say(console(stderr=quiet), f"Guessed from the names: {parts}.")
     return parts, dict(target) or {name: name for name in parts.target}
+
+
+def propensity_of(column: str, model: str | None) -> Any:
+    """The propensities as the library takes them: a column, or a model for all rows, or for those without a number in the column."""
+    if model is None:
+        return column
+    from counterpoise.models import Propensity
+
+    return Propensity(model, column=None if column == MODEL else column)
 
 
 def method(interval: str | None, **own: Any) -> IntervalMethod | None:

@@ -33,6 +33,7 @@ def plan(
     ] = None,
     action: options.Action = None,
     context: options.Context = None,
+    propensity_model: options.PropensityModel = None,
     model: options.Model = None,
     items: options.Items = None,
     value_samples: options.ValueSamples = None,
@@ -64,13 +65,15 @@ def plan(
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
     typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
+    parts, targets = options.guess_parts(
+        names, reward, propensity, typed, quiet=json, propensity_model=propensity_model
+    )
     if len(targets) > 1:
         raise one_target(tuple(targets))
     found = make(
         data,
         reward=parts.reward,
-        propensity=parts.propensity,
+        propensity=options.propensity_of(parts.propensity, propensity_model),
         target=targets,
         difference=difference,
         actions=actions,

@@ -1,7 +1,14 @@
 """What a log looks like, and whether its estimates can be believed."""
 
 from counterpoise.diagnostics.diagnose import Clusters, Diagnostics, Lost, Seen, diagnose
-from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, judge, judge_difference, p_value
+from counterpoise.diagnostics.verdict import (
+    WRONG_PROPENSITIES,
+    Verdict,
+    judge,
+    judge_difference,
+    p_value,
+    resting_on_model,
+)
 
 __all__ = [
     "WRONG_PROPENSITIES",
@@ -14,4 +21,5 @@ __all__ = [
     "judge",
     "judge_difference",
     "p_value",
+    "resting_on_model",
 ]

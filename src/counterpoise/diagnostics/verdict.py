@@ -46,6 +46,21 @@ def judge(found: Diagnostics) -> Verdict:
     return Verdict("caution" if reasons else "ok", reasons)
 
 
+def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
+    """The verdict, at most `caution`, where propensities are a model's word; a segment repeats it only if there is nothing else to say.
+
+    >>> print(resting_on_model(Verdict("ok", ()), "LogisticRegression").verdict)
+    caution
+    """
+    if verdict.verdict == "not identified":
+        return verdict
+    reason = (
+        f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
+        "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
+    )
+    return Verdict("caution", (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,))
+
+
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
     """The verdict on a difference: what is wrong with either policy's weights, and the rows that carry the difference itself.
 

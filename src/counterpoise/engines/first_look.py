@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -18,6 +18,7 @@ from counterpoise.log.good import is_number
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 from counterpoise.readers import connections, databases, files, frames, spark
+from counterpoise.weights import Own
 
 ROWS = 100_000
 REWARD = "r0"
@@ -33,8 +34,8 @@ class Look:
 
 def first_look(question: Question) -> Look:
     """The good rewards among 100,000 rows: evenly spaced ones if the log is in memory, and the first ones if it is not."""
-    log = question.log.but(key=(), cluster=None)
-    lean = replace(question, log=log, targets=(), contrasts=(), segment=(), groups=1)
+    log = question.log.but(key=(), cluster=None, model_reward=None, control=None)
+    lean = Question(log, (), Own())  # which needs no propensity
     data = log.data
     if connections.is_database(data):
         with connections.opened(log) as native:

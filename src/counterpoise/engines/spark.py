@@ -20,6 +20,7 @@ from counterpoise.moments import LogMoments, Powers
 from counterpoise.readers.policies import complete as complete_batch
 from counterpoise.readers.spark import complete, errors_told
 
+ESTIMATED = "estimated propensity"
 BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 
 
@@ -55,7 +56,10 @@ def _duplicates(frame: nw.LazyFrame[Any], question: Question, names: dict[str, s
     if not question.log.key:
         return None
     # a policy's probabilities are in range or an error was raised, so that any column in range may stand for them
-    propensity = names[str(question.log.propensity)]
+    propensity = names.get(str(question.log.propensity), ESTIMATED)
+    if propensity == ESTIMATED:  # by a model, whose propensities are in range, too
+        frame = frame.with_columns(nw.lit(1.0).alias(ESTIMATED))
+        names = names | {str(question.log.propensity): ESTIMATED}
     stand_in = names | {target.column: propensity for target in question.policies}
     if question.model is not None:  # whose predictions are finite, or an error was raised
         stand_in |= dict.fromkeys((str(question.log.model_reward), *question.model_value.values()), propensity)

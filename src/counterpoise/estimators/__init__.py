@@ -14,6 +14,7 @@ from counterpoise.estimators.auto import auto, auto_without
 from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
 from counterpoise.estimators.context import context_ips
 from counterpoise.estimators.estimate import Estimate, linear, unstack
+from counterpoise.estimators.gradient import gradient
 from counterpoise.estimators.lift import context_difference, difference, lift
 from counterpoise.estimators.model import difference_dr, dm, dr, optimal_dr, sndr
 from counterpoise.moments import Floats, Moments
@@ -90,6 +91,7 @@ __all__ = [
     "difference_dr",
     "dm",
     "dr",
+    "gradient",
     "ips",
     "lift",
     "linear",

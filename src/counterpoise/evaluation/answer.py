@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference
+from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference, resting_on_model
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
@@ -59,7 +59,11 @@ def _evaluated(
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
     verdicts = {
-        key: _by_group(climbed.judged(judge(one), (key[0], ""), key[1]), whole.question, key[0])
+        key: _resting(
+            moments,
+            _by_group(climbed.judged(judge(one), (key[0], ""), key[1]), whole.question, key[0]),
+            key[1],
+        )
         for key, one in seen.items()
     }
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
@@ -95,10 +99,18 @@ def _compared(
             # the policy that wrote the log has no weights to judge
             policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
             verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
-            verdicts[target, place] = _by_group(climbed.judged(verdict, contrast, place), whole.question, *contrast)
+            verdict = _by_group(climbed.judged(verdict, contrast, place), whole.question, *contrast)
+            verdicts[target, place] = _resting(moments, verdict, place)
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
+
+
+def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
+    """The verdict, at most `caution` where propensities were estimated."""
+    if moments.estimated is None:
+        return verdict
+    return resting_on_model(verdict, moments.estimated.model, is_whole=place is None)
 
 
 def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
@@ -111,6 +123,7 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
         "question": whole.question,
         "earlier_rows": whole.earlier_rows,
         "model": getattr(whole.question and whole.question.model, "quality", None),
+        "propensity_model": getattr(whole.question and whole.question.propensity_model, "quality", None),
     }
 
 
@@ -135,6 +148,11 @@ def _together(found: Sequence[Answer]) -> Answer:
 
 def _check_groups(moments: LogMoments, options: Options) -> None:
     name = options.method.name
+    if moments.estimated is not None and options.method.needs_known_propensities:
+        raise OptionError(
+            f"the {name} interval holds at any size because the weights are known, and these rest on a propensity model.",
+            do=["Pass ", Argument("interval", "student"), "."],
+        )
     if options.method.needs_groups and next(iter(moments.moments.values())).shape[1] < 2:
         raise OptionError(
             f"these moments have no groups, and the {name} interval needs them.",

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
@@ -84,6 +84,8 @@ def question_of(
     groups = _groups(whole.groups) if grouped else 1
     sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
     question = ask(whole, target, weight=how, against=against, segment=segment, **sums)
+    if not isinstance(whole.propensity, str) or whole.propensity == MODEL:
+        question = _with_propensities(question)
     if whole.model is None:
         if whole.items is not None or whole.value_samples is not None:
             extra = "items" if whole.items is not None else "value_samples"
@@ -94,6 +96,17 @@ def question_of(
     from counterpoise.models.fitting import with_model
 
     return with_model(question)
+
+
+def _with_propensities(question: Question) -> Question:
+    """The question with a propensity model in it, if its log has one."""
+    if question.log.propensity is None:
+        return question
+    from counterpoise.models.propensity import propensity_of
+    from counterpoise.models.propensity_fitting import with_propensities
+
+    model = propensity_of(question.log)
+    return question if model is None else with_propensities(question, model)
 
 
 def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
@@ -109,10 +122,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 do=["Pass ", Argument("state"), ", too."],
             )
         question = _fitted(question, progress)
-        return Asked(moments_of(question, progress=progress), question.log.reward, question)
+        return Asked(_with_errors(question, moments_of(question, progress=progress)), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     question = _fitted(question, progress)
-    today = moments_of(question, progress=progress)
+    today = _with_errors(question, moments_of(question, progress=progress))
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
 
@@ -128,12 +141,27 @@ def _features(log: Log, weight: Weight) -> tuple[Any, ...]:
 
 
 def _fitted(question: Question, progress: bool | None) -> Question:
-    """The question with its reward model fitted, if it has one."""
+    """The question with its models fitted, if it has any: that of propensities first, which a reward model may ask for."""
+    if question.propensity_model is not None:
+        from counterpoise.models.propensity_fitting import fitted_propensities
+
+        question = fitted_propensities(question, progress)
     if question.model is None:
         return question
     from counterpoise.models.fitting import fitted
 
     return fitted(question, progress)
+
+
+def _with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
+    """The moments, with what a propensity model does to their errors, if there is one."""
+    if (
+        question.propensity_model is None or question.is_binned
+    ):  # bins are looked at together, and have no errors of their own
+        return found
+    from counterpoise.models.propensity_error import with_errors
+
+    return with_errors(question, found)
 
 
 def _groups(groups: Any) -> int:

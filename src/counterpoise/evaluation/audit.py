@@ -67,7 +67,11 @@ def audit_of(question: Question) -> Audit | None:
     1.0
     """
     log = question.log
-    if not question.weight.needs_propensity or engine_of(log) not in (ENGINES["files"], ENGINES["frames"]):
+    if (
+        question.propensity_model is not None
+        or not question.weight.needs_propensity
+        or engine_of(log) not in (ENGINES["files"], ENGINES["frames"])
+    ):
         return None
     targets = {one.column: one.name for one in question.targets if not one.is_policy}
     chosen = {one.column for one in question.choices}

@@ -12,7 +12,7 @@ from counterpoise.evaluation.choice import choose
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.risk import BETA_IPS, Distribution
 from counterpoise.intervals import Method, check_level
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Log, LogFields, as_log, logged_propensity
 from counterpoise.log.question import LOGGING
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
 from counterpoise.moments import LogMoments
@@ -84,6 +84,11 @@ def distribution(
 
 
 def _check(log: Log) -> None:
+    if log.propensity is not None and logged_propensity(log) != log.propensity:
+        raise OptionError(
+            "a distribution takes propensities as logged: its errors would not know of a propensity model.",
+            do=["Name the column with ", Argument("propensity"), "."],
+        )
     if len(log.reward) > 1:
         raise OptionError("a distribution is about one reward: ask for one at a time.")
     parts = ("model", "model_reward", "control", "baseline")

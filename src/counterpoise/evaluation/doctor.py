@@ -33,7 +33,7 @@ from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import Data, Log, LogFields, as_log, many
+from counterpoise.log.log import Data, Log, LogFields, as_log, logged_propensity, many
 from counterpoise.models.leaks import Leak, leaks
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def doctor(
     """
     asked_log = as_log(log, parts)
     frame = rows_of(asked_log)
-    reward, propensity = next(iter(asked_log.reward), None), asked_log.propensity
+    reward, propensity = next(iter(asked_log.reward), None), logged_propensity(asked_log)
     action, key = asked_log.action, asked_log.key
     schema = frame.collect_schema()
     names = schema.names()

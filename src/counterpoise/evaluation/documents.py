@@ -62,6 +62,8 @@ def evaluation(result: Result) -> dict[str, Any]:
     }
     if result.model is not None:
         document["model"] = asdict(result.model)
+    if result.propensity_model is not None:
+        document["propensity_model"] = asdict(result.propensity_model)
     return finite(document | _ladder(result))  # type: ignore[no-any-return]
 
 

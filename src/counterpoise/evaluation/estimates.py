@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
-from counterpoise.estimators import Estimate, Estimator, unstack
+from counterpoise.estimators import Estimate, Estimator, gradient, unstack
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
@@ -88,12 +88,25 @@ def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estim
     """What the rows themselves show in every place, and the number of groups with rows."""
     together = estimator(view.groups if estimator.needs == "groups" else view.whole)
     found = [unstack(together, k) for k in range(len(view.places))]
+    factors = _of_propensities(view, estimator)
     if not options.method.uses_groups(is_clustered=view.is_clustered):
-        return found, np.zeros(len(found))
+        return [replace(one, stderr=one.stderr * factor) for one, factor in zip(found, factors, strict=True)], np.zeros(
+            len(found)
+        )
     stderr, groups = _jackknife(view, estimator)
-    return [
-        replace(one, stderr=float(e)) if one.identified else one for one, e in zip(found, stderr, strict=True)
-    ], groups
+    errors = zip(found, stderr * factors, strict=True)
+    return [replace(one, stderr=float(e)) if one.identified else one for one, e in errors], groups
+
+
+def _of_propensities(view: View, estimator: Estimator) -> Floats:
+    """By how much the errors of all places change because the propensities were estimated; 1 where they were logged."""
+    estimated = view.log.estimated
+    if estimated is None:
+        return np.ones(len(view.places))
+    slopes = gradient(
+        estimator, (view.groups if estimator.needs == "groups" else view.whole).recenter(estimated.center)
+    )
+    return np.array([estimated.factor(view.contrast, place, slopes[k]) for k, place in enumerate(view.places)])
 
 
 def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | None]]) -> list[Unseen]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.confounded import Sensitivity
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.ladder import Ladder
-    from counterpoise.models import Quality
+    from counterpoise.models import PropensityQuality, Quality
 
 Segment = Label | None  # None is the whole log
 WHOLE = "(all)"
@@ -57,6 +57,7 @@ class Result:
     earlier_rows: int = 0  # that came from a state, and not from the question's log
     ladders: Mapping[str, Ladder] = field(default_factory=dict)  # by target, where a weight's constant was chosen
     model: Quality | None = None  # how good the reward model is, if one was fitted
+    propensity_model: PropensityQuality | None = None  # how good it is, where propensities were not logged
 
     def __getitem__(self, key: tuple[str, str] | tuple[str, str, Hashable]) -> Estimate:
         if not (isinstance(key, tuple) and len(key) in (2, 3)):

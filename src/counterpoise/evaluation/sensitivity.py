@@ -124,8 +124,8 @@ def _check(question: Question) -> None:
     log = question.log
     if len(log.reward) > 1:
         raise OptionError("sensitivity is about one reward: ask for one at a time.")
-    if log.model_reward is not None or log.control:
-        extra = "model_reward" if log.model_reward is not None else "control"
+    extra = next((part for part in ("model", "model_reward", "control", "baseline") if getattr(log, part)), None)
+    if extra is not None:
         raise OptionError(["sensitivity is about weights and rewards alone: leave out ", Argument(extra), "."])
     if not isinstance(question.weight, Ratio):
         raise OptionError(

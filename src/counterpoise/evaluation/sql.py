@@ -172,6 +172,10 @@ def _question(
     if parts.get("model") is not None or (isinstance(log, Log) and log.model is not None):
         raise OptionError(["a statement cannot fit a model: leave out ", Argument("model"), "."])
     question = question_of(log, parts, target, weight=weight, segment=segment)
+    if question.propensity_model is not None:
+        raise OptionError(
+            "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",
+        )
     if len(question.log.reward) > 1:
         raise OptionError("a statement is about one reward: write one for each.")
     return question

@@ -29,6 +29,7 @@ class Bernstein(Method):
         "Bernstein intervals: valid for any number of rows if rewards and weights are bounded, but wide."
     )
     allows_differences: ClassVar[bool] = False
+    needs_known_propensities: ClassVar[bool] = True
     estimators: ClassVar[tuple[str, ...]] = ("ips",)  # the only one whose rows have bounds known beforehand
 
     def __post_init__(self) -> None:

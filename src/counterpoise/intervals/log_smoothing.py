@@ -30,6 +30,7 @@ class LogSmoothing(Method):
         "Logarithmic smoothing: lower bounds that are valid for any number of rows and any weights; they have no upper end."
     )
     allows_differences: ClassVar[bool] = False
+    needs_known_propensities: ClassVar[bool] = True
     estimators: ClassVar[tuple[str, ...]] = ("ips",)
     smoothings: ClassVar[tuple[float, ...]] = GRID
 

@@ -59,6 +59,7 @@ class Method(Protocol):
     about: ClassVar[str] = ""  # one sentence for those who read the report
     needs_groups: ClassVar[bool] = False  # rows or clusters must be hashed into groups
     allows_differences: ClassVar[bool] = True  # and not values alone
+    needs_known_propensities: ClassVar[bool] = False  # it bounds weights rather than estimating their error
     estimators: ClassVar[tuple[str, ...]] = ()  # the only ones it is for; none: all
     smoothings: ClassVar[tuple[float, ...]] = ()  # every λ whose sum of log(1 + λwr)/λ it needs
 

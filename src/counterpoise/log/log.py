@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from os import PathLike
 from os.path import exists
 from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
@@ -16,16 +16,26 @@ from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
 
+MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
 Column = Any  # a name or an SQL expression; without data, the array itself
 Columns = Any  # one of them, or several
+
+
+class Unlogged:
+    """A propensity that is a model's word, and a column's only where that one has a number: `counterpoise.models.Propensity` is one."""
+
+    column: Any  # with the propensities that were logged, if some were
 
 
 class LogFields(TypedDict, total=False):
     """The parts of a log, as `Log` and every verb take them. The command line and the docs take their wording from here."""
 
     reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
-    propensity: Annotated[Column, "the logging policy's probability of the logged action"]
+    propensity: Annotated[
+        Column,
+        "the logging policy's probability of the logged action; where it was not logged, 'model' or a models.Propensity",
+    ]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
     cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
@@ -77,7 +87,7 @@ class Log:
     data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
-    propensity: str | None = None
+    propensity: Any = None  # a column, or an `Unlogged` until the question is asked
     action: str | None = None
     context: tuple[str, ...] = ()
     cluster: str | None = None
@@ -181,6 +191,12 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
     return log.but(**given) if given else log
 
 
+def logged_propensity(log: Log) -> str | None:
+    """The column with the logged propensities; none, if a model is to estimate all of them."""
+    found: str | None = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
+    return None if found == MODEL else found
+
+
 def help_of(part: str) -> str:
     """What a part of a log is, in a few words."""
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
@@ -189,7 +205,9 @@ def help_of(part: str) -> str:
 def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
-    for part in ("propensity", "action", "cluster", "model_reward"):
+    if "propensity" in found:
+        found["propensity"] = _propensity(found["propensity"], arrays)
+    for part in ("action", "cluster", "model_reward"):
         if part in found:
             found[part] = one(part, found[part], arrays)
     for part in ("reward", "key"):
@@ -253,6 +271,14 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
         return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
     return (one(part, value, arrays),)
+
+
+def _propensity(value: Any, arrays: Arrays | None) -> Any:
+    """The column of the propensities, or the model that takes its place; an array of those that were logged joins the others."""
+    if isinstance(value, Unlogged):
+        model: Any = value
+        return model if model.column is None else replace(model, column=one("propensity", model.column, arrays))
+    return value if isinstance(value, str) and value == MODEL else one("propensity", value, arrays)
 
 
 def _baseline(value: Any, arrays: Arrays | None) -> dict[str, How] | None:

@@ -40,6 +40,7 @@ class Question:
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
+    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity_step`
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
@@ -104,8 +105,13 @@ class Question:
 
     @property
     def needs_python(self) -> bool:
-        """Whether a batch is complete only when Python has run: a policy's, or a reward model's."""
-        return bool(self.policies) or self.model is not None
+        """Whether a batch is complete only when Python has run: a policy's, or a model's."""
+        return bool(self.policies) or bool(self.models)
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """What fits models and adds their columns to a batch: the propensities first, which a reward model may ask for."""
+        return tuple(one for one in (self.propensity_model, self.model) if one is not None)
 
     @property
     def choices(self) -> tuple[Target, ...]:
@@ -158,13 +164,14 @@ class Question:
             yield LISTED, target.source.column
         for column in dict.fromkeys(column for target in self.policies for column in target.reads):
             yield "target", column
-        if self.model is not None or len(self.policies) > len(self.tables):
+        if self.models or len(self.policies) > len(self.tables):
             for column in log.context:
                 yield "context", column
-        if self.model is not None:
-            for column in self.model.identity:
-                if column not in (log.cluster, *log.key):
-                    yield "key", column
+        for column in dict.fromkeys(column for one in self.models for column in one.identity):
+            if column not in (log.cluster, *log.key):
+                yield "key", column
+        if self.propensity_model is not None and self.propensity_model.column is not None:
+            yield "propensity", self.propensity_model.column
 
     @property
     def tables(self) -> tuple[Target, ...]:
@@ -177,6 +184,8 @@ class Question:
         made = {target.column for target in (*self.choices, *self.policies)}
         if self.model is not None:
             made |= {str(self.log.model_reward), *self.model_value.values()}
+        if self.propensity_model is not None:
+            made.add(str(self.log.propensity))
         read = [entry for entry in self.numbers.values() if entry[1] not in made]
         return [*read, *self.others]
 

@@ -17,7 +17,7 @@ def estimator_of(name: Any, rewards: Floats) -> Any:
     """An estimator that is not fitted yet: the one given, or the one that a name stands for."""
     if not isinstance(name, str):
         return name
-    linear, trees = _libraries()
+    linear, trees = libraries()
     is_binary = len(np.unique(rewards)) == 2
     if name == "auto":
         name = "boosted" if len(rewards) > FEW else "logistic" if is_binary else "ridge"
@@ -36,7 +36,8 @@ def estimator_of(name: Any, rewards: Floats) -> Any:
     return trees.HistGradientBoostingClassifier() if is_binary else trees.HistGradientBoostingRegressor()
 
 
-def _libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[Any, Any]:
+    """The linear models and the ensembles of scikit-learn."""
     try:
         from sklearn import ensemble, linear_model
     except ImportError as error:

@@ -12,6 +12,7 @@ import polars as pl
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.good import is_number
+from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen
 from counterpoise.models.actions import actions_of
@@ -60,6 +61,13 @@ def with_model(question: Question) -> Question:
             )  # fmt: skip
     if reward.mrdr and len(question.targets) > 1:
         raise OptionError("mrdr fits a model for one target: evaluate one at a time.")
+    values = {name: value_column(name) for name in question.target_names}
+    step = Unfitted(reward, identity_of(log), log.value_samples)
+    return replace(question, log=log.but(model_reward=REWARD), model_value=values, model=step)
+
+
+def identity_of(log: Log) -> tuple[str, ...]:
+    """The columns that tell rows apart, so that each has a fold of its own: none, where rows come in an order."""
     has_order = engine_of(log).has_order
     identity = (log.cluster,) if log.cluster is not None else () if has_order else log.key
     if not (has_order or identity):
@@ -67,9 +75,7 @@ def with_model(question: Question) -> Question:
             "a model is fitted on some rows and predicts others, and rows of this log come in no order by which to tell them apart.",
             do=["Name what identifies a row with ", Argument("key"), ", or its user with ", Argument("cluster"), "."],
         )
-    values = {name: value_column(name) for name in question.target_names}
-    step = Unfitted(reward, identity, log.value_samples)
-    return replace(question, log=log.but(model_reward=REWARD), model_value=values, model=step)
+    return identity
 
 
 def fitted(question: Question, progress: bool | None = None) -> Question:

@@ -51,8 +51,8 @@ class Reward:
     mrdr: bool = False
 
     def __post_init__(self) -> None:
-        _check_count("folds", self.folds, 2, 100)
-        _check_count("sample", self.sample, 10, 10**9)
+        check_count("folds", self.folds, 2, 100)
+        check_count("sample", self.sample, 10, 10**9)
         if isinstance(self.estimator, str):
             if self.estimator not in NAMES:
                 raise OptionError(
@@ -85,6 +85,7 @@ def _predicts(estimator: Any) -> bool:
     return hasattr(estimator, "predict") or hasattr(estimator, "predict_proba")
 
 
-def _check_count(name: str, value: Any, least: int, most: int) -> None:
+def check_count(name: str, value: Any, least: int, most: int) -> None:
+    """Check a whole number of a model."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")

@@ -14,6 +14,7 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
+from counterpoise.moments.estimated import Estimated
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.powers import NOTHING, Powers
 from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
@@ -51,6 +52,7 @@ class LogMoments:
     left_out: Powers = NOTHING  # the good rewards of rows that were dropped for something else
     smoothed: Mapping[Contrast, tuple[Smoothed, ...]] = field(default_factory=dict)  # by segment, if asked for
     features: tuple[tuple[str, float], ...] = ()  # the columns u·φ of a context baseline, and the centers of φ
+    estimated: Estimated | None = None  # what a propensity model does to the errors, where propensities were not logged
 
     def __getitem__(self, target: str | tuple[str, Hashable]) -> Moments:
         """The moments of one target, over the whole log or in one segment."""
@@ -100,6 +102,7 @@ class LogMoments:
             duplicates=duplicates,
             ladder=_added(self.ladder, other.ladder),
             left_out=self.left_out + other.left_out,
+            estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
         )
 
     @property
@@ -191,6 +194,7 @@ class LogMoments:
             **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
             "left_out": self.left_out.to_plain(),
             **({"features": [list(pair) for pair in self.features]} if self.features else {}),
+            **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
         }
 
     @classmethod
@@ -202,7 +206,8 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        raw = stored.record(raw, "a log's moments", _KEYS, optional=("weight", "ladder", "left_out", "features"))
+        optional = ("weight", "ladder", "left_out", "features", "estimated")
+        raw = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
@@ -236,6 +241,7 @@ class LogMoments:
             Powers.from_plain(raw["left_out"]) if "left_out" in raw else NOTHING,
             smoothed,
             tuple(_control(pair) for pair in stored.items(raw.get("features", []), "features")),
+            Estimated.from_plain(raw["estimated"]) if "estimated" in raw else None,
         )
         _check_whole(made)
         return made
@@ -365,6 +371,7 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("weights", str(first.weight), str(second.weight)),
         ("ladders of weights", *([str(rung.weight) for rung in log.ladder] for log in (first, second))),
         ("smoothings", tuple(first.smoothed), tuple(second.smoothed)),
+        ("propensities", *("estimated" if log.estimated else "logged" for log in (first, second))),
     ):
         if mine != theirs:
             found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."

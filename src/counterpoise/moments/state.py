@@ -236,7 +236,8 @@ _PARTS = {
 
 
 def _checked_question(raw: Any) -> dict[str, Any]:
-    question = stored.record(raw, "the question", tuple(_PARTS), optional=("smoothings", "baseline", "model"))
+    optional = ("smoothings", "baseline", "model", "propensity_model")
+    question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
         _MAYBE: lambda value: value is None or isinstance(value, str),
@@ -254,8 +255,9 @@ def _checked_question(raw: Any) -> dict[str, Any]:
             raise ValueError(f"{part!r} in its question should be {kind}")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
-    if not isinstance(question.get("model", ""), str):
-        raise ValueError("'model' in its question should be text")
+    for part in ("model", "propensity_model"):
+        if not isinstance(question.get(part, ""), str):
+            raise ValueError(f"{part!r} in its question should be text")
     return question
 
 

@@ -30,7 +30,7 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
         )
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
     for part, mine in (unsaid | dict(asked)).items():
-        found = (unsaid | known.question)[part]
+        found: Any = (unsaid | known.question).get(part)
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
@@ -80,6 +80,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
+    if question.propensity_model is not None:
+        asked["propensity_model"] = question.propensity_model.described
     if question.model is not None:
         asked["model"] = question.model.described
     return dict(json.loads(json.dumps(asked)))

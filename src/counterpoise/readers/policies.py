@@ -22,14 +22,16 @@ from counterpoise.moments import Floats
 
 
 def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
-    """The batch with every column that only Python can make: those of the policies, and those of a reward model.
+    """The batch with every column that only Python can make: propensities, those of the policies, and those of a reward model.
 
     `batch` is what an error calls it, and `first_row` the number of its first row, where rows are numbered.
     """
+    if question.propensity_model is not None:
+        frame = question.propensity_model.complete(frame, question, batch, first_row)
     if question.model is not None:
         completed: pl.DataFrame = question.model.complete(frame, question, batch, first_row)
         return completed
-    return add_policies(frame, question, batch)
+    return add_policies(frame, question, batch) if question.policies else frame
 
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:

@@ -39,7 +39,9 @@ def _asked(question: Question | None) -> list[tuple[object, object]]:
     if question is None:
         return []
     log = question.log
-    parts = {"Reward": ", ".join(log.reward), "Propensity": log.propensity, "Condition": log.where}
+    step = question.propensity_model
+    propensity = log.propensity if step is None else f"a model of {', '.join(log.context)}"
+    parts = {"Reward": ", ".join(log.reward), "Propensity": propensity, "Condition": log.where}
     return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
 
 

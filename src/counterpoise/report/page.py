@@ -24,6 +24,7 @@ from counterpoise.report.coverage import coverage as coverage_of
 from counterpoise.report.markup import Safe, el, join, name_of, text
 from counterpoise.report.profile import Profile, profile
 from counterpoise.report.propensities import propensities
+from counterpoise.report.propensity_model import propensity_model
 from counterpoise.weights import Ratio
 from counterpoise.whole_files import whole_file
 
@@ -127,6 +128,7 @@ def _about(reading: Reading, place: int, rewards: int, rows: bool, check: Covera
         Part("sensitivity", "If the propensities were wrong", sensitivity.sensitivity(doubts)),
         Part("segments", "Segments", segments.segments(reading, f"segment-table{end}")),
         Part("weights", "Weights, and where the estimate comes from", weights.weights(reading, profiles)),
+        Part("propensity-model", "The propensity model", propensity_model(reading)),
         Part("convergence", "As rows come in", weights.convergence(reading, profiles)),
     ]
     name = join([": ", name_of(reading.result.reward)]) if rewards > 1 else ""

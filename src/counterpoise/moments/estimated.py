@@ -1,0 +1,116 @@
+"""`Estimated`: what it does to the errors of a log's estimates that its propensities were estimated from the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from counterpoise.moments import stored
+from counterpoise.moments.moments import ROW, Floats
+
+Place = tuple[Any, ...] | None  # a segment's label; None is the whole log
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    r"""The covariances, over rows, of the moments' columns z and of what the fit takes from them, h.
+
+    An estimate of the form Σ aⱼ·mean(zⱼ) whose propensities were estimated has, to first order, the error of the mean of a·(z − h), where
+    h is the part of z that the scores of the propensity model explain. If the model was fitted on a share of the rows, the variance of
+    a·h counts as if it had as few.
+
+    >>> known = Estimated("model", 100, 100, 0.0, {("t", ""): {None: np.diag([4.0, 0.0])}})
+    >>> fitted = Estimated("model", 100, 100, 0.0, {("t", ""): {None: np.array([[4.0, 1.0], [1.0, 1.0]])}})
+    >>> known.factor(("t", ""), None, np.array([1.0])), round(fitted.factor(("t", ""), None, np.array([1.0])), 3)
+    (1.0, 0.866)
+    """
+
+    model: str
+    rows: int  # that the model was drawn from
+    of: int  # rows of the log
+    center: float  # of the rewards in z
+    covariances: Mapping[tuple[str, str], Mapping[Place, Floats]] = field(default_factory=dict)  # empty: not known
+
+    def factor(self, contrast: tuple[str, str], place: Place, a: Floats) -> float:
+        """By how much the standard error of an estimate with these coefficients changes; 1 where that is not known."""
+        found = self.covariances.get(contrast, {}).get(place)
+        if found is None or not np.isfinite(a).all():
+            return 1.0
+        d = len(a)
+        plain, both, fit = a @ found[:d, :d] @ a, a @ found[:d, d:] @ a, a @ found[d:, d:] @ a
+        whole = plain - 2.0 * both + max(self.of / max(self.rows, 1), 1.0) * fit
+        return float(np.sqrt(whole / plain)) if plain > 0 and whole > 0 else 1.0
+
+    def __add__(self, other: Estimated) -> Estimated:
+        if not isinstance(other, Estimated):
+            return NotImplemented
+        n, other = self.of + other.of, other.recenter(self.center)
+        mine, theirs = self.of / max(n, 1), other.of / max(n, 1)
+
+        def added(one: Mapping[Place, Floats], two: Mapping[Place, Floats]) -> dict[Place, Floats]:
+            shared = {place: mine * one[place] + theirs * two[place] for place in one if place in two}
+            return {**one, **two, **shared}
+
+        known = [contrast for contrast in self.covariances if contrast in other.covariances]
+        covariances = {contrast: added(self.covariances[contrast], other.covariances[contrast]) for contrast in known}
+        return Estimated(self.model, self.rows + other.rows, n, self.center, covariances)
+
+    def recenter(self, center: float) -> Estimated:
+        """The same rows seen from another center of the rewards, which moves u·s by δ·u."""
+        delta = self.center - center
+
+        def moved(found: Floats) -> Floats:
+            turn = np.eye(len(found))
+            for start in (0, len(found) // 2):
+                turn[start + ROW.index("us"), start + ROW.index("u")] = delta
+            return np.asarray(turn @ found @ turn.T)
+
+        covariances = {
+            contrast: {place: moved(one) for place, one in found.items()}
+            for contrast, found in self.covariances.items()
+        }
+        return replace(self, center=center, covariances=covariances)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain lists and numbers, ready for JSON."""
+        return {
+            "model": self.model,
+            "rows": self.rows,
+            "of": self.of,
+            "center": self.center,
+            "covariances": [
+                [
+                    list(contrast),
+                    [[None if place is None else list(place), one.tolist()] for place, one in found.items()],
+                ]
+                for contrast, found in self.covariances.items()
+            ],
+        }
+
+    @classmethod
+    def from_plain(cls, raw: Any) -> Estimated:
+        """What `to_plain` returned; a ValueError says what is wrong with anything else."""
+        raw = stored.record(raw, "estimated propensities", ("model", "rows", "of", "center", "covariances"))
+        covariances = {}
+        for contrast, found in map(_pair, stored.items(raw["covariances"], "covariances")):
+            target, against = _pair(contrast)
+            places = {}
+            for place, one in map(_pair, stored.items(found, "covariances")):
+                matrix = stored.numbers(one, "covariances")
+                if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+                    raise ValueError("the covariances of estimated propensities are damaged")
+                places[None if place is None else tuple(stored.items(place, "a segment"))] = matrix
+            covariances[stored.text(target, "target"), stored.text(against, "against")] = places
+        rows, of = stored.count(raw["rows"], "rows"), stored.count(raw["of"], "rows")
+        center = float(stored.numbers(raw["center"], "center"))
+        return cls(stored.text(raw["model"], "model"), rows, of, center, covariances)
+
+
+def _pair(raw: Any) -> tuple[Any, Any]:
+    found = stored.items(raw, "a pair")
+    if len(found) != 2:
+        raise ValueError("the covariances of estimated propensities are damaged")
+    return found[0], found[1]
