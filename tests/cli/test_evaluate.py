@@ -113,7 +113,10 @@ def test_unusual_names_are_asked_for(tmp_path):
             "--level 95.0 does not lie strictly between 0 and 1. For a 95 % interval, pass --level 0.95.",
         ),
         (["--interval", "bernstein"], "needs --reward-bounds and --max-weight, both known"),
-        (["--estimator", "dr"], "OptionError: dr needs --model-reward and --model-value."),
+        (
+            ["--estimator", "dr"],
+            "OptionError: dr needs --model auto, or a model's columns in --model-reward and --model-value.",
+        ),
         (["--where", "action = 'x'"], "--where \"action = 'x'\" does not fit the types of this log: "),
         (["--reward", "click + 'x'"], "ColumnError: cannot compute "),
         (["--estimator", "magic"], "OptionError: no estimator 'magic'"),

@@ -153,7 +153,7 @@ def test_a_missing_cluster_is_a_bad_row():
         ({"interval": "bernstein"}, r"interval=cp\.intervals\.Bernstein\(reward_bounds=\(0, 1\), max_weight=10\)"),
         ({"interval": "bernstein", "reward_bounds": (0, 5)}, r"Bernstein\(reward_bounds=\(0, 5\), max_weight=10\)"),
         ({"interval": cp.intervals.Bernstein((0, 1), 9), "estimator": "snips"}, "only works for ips"),
-        ({"estimator": "dr"}, "dr needs model_reward= and model_value="),
+        ({"estimator": "dr"}, "dr needs model=.auto., or a model.s columns in model_reward= and model_value="),
         ({"estimator": "magic"}, "no estimator 'magic'"),
         ({"groups": 1}, "groups=1 is not a whole number"),
         ({"groups": True}, "groups=True is not a whole number"),
