@@ -394,10 +394,13 @@ def test_unordered_rows_need_an_identity():
 
 
 def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
-    """n = 500, a model that remembers its rows: the mean of DR over many logs against the truth."""
-    runs, model = 80, DecisionTreeRegressor(min_samples_leaf=2, random_state=0)
+    """n = 500, a model that remembers its rows: the mean of DR over many logs against the truth, by the same bound for all.
+
+    In sample the bias is 0.4 to 0.5 standard deviations of the estimate, so that 160 logs put it 5 to 7 Monte Carlo errors from 0.
+    """
+    runs, model = 160, DecisionTreeRegressor(min_samples_leaf=2, random_state=0)
     random = np.random.default_rng(3)
-    seen = {"dr": [], "optimal_dr": [], "in-sample": [], "truth": []}
+    seen = {"dr": [], "optimal_dr": [], "in-sample": []}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in random.integers(0, 2**31, runs):
@@ -413,7 +416,7 @@ def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
             seen["in-sample"].append((v + w * (log["r"].to_numpy() - fit.pairs(x, codes))).mean() - truth)
             for name in ("dr", "optimal_dr"):
                 seen[name].append(result["Policy", name].value - truth)
-    z = {name: np.mean(one) / (np.std(one) / np.sqrt(runs)) for name, one in seen.items() if one}
+    z = {name: np.mean(one) / (np.std(one) / np.sqrt(runs)) for name, one in seen.items()}
     assert abs(z["dr"]) < 3.5
     assert abs(z["optimal_dr"]) < 3.5
     assert abs(z["in-sample"]) > 4
