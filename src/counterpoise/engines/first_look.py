@@ -13,6 +13,7 @@ from counterpoise.engines.polars_frames import prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect
 from counterpoise.engines.pushdown import prepare as prepare_there
 from counterpoise.engines.query import Frame
+from counterpoise.engines.registry import engine_of
 from counterpoise.engines.scans import scanned
 from counterpoise.log.good import is_number
 from counterpoise.log.question import Question
@@ -48,7 +49,7 @@ def first_look(question: Question) -> Look:
             return _there(frame, names, lean, data.columns, lambda name: "`" + name.replace("`", "``") + "`")
     if files.is_paths(data):
         return scanned(lean, lambda scan: _scanned(scan, lean))
-    return _in_memory(data, lean)
+    return _in_memory(engine_of(log).frame(data), lean)
 
 
 def _there(frame: Frame, names: Mapping[str, str], question: Question, columns: Sequence[str], quote: Any) -> Look:
