@@ -74,6 +74,8 @@ class Batches:
 def summarize_batches(batches: Iterable[pl.DataFrame], question: Question) -> tuple[LogMoments, ...]:
     """The moments of all batches together."""
     whole = Batches(question)
+    if question.makes_lists:
+        batches = [pl.concat(batches)]  # the rows of a list may be in several
     for batch in batches:
         whole.add(batch)
     return whole.finish()

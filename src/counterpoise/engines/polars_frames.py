@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from counterpoise.engines.lists import collapse
 from counterpoise.engines.query import Query, is_clean
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
@@ -17,6 +18,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns as exactly_all
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
+from counterpoise.log.lists import LIST
 from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_type
@@ -26,6 +28,10 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
     """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
+    if question.makes_lists:
+        # a list has rows anywhere in the batch, which is all there is of the log
+        found: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
+        return found
     hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
     batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
     chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
@@ -40,6 +46,8 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
+    if question.makes_lists:
+        return _grouped(collapse(nw.from_native(_rows_of_lists(frame, question)), question).to_native(), question)
     frame = frame.with_columns(
         exactly(name)
         .cast(pl.String)
@@ -59,6 +67,16 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
     return _grouped(prepared, question)
+
+
+def _rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
+    chosen: list[pl.Expr] = list(_columns(exactly, frame.collect_schema(), question.of_rows))
+    chosen.append(exactly(question.log.slate).alias(LIST))
+    if question.groups > 1:
+        ids = exactly(question.log.cluster or question.log.slate)
+        chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
+    return frame.select(chosen)
 
 
 def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:

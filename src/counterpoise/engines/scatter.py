@@ -26,7 +26,7 @@ class Scatter:
     def __init__(self, names: Names) -> None:
         self._names, self._lock = names, Lock()
         self._keys = list(names.keys)
-        self._lanes = names.lanes if names.features else ()
+        self._lanes = names.lanes if names.is_wide else ()
         self._columns = sorted({*names.features, *_needed(self._lanes), *self._keys} - set(names.centered_features))
         self._centers = [one.center for one in names.question.features]
         self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))

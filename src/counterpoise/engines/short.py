@@ -28,7 +28,7 @@ LONGEST = 20_000  # rows; from there on polars is faster
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
     """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
-    return frame.height <= LONGEST and not question.segment and question.groups == 1
+    return frame.height <= LONGEST and not question.segment and question.groups == 1 and question.lists is None
 
 
 @dataclass

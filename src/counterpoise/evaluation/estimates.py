@@ -146,7 +146,7 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
             mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
         )  # fmt: skip
     low, high = usual_rewards(view.rewards[place], view.ends[place])
-    baseline = _constant(own, estimator)
+    baseline = _constant(own, estimator, is_ranked=len(view.whole.ranks) > 0 and estimator.needs != "model")
     heavy = view.heavy(place)
     if estimator.estimand == "value":
         terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
@@ -160,8 +160,11 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
     )  # fmt: skip
 
 
-def _constant(own: Estimate, estimator: Estimator) -> float:
+def _constant(own: Estimate, estimator: Estimator, *, is_ranked: bool) -> float:
     """The baseline of a row like any other; of several coefficients, those of a context baseline begin with it."""
+    if isinstance(own.baseline, tuple) and is_ranked:
+        # one for every position: where all weights of a list are equal, they count together
+        return sum(own.baseline) if all(map(math.isfinite, own.baseline)) else own.value
     first = own.baseline[0] if isinstance(own.baseline, tuple) else own.baseline
     is_constant = isinstance(own.baseline, float) or estimator.needs == "context" or estimator.is_difference
     return first if is_constant and math.isfinite(first) else own.value
