@@ -13,7 +13,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.log.good import LARGEST
-from counterpoise.log.lists import excess_at
 from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, excess_of, gain_of
 from counterpoise.log.rules import indicator
 from counterpoise.moments import Floats, Moments
@@ -128,7 +127,7 @@ def _of_lists(lane: Lane, query: Query) -> dict[str, nw.Expr]:
         return {lane.columns["us"]: gain - center * u}
     found = {lane.columns["us"]: (gain - nw.col(gain_of(other, j))) - center * (u - nw.col(other))}
     for k in query.names.question.ranks:
-        found[lane.columns[excess_at(k)]] = nw.col(excess_of(lane.target, k)) - nw.col(excess_of(other, k))
+        found[f"{lane.shared}at{k}"] = nw.col(excess_of(lane.target, k)) - nw.col(excess_of(other, k))
     return found
 
 
