@@ -41,13 +41,13 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
     if question.log.key:
         chosen.append(batch.select(exactly_all(question.log.key)).hash_rows().alias(KEY))
-    return _grouped(pl.DataFrame(chosen), question)
+    return grouped(pl.DataFrame(chosen), question)
 
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
     if question.makes_lists:
-        return _grouped(collapse(nw.from_native(_rows_of_lists(frame, question)), question).to_native(), question)
+        return grouped(collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native(), question)
     frame = frame.with_columns(
         exactly(name)
         .cast(pl.String)
@@ -66,10 +66,10 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     prepared = frame.select(chosen)
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
-    return _grouped(prepared, question)
+    return grouped(prepared, question)
 
 
-def _rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
     chosen: list[pl.Expr] = list(_columns(exactly, frame.collect_schema(), question.of_rows))
     chosen.append(exactly(question.log.slate).alias(LIST))
@@ -108,9 +108,10 @@ def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
     return (get(feature.column) == feature.level).fill_null(False)
 
 
-def _grouped(frame: Frame, question: Question) -> Frame:
-    grouped: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
-    return grouped
+def grouped(frame: Frame, question: Question) -> Frame:
+    """The rows with the ids of clusters hashed to groups, if there are any."""
+    found: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+    return found
 
 
 def center_of(rewards: pl.Series) -> float:

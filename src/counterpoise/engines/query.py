@@ -110,7 +110,9 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
         alone = lane.other is None
         first[lane.shared] = weight.excess(t, p) if alone else weight.difference(t, nw.col(str(lane.other)), p)
         if question.makes_lists:
-            first |= _of_lists(lane, query)
+            j = lane.reward
+            center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
+            first |= of_lists(lane, names, center, nw.col)
     rows = frame.with_columns(**first)
     if not names.apart:
         return rows
@@ -118,16 +120,18 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     return rows.with_columns(**own)
 
 
-def _of_lists(lane: Lane, query: Query) -> dict[str, nw.Expr]:
-    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions."""
+def of_lists(lane: Lane, names: Names, center: Any, get: Callable[[str], Any]) -> dict[str, Any]:
+    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions.
+
+    `get` returns a column, as an expression or as an array.
+    """
     j, other = lane.reward, lane.other
-    center = nw.lit(query.centers[j]) if query.own is None else nw.col(query.names.centers[j])
-    gain, u = nw.col(gain_of(lane.target, j)), nw.col(lane.target)
+    gain, u = get(gain_of(lane.target, j)), get(lane.target)
     if other is None:
         return {lane.columns["us"]: gain - center * u}
-    found = {lane.columns["us"]: (gain - nw.col(gain_of(other, j))) - center * (u - nw.col(other))}
-    for k in query.names.question.ranks:
-        found[f"{lane.shared}at{k}"] = nw.col(excess_of(lane.target, k)) - nw.col(excess_of(other, k))
+    found = {lane.columns["us"]: (gain - get(gain_of(other, j))) - center * (u - get(other))}
+    for k in names.question.ranks:
+        found[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
     return found
 
 

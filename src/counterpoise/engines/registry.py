@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.engines import compiled, scans, spark
-from counterpoise.engines.memory import summarize_batches
-from counterpoise.engines.polars_frames import prepare_lazily
+from counterpoise.engines.memory import summarize_batches, summarize_in_order
+from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
@@ -26,6 +27,8 @@ T = TypeVar("T")
 Batches = Iterator[pl.DataFrame]
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
+
+LISTED = 500_000  # rows of lists that are made into lists at a time
 
 
 class LogEngine:
@@ -215,6 +218,12 @@ def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
     if question.policies:
         return summarize_batches(frames.completed(scan, question, report), question)
+    if question.makes_lists:
+        rows = rows_of_lists(frames.selected(scan, question), question)
+        batches = partial(rows.collect_batches, chunk_size=LISTED, engine="streaming", maintain_order=True)
+        found = summarize_in_order(batches, question, report)
+        if found is not None:
+            return found
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)
     engine: Engine = Streaming(frame, question, report)

@@ -96,11 +96,11 @@ class Scatter:
                     _fill(z, lane, here)
                     if self._names.apart:  # rows on which this reward is bad
                         z[:-1] = np.nan_to_num(z[:-1])
-                    totals[k + 1] += _gram(z)
+                    totals[k + 1] += gram(z)
         return totals
 
 
-def _gram(z: Floats) -> Floats:
+def gram(z: Floats) -> Floats:
     """z·zᵀ in steps so short that BLAS takes one thread for each: the engine has a thread on every core already."""
     step = max(MULTIPLICATIONS // (len(z) * (len(z) + 1)), 16)
     whole = z.shape[1] // step * step
