@@ -282,3 +282,59 @@ def test_lists_cut_off_below_have_the_value_of_their_top() -> None:
     log = a_log()
     found = evaluate(log, "cascade", where="rank <= 2")["new", "ips"]
     assert found.value == pytest.approx(evaluate(log.filter(pl.col("rank") <= 2), "cascade")["new", "ips"].value)
+
+
+@pytest.mark.parametrize("lengths", ["equal", "ragged"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_in_order_give_the_numbers_of_lists_in_disorder(kind: str, lengths: str, tmp_path: Any) -> None:
+    log = a_log(400)
+    log = log.filter(pl.len().over("query") == 4) if lengths == "equal" else log
+    ordered = log.sort("query", "rank")
+    apart = pl.concat([ordered.tail(5), ordered.head(-5)])  # one list in two places
+    ordered.write_parquet(tmp_path / "log.parquet", row_group_size=50)
+    for more in ({}, {"cluster": "user", "target": ["new", "other"], "discount": "dcg"}):
+        expected = numbers_of(evaluate(log, kind, **more))
+        for one in (ordered, apart, str(tmp_path / "log.parquet")):
+            found = numbers_of(evaluate(one, kind, **more))
+            for key, pair in expected.items():
+                assert found[key] == pytest.approx(pair, rel=1e-9), key
+
+
+def test_batches_may_end_within_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    log = a_log().sort("query", "rank")
+    log.write_parquet(tmp_path / "log.parquet", row_group_size=20)
+    expected = numbers_of(evaluate(log, "cascade"))
+    monkeypatch.setattr("counterpoise.engines.registry.LISTED", 7)
+    found = numbers_of(evaluate(str(tmp_path / "log.parquet"), "cascade"))
+    for key, pair in expected.items():
+        assert found[key] == pytest.approx(pair, rel=1e-9), key
+
+
+def test_postgresql_agrees(postgres: str) -> None:
+    import ibis
+
+    log, connection = a_log(), ibis.connect(postgres)
+    connection.create_table("lists", log.to_arrow(), overwrite=True)
+    try:
+        for kind in KINDS:
+            for more in ({}, {"segment": "country", "cluster": "user"}):
+                found = numbers_of(evaluate(postgres, kind, table="lists", **more))
+                for key, pair in numbers_of(evaluate(log, kind, **more)).items():
+                    assert found[key] == pytest.approx(pair, rel=1e-9), (kind, key)
+    finally:
+        connection.drop_table("lists")
+        connection.disconnect()
+
+
+def test_the_command_line_evaluates_lists(tmp_path: Any) -> None:
+    import json
+
+    from command_line import invoke
+
+    log = a_log()
+    log.write_parquet(tmp_path / "log.parquet")
+    options = "--reward click --propensity p --slate query --position rank --propensity-of item-given-above --target new --json"
+    for weight in ([], ["--weight", "cascade"]):
+        answer = json.loads(invoke("evaluate", str(tmp_path / "log.parquet"), *options.split(), *weight).stdout)
+        values = {one["estimator"]: one["value"] for one in answer["estimates"]}
+        assert values["beta_ips"] == pytest.approx(evaluate(log, "cascade")["new", "beta_ips"].value, rel=1e-9)

@@ -58,7 +58,7 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
     ids = rows.get_column(LIST)
     if ids.null_count():
         raise NotInOrder
-    is_new = np.append(True, (ids != ids.shift(1)).to_numpy()[1:])
+    is_new = np.append(True, (ids[1:] != ids[:-1]).to_numpy())
     first = np.flatnonzero(is_new)
     length = np.diff(np.append(first, rows.height))
     rank = rows.get_column(POSITION).to_numpy() - (lists.first - 1)
@@ -91,7 +91,7 @@ def _good(values: Floats, name: str, question: Question) -> Floats:
 
 def _same(group: pl.Series, first: Floats, is_new: Floats) -> pl.Series:
     """The cluster of every list, which is one for all of its rows."""
-    if group.null_count() or not ((group == group.shift(1)).fill_null(False).to_numpy() | is_new).all():
+    if group.null_count() or not ((group[1:] == group[:-1]).to_numpy() | is_new[1:]).all():
         raise NotInOrder
     return group.gather(first)
 
