@@ -313,14 +313,13 @@ def test_batches_may_end_within_a_list(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_postgresql_agrees(postgres: str) -> None:
     import ibis
 
-    log, connection = a_log(), ibis.connect(postgres)
+    log, connection = a_log(100), ibis.connect(postgres)
     connection.create_table("lists", log.to_arrow(), overwrite=True)
     try:
-        for kind in KINDS:
-            for more in ({}, {"segment": "country", "cluster": "user"}):
-                found = numbers_of(evaluate(postgres, kind, table="lists", **more))
-                for key, pair in numbers_of(evaluate(log, kind, **more)).items():
-                    assert found[key] == pytest.approx(pair, rel=1e-9), (kind, key)
+        for kind, more in (("cascade", {"segment": "country", "cluster": "user"}), ("independent", {}), ("pseudo_inverse", {})):
+            found = numbers_of(evaluate(postgres, kind, table="lists", **more))
+            for key, pair in numbers_of(evaluate(log, kind, **more)).items():
+                assert found[key] == pytest.approx(pair, rel=1e-9), (kind, key)
     finally:
         connection.drop_table("lists")
         connection.disconnect()
