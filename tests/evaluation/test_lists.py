@@ -49,7 +49,9 @@ def weights_of(one: pl.DataFrame, kind: str, target: str) -> np.ndarray:
     return w if kind == "independent" else np.full(len(w), 1.0 - len(w) + w.sum())
 
 
-def by_list(log: pl.DataFrame, kind: str, target: str = "new", reward: str = "click", discount: Any = None) -> list[Any]:
+def by_list(
+    log: pl.DataFrame, kind: str, target: str = "new", reward: str = "click", discount: Any = None
+) -> list[Any]:
     """(Σ d·w·r, the excess at every position) of every list, by a plain loop."""
     found = []
     for _, one in log.sort("query", "rank").group_by("query", maintain_order=True):
@@ -151,18 +153,26 @@ def test_files_and_duckdb_give_the_numbers_of_memory(kind: str, tmp_path: Any) -
     log.write_parquet(tmp_path / "log.parquet", row_group_size=100)
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE log AS SELECT * FROM '{tmp_path / 'log.parquet'}'")
-        for more in ({}, {"segment": "country", "cluster": "user", "target": ["new", "other"]}, {"reward": ["click", "sale"]}):
+        for more in (
+            {},
+            {"segment": "country", "cluster": "user", "target": ["new", "other"]},
+            {"reward": ["click", "sale"]},
+        ):
             here = evaluate(log, kind, **more)
             for there in (str(tmp_path / "log.parquet"), connection):
                 if there is connection:
                     more = more | {"table": "log"}
                 found = evaluate(there, kind, **more)
                 if isinstance(more.get("reward"), list):
-                    assert found.of("sale")["new", "ips"].value == pytest.approx(here.of("sale")["new", "ips"].value, rel=1e-9)
+                    assert found.of("sale")["new", "ips"].value == pytest.approx(
+                        here.of("sale")["new", "ips"].value, rel=1e-9
+                    )
                     continue
                 for key, pair in numbers_of(here).items():
                     assert numbers_of(found)[key] == pytest.approx(pair, rel=1e-9), (there, key)
-                assert found.diagnostics("new").max_weight == pytest.approx(here.diagnostics("new").max_weight, rel=1e-9)
+                assert found.diagnostics("new").max_weight == pytest.approx(
+                    here.diagnostics("new").max_weight, rel=1e-9
+                )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -248,7 +258,9 @@ def test_a_bad_list_is_a_clear_error(fault: str, where: str) -> None:
 
 def test_bad_lists_are_dropped_as_a_whole() -> None:
     log = a_log()
-    broken = log.with_columns(p=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(float("nan")).otherwise("p"))
+    broken = log.with_columns(
+        p=pl.when((pl.col("query") == 7) & (pl.col("rank") == 2)).then(float("nan")).otherwise("p")
+    )
     found = evaluate(broken, "cascade", drop_bad_rows=True)
     whole = evaluate(log.filter(pl.col("query") != 7), "cascade")
     for key, pair in numbers_of(whole).items():
@@ -316,7 +328,11 @@ def test_postgresql_agrees(postgres: str) -> None:
     log, connection = a_log(100), ibis.connect(postgres)
     connection.create_table("lists", log.to_arrow(), overwrite=True)
     try:
-        for kind, more in (("cascade", {"segment": "country", "cluster": "user"}), ("independent", {}), ("pseudo_inverse", {})):
+        for kind, more in (
+            ("cascade", {"segment": "country", "cluster": "user"}),
+            ("independent", {}),
+            ("pseudo_inverse", {}),
+        ):
             found = numbers_of(evaluate(postgres, kind, table="lists", **more))
             for key, pair in numbers_of(evaluate(log, kind, **more)).items():
                 assert found[key] == pytest.approx(pair, rel=1e-9), (kind, key)
@@ -337,3 +353,22 @@ def test_the_command_line_evaluates_lists(tmp_path: Any) -> None:
         answer = json.loads(invoke("evaluate", str(tmp_path / "log.parquet"), *options.split(), *weight).stdout)
         values = {one["estimator"]: one["value"] for one in answer["estimates"]}
         assert values["beta_ips"] == pytest.approx(evaluate(log, "cascade")["new", "beta_ips"].value, rel=1e-9)
+
+
+def test_days_whose_lists_are_of_other_lengths_add_up() -> None:
+    log = a_log().with_columns(long=pl.len().over("query") == 4)
+    parts = [evaluate(log.filter(pl.col("long") == long), "cascade").moments for long in (True, False)]
+    whole = evaluate(log, "cascade")
+    for together in (parts[0] + parts[1], parts[1] + parts[0]):
+        found = cp.evaluate(together)
+        for name in ("ips", "snips", "beta_ips", "lift"):
+            assert found["new", name].value == pytest.approx(whole["new", name].value, rel=1e-10)
+
+
+def test_answers_are_per_list() -> None:
+    assert "per list" in repr(evaluate(a_log(), "cascade"))
+
+
+def test_a_report_is_written(tmp_path: Any) -> None:
+    page = evaluate(a_log(), "independent", segment="country").report(tmp_path / "report.html")
+    assert page is None or (tmp_path / "report.html").stat().st_size > 0

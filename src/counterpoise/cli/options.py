@@ -92,8 +92,8 @@ Weight = Annotated[
     typer.Option(
         metavar="NAME:CONSTANT",
         help="A weight that trades bias for variance: clip:10, shrink:100, harmonic:0.1, exponential-smoothing:0.9 or "
-        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these. For lists: independent, cascade, standard or "
-        "pseudo-inverse.",
+        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these. For "
+        "lists: independent, cascade, standard or pseudo-inverse.",
     ),
 ]
 Groups = Annotated[int | None, typer.Option(metavar="G", help=_help("groups"))]

@@ -137,8 +137,8 @@ def about_lists(position: str, of: str | None, lists: int) -> Finding:
     """What to do about rows that are the slots of lists."""
     right = (
         "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as slate "
-        "and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
+        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
+        "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
     )
     if of is None:
         what = f"{position!r} looks like a position in a list, but no column says which rows belong to the same list. {right}"
@@ -167,10 +167,10 @@ def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Fin
     if is_given == is_at or not error > 0:
         return None
     meaning = "item_given_above" if is_given else "item_at_position"
+    whose = "of the item given those above it" if is_given else "of the item at its position, whatever is above"
     what = (
         f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls by {fall:.2g} ± "
-        f"{error:.1g}, as it does where propensities are those of the {'item given those above it' if is_given else 'item at its position, whatever is above'} "
-        f"and no item is shown twice: propensity_of is {meaning}."
+        f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."
     )
     return Finding("note", propensity, what)
 

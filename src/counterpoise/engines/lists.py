@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import narwhals as nw
 
-from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION
+from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
 from counterpoise.log.names import GROUP, MODEL_REWARD, PROPENSITY, excess_of, gain_of, reward_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
 
-Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
+Frame = nw.LazyFrame[Any]
 
 RANK = "rank"
 
@@ -57,8 +57,7 @@ def _marked(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
 
 def _by_rank(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The rows with what they add to their list, at every position or to the whole."""
-    names, lists, weight = question.names, question.lists, question.weight
-    assert lists is not None  # for the type checker
+    names, lists = question.names, cast(Lists, question.lists)
     rank, p = nw.col(POSITION) - (lists.first - 1.0), nw.col(PROPENSITY)
     counts = nw.col(DISCOUNT) if lists.discount_column is not None else _counts(rank, lists)
     first = {t: (nw.col(t) - p) / p for t in targets} | {DISCOUNT: counts, RANK: rank}
@@ -82,8 +81,7 @@ def _apart(question: Question, targets: Sequence[str]) -> list[str]:
 
 def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The sums of every list, and the ends of what must be the same on all of its rows."""
-    names, lists, weight = question.names, question.lists, question.weight
-    assert lists is not None
+    names, lists = question.names, cast(Lists, question.lists)
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
     pivot = _apart(question, targets)
     sums = [*marks, *names.rewards, *targets, BITS, *(_at(n, k) for n in pivot for k in range(1, lists.depth + 1))]
@@ -99,13 +97,12 @@ def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
 def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The lists with their weights, and what those make of their rewards."""
     names, weight = question.names, question.weight
-    assert question.lists is not None
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
         return found.with_columns(**_of_whole(names.rewards, targets))
-    depth = question.lists.depth
+    depth = cast(Lists, question.lists).depth
     for k in range(1, depth + 1):  # step by step, or the text of a statement would double each time
-        made = {}
+        made: dict[str, nw.Expr] = {}
         for t in targets:
             u = nw.col(_at(t, k))
             above = nw.col(excess_of(t, k - 1)) if weight.is_running and k > 1 else None
@@ -127,11 +124,11 @@ def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
     total = _sum([nw.col(_at(DISCOUNT, k)) for k in there])
     made = {}
     for t in targets:
-        u = {k: nw.col(excess_of(t, k)) for k in there}
-        made[t] = _sum([nw.col(_at(DISCOUNT, k)) * u[k] for k in there]) / total
+        excess = {k: nw.col(excess_of(t, k)) for k in there}
+        made[t] = _sum([nw.col(_at(DISCOUNT, k)) * excess[k] for k in there]) / total
         for j, r in enumerate(names.rewards):
-            made |= {reward_of(t, j, k): nw.col(_at(r, k)) * (u[k] + 1.0) for k in there}
-            made[gain_of(t, j)] = _sum([nw.col(_at(r, k)) * u[k] for k in there])
+            made |= {reward_of(t, j, k): nw.col(_at(r, k)) * (excess[k] + 1.0) for k in there}
+            made[gain_of(t, j)] = _sum([nw.col(_at(r, k)) * excess[k] for k in there])
     if names.values:
         made |= _with_model(question, targets)
     return found.with_columns(**made)
@@ -143,12 +140,21 @@ def _with_model(question: Question, targets: Sequence[str]) -> dict[str, nw.Expr
     For independent positions that is Σ d_k [w_k (r_k − q_k) + v_k]. Down the cascade it is Σ [w_{1:k} (d_k r_k − q_k) + w_{1:k−1} v_k],
     where q_k and v_k speak of all the rewards from k on, so that v_1 alone is the model's value of the list.
     """
-    depth, reward, is_running = question.lists.depth if question.lists else 0, question.names.rewards[0], question.weight.is_running
-    made = {}
+    depth, reward, is_running = (
+        question.lists.depth if question.lists else 0,
+        question.names.rewards[0],
+        question.weight.is_running,
+    )
+    made: dict[str, nw.Expr] = {}
     for v, t in _values(question, targets):
         e, ue, value = [], [], []
         for k in range(1, depth + 1):
-            u, q, expected, d = nw.col(excess_of(t, k)), nw.col(_at(MODEL_REWARD, k)), nw.col(_at(v, k)), nw.col(_at(DISCOUNT, k))
+            u, q, expected, d = (
+                nw.col(excess_of(t, k)),
+                nw.col(_at(MODEL_REWARD, k)),
+                nw.col(_at(v, k)),
+                nw.col(_at(DISCOUNT, k)),
+            )
             left = nw.col(_at(reward, k)) - (q if is_running else d * q)
             e.append(left)
             ue.append(u * left)
@@ -172,7 +178,7 @@ def _values(question: Question, targets: Sequence[str]) -> list[tuple[str, str]]
     return [(v, t) for v, t in zip(names.values, names.targets, strict=False) if t in targets]
 
 
-def _counts(rank: nw.Expr, lists: Any) -> nw.Expr:
+def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
     """What the rewards count at each rank, where no column says it."""
     if lists.discount is None:
         return rank * 0.0 + 1.0

@@ -12,7 +12,16 @@ import polars as pl
 
 from counterpoise.engines import compiled, contiguous, short
 from counterpoise.engines.left_out import left_out
-from counterpoise.engines.polars_frames import answer_of, center_of, collect, grouped, prepare, rows_of_lists, weights_of, with_centers
+from counterpoise.engines.polars_frames import (
+    answer_of,
+    center_of,
+    collect,
+    grouped,
+    prepare,
+    rows_of_lists,
+    weights_of,
+    with_centers,
+)
 from counterpoise.engines.query import Query, aggregate
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
@@ -99,7 +108,7 @@ def summarize_in_order(
             whole.add_summary(Memory(grouped(lists, question), question).survey())
             if report is not None:
                 report(int(lists.get_column(LENGTH).sum()))
-    except contiguous.NotInOrder:
+    except contiguous.OutOfOrderError:
         return None
     return whole.finish() if whole.rows else None
 

@@ -47,7 +47,8 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
     if question.makes_lists:
-        return grouped(collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native(), question)
+        lists: pl.LazyFrame = collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native()
+        return grouped(lists, question)
     frame = frame.with_columns(
         exactly(name)
         .cast(pl.String)
@@ -72,9 +73,9 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
     chosen: list[pl.Expr] = list(_columns(exactly, frame.collect_schema(), question.of_rows))
-    chosen.append(exactly(question.log.slate).alias(LIST))
+    chosen.append(exactly(str(question.log.slate)).alias(LIST))
     if question.groups > 1:
-        ids = exactly(question.log.cluster or question.log.slate)
+        ids = exactly(question.log.cluster or str(question.log.slate))
         chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
     return frame.select(chosen)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.pushdown import collect, prepare
-from counterpoise.engines.query import Frame
 from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.engines.scans import scanned
 from counterpoise.errors import Argument, Blank, LogError, OptionError
@@ -37,7 +36,11 @@ def lists_of(log: Log) -> Lists:
     if high - low >= DEEPEST:
         raise OptionError(
             f"the longest list has {high - low + 1:,.0f} positions, and at most {DEEPEST} can be evaluated.",
-            do=["Look at the top of the lists: ", Argument("where", Blank(f"'{position} <= {DEEPEST + int(low) - 1}'")), "."],
+            do=[
+                "Look at the top of the lists: ",
+                Argument("where", Blank(f"'{position} <= {DEEPEST + int(low) - 1}'")),
+                ".",
+            ],
         )
     found = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
     if found.depth > 1:
@@ -67,7 +70,7 @@ def _of_scan(frame: pl.LazyFrame, position: str) -> pl.DataFrame:
     return frame.select(low=column.min(), high=column.max()).collect(engine="streaming")
 
 
-def _together(batches: Frame, position: str) -> pl.DataFrame:
+def _together(batches: Iterable[pl.DataFrame], position: str) -> pl.DataFrame:
     parts = pl.concat([_of_scan(batch.lazy(), position) for batch in batches])
     return parts.select(pl.col("low").min(), pl.col("high").max())
 
@@ -78,14 +81,16 @@ def _pair(found: pl.DataFrame) -> tuple[float | None, float | None]:
 
 
 def _lean(log: Log, reward: str) -> Log:
-    lean = log.but(cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None, propensity=None)
+    lean = log.but(
+        cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None, propensity=None
+    )
     return lean.but(reward=reward, slate=None, position=None, propensity_of=None, discount=None)
 
 
 def _check_rewards(log: Log, lists: Lists) -> None:
     """Refuse a reward of the whole list that is repeated on each of its rows, which would be counted as often."""
     lean = Question(_lean(log, reward=log.reward[0]), (), Own(), segment=(lists.slate,))
-    rows = first_rows(replace(lean), ROWS)
+    rows = first_rows(lean, ROWS)
     r, slate = log.reward[0], lists.slate
     if r == slate or not rows.height:
         return

@@ -140,7 +140,7 @@ def _is_known(lane: Lane) -> nw.Expr:
 
 
 def _is_zero(lane: Lane, names: Names) -> nw.Expr:
-    zero = lane.weight.is_zero(nw.col(lane.target))
+    zero: nw.Expr = lane.weight.is_zero(nw.col(lane.target))
     return zero & _is_known(lane) if names.apart else zero
 
 

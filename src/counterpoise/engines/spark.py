@@ -28,7 +28,8 @@ def moments_of(question: Question) -> tuple[LogMoments, ...]:
     with errors_told():
         if question.policies and question.lists is not None:
             raise OptionError(
-                "the rows of a list may be in several partitions of Spark, where policies run: write the target's probabilities to a column."
+                "the rows of a list may be in several partitions of Spark, where policies run: write the target's probabilities to a "
+                "column."
             )
         if question.policies:
             return _with_policies(question)

@@ -120,7 +120,11 @@ def optimal_dr(moments: Moments) -> Estimate:
         model = response.copy()  # w·q − v, both less the center: s + us − e − ue − v
         model[[at("e"), at("ue"), at("v")]] = -1.0
         controls.append(model)
-    further = [name for name in around.columns if name not in (*ROW, *MODEL, SQUARE, *around.context) and not name.startswith(REWARD)]
+    further = [
+        name
+        for name in around.columns
+        if name not in (*ROW, *MODEL, SQUARE, *around.context) and not name.startswith(REWARD)
+    ]
     controls += [np.eye(d)[at(name)] for name in further]
     c = np.stack(controls)
     found = fit(around, c, response)

@@ -42,7 +42,9 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
         _check(name, missing, method)
     if asked or method.estimators:
         return {name: ESTIMATORS[name] for name in asked or method.estimators}
-    has_controls = any(name not in (*ROW, SQUARE) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns)
+    has_controls = any(
+        name not in (*ROW, SQUARE) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+    )
     redundant = (
         {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
     )  # without controls they are beta_ips and context_ips

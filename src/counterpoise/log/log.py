@@ -44,7 +44,9 @@ class LogFields(TypedDict, total=False):
         str | None,
         "what propensities of lists are of: item_at_position (whatever is elsewhere) or item_given_above (chosen after those above it)",
     ]
-    discount: Annotated[Column, "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1"]
+    discount: Annotated[
+        Column, "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1"
+    ]
     where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
     table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
     query: Annotated[str | None, "which query of a database is the log"]

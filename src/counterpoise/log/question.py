@@ -50,7 +50,9 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
-    lists: Lists | None = None  # what the rows are positions of: everything is then about lists, which engines make of rows
+    lists: Lists | None = (
+        None  # what the rows are positions of: everything is then about lists, which engines make of rows
+    )
     is_about_rows: bool = False  # the rows of those lists, before they are made
 
     def __post_init__(self) -> None:
@@ -77,7 +79,9 @@ class Question:
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
         if self.smoothings and getattr(self.weight, "by_position", False):
-            raise OptionError("the log_smoothing interval needs one weight per list, and this one has a weight per position.")
+            raise OptionError(
+                "the log_smoothing interval needs one weight per list, and this one has a weight per position."
+            )
         if self.lists is not None and self.model_value and not self.is_about_rows and not self.weight.by_position:
             raise OptionError(
                 "a reward model by position works with a weight by position, independent or cascade: leave it out, or choose one of them."
@@ -132,8 +136,8 @@ class Question:
         if self.makes_lists:
             parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
             parts |= {name: ("weight", one.column) for name, one in zip(names.targets, self.targets, strict=True)}
-            values = zip(names.values, (self.model_value.get(name, "") for name in self.target_names), strict=False)
-            return parts | {name: ("model_value", column) for name, column in values}
+            owners = zip(names.values, self.target_names, strict=False)
+            return parts | {name: ("model_value", self.model_value[owner]) for name, owner in owners}
         parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))

@@ -244,6 +244,23 @@ class Moments:
         """The columns of the excess at every position of a list."""
         return tuple(name for name in self.columns if name.startswith(EXCESS))
 
+    def with_ranks(self, columns: Sequence[str]) -> Moments:
+        """The same lists with further positions, which none of them has."""
+        missing = [name for name in columns if name.startswith((EXCESS, REWARD)) and name not in self.columns]
+        if not missing or not self.ranks:
+            return self
+        wide = [*self.columns, *missing]
+        fixed = [name for name in wide if not name.startswith((EXCESS, REWARD))]
+        ranked = [
+            sorted((n for n in wide if n.startswith(k)), key=lambda n: int(n[len(EXCESS) :])) for k in (EXCESS, REWARD)
+        ]
+        order = (*fixed, *ranked[0], *ranked[1])
+        place = [order.index(name) for name in self.columns]
+        mean, scatter = np.zeros((*self.shape, len(order))), np.zeros((*self.shape, len(order), len(order)))
+        mean[..., place] = self.mean
+        scatter[..., np.array(place)[:, None], place] = self.scatter
+        return Moments(self.n, mean, scatter, self.center, order)
+
     def with_features_moved(self, by: Mapping[str, float]) -> Moments:
         """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.
 

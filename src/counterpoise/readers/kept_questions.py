@@ -80,7 +80,12 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.lists is not None:
         log = question.log
-        asked |= {"slate": log.slate, "position": log.position, "propensity_of": log.propensity_of, "discount": log.discount}
+        asked |= {
+            "slate": log.slate,
+            "position": log.position,
+            "propensity_of": log.propensity_of,
+            "discount": log.discount,
+        }
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     return dict(json.loads(json.dumps(asked)))

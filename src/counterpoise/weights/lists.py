@@ -12,7 +12,7 @@ from counterpoise.weights.weight import Weight
 
 
 class ListWeight(Weight):
-    """A weight of lists. The engines make one row of every list, whose column is the weight less 1, so that weights near 1 keep their digits."""
+    """A weight of lists: engines make one row of every list, with the weight less 1 as its column, so that no digits are lost near 1."""
 
     mean_is_one = True
     needs_propensity = False
