@@ -372,3 +372,12 @@ def test_answers_are_per_list() -> None:
 def test_a_report_is_written(tmp_path: Any) -> None:
     page = evaluate(a_log(), "independent", segment="country").report(tmp_path / "report.html")
     assert page is None or (tmp_path / "report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"), [(cp.distribution, {}), (cp.sensitivity, {}), (cp.sql, {"dialect": "duckdb"})]
+)
+def test_what_looks_at_single_rows_refuses_lists(verb: Any, more: dict[str, Any]) -> None:
+    log = cp.Log(a_log(), **PARTS, propensity_of="item_given_above")
+    with pytest.raises(OptionError, match="does not work with lists yet"):
+        verb(log, target="new", **more)

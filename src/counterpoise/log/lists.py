@@ -92,3 +92,11 @@ def excess_at(rank: int) -> str:
 def reward_at(rank: int) -> str:
     """The moments' column of the weighted reward at a position."""
     return f"{REWARD}{rank}"
+
+
+def refuse_lists(slate: str | None, what: str) -> None:
+    """Raise an error if a log is one of lists, with which something does not work yet."""
+    if slate is not None:
+        raise OptionError(
+            [f"{what} does not work with lists yet: leave out ", Argument("slate"), " and what goes with it."]
+        )
