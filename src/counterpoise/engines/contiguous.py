@@ -18,6 +18,8 @@ from counterpoise.log.names import GROUP, PROPENSITY, excess_of, gain_of, reward
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 
+TOGETHER = 100_000  # lists
+
 Columns = Mapping[str, Floats]
 Array = NDArray[Any]
 
@@ -33,6 +35,18 @@ def suits(question: Question) -> bool:
 
 
 def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
+    """One row per list, as `_one_by_one` makes them, of many small batches at a time: adding up has a price for each."""
+    held: list[pl.DataFrame] = []
+    for lists in _one_by_one(batches, question):
+        held.append(lists)
+        if sum(one.height for one in held) >= TOGETHER:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+def _one_by_one(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl.DataFrame]:
     """One row per list, from batches of rows under internal names; the last list of a batch may go on in the next."""
     lists = cast(Lists, question.lists)
     starts: list[pl.Series] = []

@@ -28,7 +28,7 @@ Batches = Iterator[pl.DataFrame]
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
-LISTED = 500_000  # rows of lists that are made into lists at a time
+LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 
 
 class LogEngine:
