@@ -215,3 +215,23 @@ def test_a_log_without_usual_names_is_told_what_is_missing(tmp_path):
     found = invoke("doctor", path)
     assert found.exit_code == 0
     assert "no column looks like the reward. Name it with --reward COLUMN." in found.stdout
+
+
+@pytest.mark.parametrize(("kind", "meaning"), [("given", "item_given_above"), ("at", "item_at_position")])
+def test_sums_tell_what_propensities_of_lists_are_of(kind, meaning):
+    from counterpoise.environments import SyntheticRanking
+
+    log = SyntheticRanking(6, items=8, seed=2).draw(5_000)
+    log = log.select("list", "position", "click", propensity=f"p_{kind}", pi_new=f"new_{kind}")
+    assert any(f"propensity_of is {meaning}" in one.message for one in examine(log).findings)
+
+
+def test_lists_with_missing_and_repeated_positions_are_counted():
+    from counterpoise.environments import SyntheticRanking
+
+    log = SyntheticRanking(4).draw(400).select("list", "position", "click", propensity="p_given", pi_new="new_given")
+    here = (pl.col("list") < 3) & (pl.col("position") == 2)
+    broken = pl.concat([log.filter(~here), log.filter((pl.col("list") == 9) & (pl.col("position") == 1))])
+    found = [one.message for one in examine(broken).findings]
+    assert any(one.startswith("3 of the lists") and "lack a position" in one for one in found)
+    assert any(one.startswith("1 of the lists") and "more than once" in one for one in found)

@@ -53,6 +53,10 @@ def compare(
     value_samples: options.ValueSamples = None,
     cluster: options.Cluster = None,
     baseline: options.Baseline = None,
+    slate: options.Slate = None,
+    position: options.Position = None,
+    propensity_of: options.PropensityOf = None,
+    discount: options.Discount = None,
     reward_bounds: options.RewardBounds = None,
     where: options.Where = None,
     weight: options.Weight = None,
@@ -117,6 +121,10 @@ def compare(
         value_samples=value_samples,
         cluster=cluster,
         baseline=baseline or None,
+        slate=slate,
+        position=position,
+        propensity_of=propensity_of and propensity_of.replace("-", "_"),
+        discount=discount,
         weight=how,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
         level=level,
@@ -165,7 +173,8 @@ def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
     from counterpoise.evaluation.heaviest import heaviest
     from counterpoise.evaluation.ranking import rank
 
-    best = _best(result, rank(result)) if rows > 0 else None
+    is_of_lists = result.question is not None and result.question.lists is not None  # of which no single row decides
+    best = _best(result, rank(result)) if rows > 0 and not is_of_lists else None
     if best is None:
         return None
     beta = float(result.estimates[best.target, "beta_ips", None].baseline)  # type: ignore[arg-type]

@@ -39,6 +39,10 @@ def evaluate(
     value_samples: options.ValueSamples = None,
     cluster: options.Cluster = None,
     baseline: options.Baseline = None,
+    slate: options.Slate = None,
+    position: options.Position = None,
+    propensity_of: options.PropensityOf = None,
+    discount: options.Discount = None,
     where: options.Where = None,
     estimator: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
@@ -124,6 +128,10 @@ def evaluate(
         value_samples=value_samples,
         cluster=cluster,
         baseline=baseline or None,
+        slate=slate,
+        position=position,
+        propensity_of=propensity_of and propensity_of.replace("-", "_"),
+        discount=discount,
         weight=how,
         estimator=estimator or None,
         interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight),

@@ -91,6 +91,10 @@ Segments = Annotated[
     ),
 ]
 Cluster = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("cluster"))]
+Slate = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("slate"))]
+Position = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("position"))]
+PropensityOf = Annotated[str | None, typer.Option(metavar="MEANING", help=_help("propensity_of"))]
+Discount = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("discount"))]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help=_help("where"))]
 TableName = Annotated[
     str | None,
@@ -111,7 +115,8 @@ Weight = Annotated[
     typer.Option(
         metavar="NAME:CONSTANT",
         help="A weight that trades bias for variance: clip:10, shrink:100, switch:10, harmonic:0.1, exponential-smoothing:0.9 or "
-        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these.",
+        "implicit-exploration:0.01; clip:slope lets the log choose the constant, clip:5,50,500 from these. For "
+        "lists: independent, cascade, standard or pseudo-inverse.",
     ),
 ]
 Groups = Annotated[int | None, typer.Option(metavar="G", help=_help("groups"))]

@@ -137,14 +137,42 @@ def about_lists(position: str, of: str | None, lists: int) -> Finding:
     """What to do about rows that are the slots of lists."""
     right = (
         "Rows can stand on their own only if their propensity is the item's chance of that position, whatever is above it. If it is the "
-        "chance given what is above, the answer will be wrong and no check will show it. Evaluate one row per list instead, with the "
-        "product of its slots' propensities and of their target probabilities, or position 1 alone. See “Rankings” in the documentation."
+        "chance given what is above, the answer will be wrong and no check will show it. Evaluate them as lists: name both columns as "
+        "slate and position, and say with propensity_of which of the two it is. See “Rankings” in the documentation."
     )
     if of is None:
         what = f"{position!r} looks like a position in a list, but no column says which rows belong to the same list. {right}"
         return Finding("note", position, what)
     what = f"{position!r} numbers the rows of each {of!r}, so they look like the slots of {lists:,} lists. {right}"
     return Finding("look", position, what)
+
+
+def about_positions(position: str, of: str, missing: int, repeated: int) -> list[Finding]:
+    """Lists whose positions have gaps, or are there twice."""
+    found = []
+    for count, what in ((missing, "lack a position above their last"), (repeated, "have a position more than once")):
+        if count:
+            said = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together. Fix the logger."
+            found.append(Finding("fix", position, said))
+    return found
+
+
+def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Finding | None:
+    """What the propensities of lists are the probabilities of, where the mean of 1/p tells.
+
+    It is the number of items that could be at a position. Where an item is shown once, that number is one less at every position below,
+    given what is above; and the same at all, whatever is above.
+    """
+    is_given, is_at = abs(fall - steps) <= SURE * error, abs(fall) <= SURE * error
+    if is_given == is_at or not error > 0:
+        return None
+    meaning = "item_given_above" if is_given else "item_at_position"
+    whose = "of the item given those above it" if is_given else "of the item at its position, whatever is above"
+    what = (
+        f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls by {fall:.2g} ± "
+        f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."
+    )
+    return Finding("note", propensity, what)
 
 
 def _share(bad: int, rows: int, column: str) -> str:

@@ -54,6 +54,45 @@ def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | N
     return Lists(named[0], None) if named else None
 
 
+def faults_of(frame: pl.LazyFrame, position: str, of: str) -> tuple[int, int]:
+    """How many lists lack a position above their last, and how many have one more than once.
+
+    >>> log = pl.DataFrame({"query": [7, 7, 8, 8, 9, 9, 9], "slot": [1, 2, 1, 3, 1, 1, 2]})
+    >>> faults_of(log.lazy(), "slot", "query")
+    (1, 1)
+    """
+    x = column(position)
+    each = frame.group_by(column(of).alias("of")).agg(
+        n=x.count(), distinct=x.drop_nulls().n_unique(), high=x.max(), low=x.min()
+    )
+    whole = pl.col("high") - pl.col("low").min() + 1
+    seen = collect(each.select((whole > pl.col("distinct")).sum(), repeated=(pl.col("n") > pl.col("distinct")).sum()))
+    return int(seen.row(0)[0]), int(seen.row(0)[1])
+
+
+def fall_of(frame: pl.LazyFrame, position: str, propensity: str) -> tuple[float, float, int]:
+    """By how much the mean of 1/p falls from the first position to one below, the error of that, and how far below."""
+    p = column(propensity).cast(pl.Float64)
+    inverse = (1.0 / p.filter((p > 0) & (p <= 1))).alias("inverse")
+    each = frame.group_by(column(position).alias("k")).agg(
+        inverse.mean().alias("mean"), inverse.var().alias("var"), inverse.count().alias("n")
+    )
+    places = collect(each.filter(pl.col("n") > 1).sort("k"))
+    if places.height < 2:
+        return 0.0, 0.0, 0
+    first = places.row(0, named=True)
+    # the place that is the most errors away from the first, if the number of items falls by one each time
+    found = [
+        (
+            first["mean"] - one["mean"],
+            (first["var"] / first["n"] + one["var"] / one["n"]) ** 0.5,
+            int(one["k"] - first["k"]),
+        )
+        for one in places.tail(-1).iter_rows(named=True)
+    ]
+    return max(found, key=lambda one: one[2] / max(one[1], 1e-9))
+
+
 def _is_position(name: str) -> bool:
     return _POSITION.fullmatch(_plain(name)) is not None
 

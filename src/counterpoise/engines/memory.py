@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
@@ -10,18 +10,29 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines import compiled, short
+from counterpoise.engines import compiled, contiguous, short
 from counterpoise.engines.left_out import left_out
-from counterpoise.engines.polars_frames import answer_of, center_of, collect, prepare, weights_of, with_centers
+from counterpoise.engines.polars_frames import (
+    answer_of,
+    center_of,
+    collect,
+    grouped,
+    prepare,
+    rows_of_lists,
+    weights_of,
+    with_centers,
+)
 from counterpoise.engines.query import Query, aggregate
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
+from counterpoise.log.lists import LENGTH
 from counterpoise.log.names import KEY, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, find_problems, only_good
 from counterpoise.moments import Floats, LogMoments, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
+from counterpoise.readers.progress import Report
 
 SAMPLE = 100_000
 
@@ -74,9 +85,32 @@ class Batches:
 def summarize_batches(batches: Iterable[pl.DataFrame], question: Question) -> tuple[LogMoments, ...]:
     """The moments of all batches together."""
     whole = Batches(question)
+    if question.makes_lists:
+        rows = pl.concat(batches)  # the rows of a list may be in several
+        found = summarize_in_order(lambda: iter([rows_of_lists(rows.lazy(), question).collect()]), question)
+        if found is not None:
+            return found
+        batches = [rows]
     for batch in batches:
         whole.add(batch)
     return whole.finish()
+
+
+def summarize_in_order(
+    batches: Callable[[], Iterable[pl.DataFrame]], question: Question, report: Report | None = None
+) -> tuple[LogMoments, ...] | None:
+    """The moments of lists whose rows, under internal names, stand together and in order; None where they do not."""
+    if not contiguous.suits(question):
+        return None
+    whole = Batches(question)
+    try:
+        for lists in contiguous.in_order(batches(), question):
+            whole.add_summary(Memory(grouped(lists, question), question).survey())
+            if report is not None:
+                report(int(lists.get_column(LENGTH).sum()))
+    except contiguous.OutOfOrderError:
+        return None
+    return whole.finish() if whole.rows else None
 
 
 @dataclass

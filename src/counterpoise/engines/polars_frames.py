@@ -9,6 +9,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from counterpoise.engines.lists import collapse
 from counterpoise.engines.query import Query, is_clean
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
@@ -17,6 +18,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.expressions import columns as exactly_all
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
+from counterpoise.log.lists import LIST
 from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_type
@@ -26,6 +28,10 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataFrame:
     """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
+    if question.makes_lists:
+        # a list has rows anywhere in the batch, which is all there is of the log
+        found: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
+        return found
     hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
     batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
     chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
@@ -35,11 +41,14 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
     if question.log.key:
         chosen.append(batch.select(exactly_all(question.log.key)).hash_rows().alias(KEY))
-    return _grouped(pl.DataFrame(chosen), question)
+    return grouped(pl.DataFrame(chosen), question)
 
 
 def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The same for a lazy frame."""
+    if question.makes_lists:
+        lists: pl.LazyFrame = collapse(nw.from_native(rows_of_lists(frame, question)), question).to_native()
+        return grouped(lists, question)
     frame = frame.with_columns(
         exactly(name)
         .cast(pl.String)
@@ -58,7 +67,17 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     prepared = frame.select(chosen)
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
-    return _grouped(prepared, question)
+    return grouped(prepared, question)
+
+
+def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
+    """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
+    chosen: list[pl.Expr] = list(_columns(exactly, frame.collect_schema(), question.of_rows))
+    chosen.append(exactly(str(question.log.slate)).alias(LIST))
+    if question.groups > 1:
+        ids = exactly(question.log.cluster or str(question.log.slate))
+        chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
+    return frame.select(chosen)
 
 
 def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -> Iterator[Any]:
@@ -90,9 +109,10 @@ def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
     return (get(feature.column) == feature.level).fill_null(False)
 
 
-def _grouped(frame: Frame, question: Question) -> Frame:
-    grouped: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
-    return grouped
+def grouped(frame: Frame, question: Question) -> Frame:
+    """The rows with the ids of clusters hashed to groups, if there are any."""
+    found: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+    return found
 
 
 def center_of(rewards: pl.Series) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.left_out import left_out
+from counterpoise.engines.lists import collapse
 from counterpoise.engines.natural_logs import with_natural_logs
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of
@@ -19,6 +20,7 @@ from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
+from counterpoise.log.lists import LIST
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
 from counterpoise.log.question import Question, part_of
 from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
@@ -110,6 +112,8 @@ class PushedDown:
         """The columns under internal names, for some targets."""
         part = self._part(targets)
         frame, names = self.select(part)
+        if self.question.makes_lists:
+            return prepare_lists(frame, self.question, names, targets, lambda rows: self.fence(rows, part))
         return self.fence(prepare(frame, self.question, names, targets), part)
 
     def _good(self, targets: Sequence[str]) -> Frame:
@@ -147,7 +151,7 @@ class PushedDown:
     def _with_context(self, answer: pl.DataFrame, good: Frame, query: Query, chunk: _Chunk) -> pl.DataFrame:
         """The answer with the sums of a context baseline, a statement for every hundred of them."""
         names, part = query.names, self._part(chunk.targets)
-        wanted = context_sums_of(names, chunk.lanes) if names.features else []
+        wanted = context_sums_of(names, chunk.lanes) if names.is_wide else []
         for k in range(0, len(wanted), SUMS):
             some = wanted[k : k + SUMS]
             sums = context_aggregate(good, query, chunk.lanes, some, lambda rows: self.fence(rows, part))
@@ -269,6 +273,32 @@ def collect(frame: Frame) -> pl.DataFrame:
 def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:
     """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
+    chosen = _chosen(question, schema, names, targets)
+    if question.groups > 1:
+        if log.cluster is None:
+            raise OptionError(
+                "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
+                do=["Pass ", Argument("cluster"), ", the column of a whole number such as the user's id."],
+            )
+        # the remainder first: an unsigned id may be too large for the type
+        chosen.append((nw.col(_ids(log.cluster, schema, names)) % PRIME).cast(nw.Int64).alias(GROUP))
+    prepared = frame.select(*chosen)
+    return with_groups(prepared, question.groups) if question.groups > 1 else prepared
+
+
+def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
+    """The column of a cluster's ids, which must be whole numbers."""
+    ids = names.get(CLUSTER, names.get(cluster, cluster))
+    if not schema[ids].is_integer():
+        raise ColumnError(
+            f"cluster {cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
+            "expression that makes one of it with the database's own hash function."
+        )
+    return ids
+
+
+def _chosen(question: Question, schema: Any, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
+    """Numbers, segments and keys under internal names."""
     chosen = []
     features = dict(zip(question.names.features, question.features, strict=True))
     for name in numbers_for(question, targets):
@@ -281,23 +311,26 @@ def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets:
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
     segments = zip(question.names.segments, question.segment, strict=True)
     chosen += [_segment(names.get(column, column), schema).alias(name) for name, column in segments]
-    chosen += [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(log.key)]
+    return chosen + [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(question.log.key)]
+
+
+def prepare_lists(
+    frame: Frame,
+    question: Question,
+    names: Mapping[str, str],
+    targets: Sequence[str] | None = None,
+    fence: Callable[[Frame], Frame] = lambda rows: rows,
+) -> Frame:
+    """The lists of a log under internal names, for all targets or some of them."""
+    log, schema = question.log, frame.collect_schema()
+    slate = names.get(str(log.slate), str(log.slate))
+    more = [nw.col(slate).alias(LIST)]
     if question.groups > 1:
-        if log.cluster is None:
-            raise OptionError(
-                "rows in a database have no order to group them by, which the jackknife and cross_fit need.",
-                do=["Pass ", Argument("cluster"), ", the column of a whole number such as the user's id."],
-            )
-        ids = names.get(CLUSTER, names.get(log.cluster, log.cluster))
-        if not schema[ids].is_integer():
-            raise ColumnError(
-                f"cluster {log.cluster!r} must hold whole numbers in this database, but holds {schema[ids]}. Pass an "
-                "expression that makes one of it with the database's own hash function."
-            )
-        # the remainder first: an unsigned id may be too large for the type
-        chosen.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
-    prepared = frame.select(*chosen)
-    return with_groups(prepared, question.groups) if question.groups > 1 else prepared
+        ids = _ids(log.cluster or str(log.slate), schema, names)
+        more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
+    rows = frame.select(*_chosen(question.of_rows, schema, names, targets), *more)
+    lists = collapse(fence(rows), question, targets, fence)
+    return with_groups(lists, question.groups) if question.groups > 1 else lists
 
 
 def _is_one(feature: Feature, names: Mapping[str, str]) -> nw.Expr:

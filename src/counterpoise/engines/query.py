@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.log.good import LARGEST
-from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
+from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, excess_of, gain_of
 from counterpoise.log.rules import indicator
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
@@ -63,7 +63,8 @@ def aggregate(
     excess, weighted = _with_excess(frame, query, lanes), _weighted(names, lanes)
     rows = watch(excess.with_columns(**weighted) if weighted else excess)
     products = {name: pair for lane in lanes for name, pair in lane.products.items()}
-    rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
+    if products:
+        rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
     squares |= _smoothed(names, lanes)
@@ -93,8 +94,9 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     for j, reward in enumerate(names.rewards):
         center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
         first[names.shifted[j]] = nw.col(reward) - center
-        if names.values:
+        if names.values and not question.makes_lists:
             first[MODEL_ERROR] = nw.col(reward) - nw.col(MODEL_REWARD)
+        if names.values:
             pairs = zip(names.centered_values, names.values, strict=True)
             first |= {made: nw.col(value) - center for made, value in pairs if value in _numbers(names, lanes)}
             used = {lane.columns["v"] for lane in lanes}
@@ -110,6 +112,10 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
         t, weight = nw.col(lane.target), lane.weight
         alone = lane.other is None
         first[lane.shared] = weight.excess(t, p) if alone else weight.difference(t, nw.col(str(lane.other)), p)
+        if question.makes_lists:
+            j = lane.reward
+            center = nw.lit(query.centers[j]) if query.own is None else nw.col(names.centers[j])
+            first |= of_lists(lane, names, center, nw.col)
     rows = frame.with_columns(**first)
     if not names.apart:
         return rows
@@ -117,12 +123,27 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
     return rows.with_columns(**own)
 
 
+def of_lists(lane: Lane, names: Names, center: Any, get: Callable[[str], Any]) -> dict[str, Any]:
+    """What takes the place of u·s for lists, Σ(w − 1)·r over positions less the center times u; and differences of single positions.
+
+    `get` returns a column, as an expression or as an array.
+    """
+    j, other = lane.reward, lane.other
+    gain, u = get(gain_of(lane.target, j)), get(lane.target)
+    if other is None:
+        return {lane.columns["us"]: gain - center * u}
+    found = {lane.columns["us"]: (gain - get(gain_of(other, j))) - center * (u - get(other))}
+    for k in names.question.ranks:
+        found[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
+    return found
+
+
 def _is_known(lane: Lane) -> nw.Expr:
     return ~nw.col(lane.columns["s"]).is_null()
 
 
 def _is_zero(lane: Lane, names: Names) -> nw.Expr:
-    zero = nw.col(lane.target) == 0
+    zero: nw.Expr = lane.weight.is_zero(nw.col(lane.target))
     return zero & _is_known(lane) if names.apart else zero
 
 
@@ -164,7 +185,8 @@ def context_aggregate(
     pairs = {name: pair for lane in lanes for name, pair in lane.products.items()}
     used = {one for name in wanted for one in factors.get(name, (name,))}
     rows = _with_excess(frame, query, lanes)
-    rows = watch(rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in pairs.items() if name in used}))
+    made = {name: nw.col(a) * nw.col(b) for name, (a, b) in pairs.items() if name in used}
+    rows = watch(rows.with_columns(**made) if made else rows)
     squares = {name: nw.col(factors[name][0]) * nw.col(factors[name][1]) for name in wanted if name in factors}
     if not names.keys:
         return rows.select(*((squares[name] if name in squares else nw.col(name)).sum().alias(name) for name in wanted))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
 
 from counterpoise.engines import compiled, scans, spark
-from counterpoise.engines.memory import summarize_batches
-from counterpoise.engines.polars_frames import prepare_lazily
+from counterpoise.engines.memory import summarize_batches, summarize_in_order
+from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
 from counterpoise.engines.sampling import sample_of
 from counterpoise.engines.streaming import Streaming
@@ -27,6 +28,8 @@ T = TypeVar("T")
 Batches = Iterator[pl.DataFrame]
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
+
+LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
 
 
 class LogEngine:
@@ -230,6 +233,12 @@ def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:
     if question.needs_python:
         return summarize_batches(frames.completed(scan, question, report), question)
+    if question.makes_lists:
+        rows = rows_of_lists(frames.selected(scan, question), question)
+        batches = partial(rows.collect_batches, chunk_size=LISTED, engine="streaming", maintain_order=True)
+        found = summarize_in_order(batches, question, report)
+        if found is not None:
+            return found
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)
     engine: Engine = Streaming(frame, question, report)

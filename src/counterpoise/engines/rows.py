@@ -11,7 +11,7 @@ import polars as pl
 
 from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import engine_of
-from counterpoise.errors import LogError, first_line
+from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
@@ -40,6 +40,10 @@ def over_good_rows(
     Rows come in the log's order if it has one; `number` names a column for their number in it, and `cluster` one for the integer ids
     of their clusters.
     """
+    if question.lists is not None:
+        raise OptionError(
+            "this looks at single rows, and the rows of this log are positions of lists, which only evaluate, compare and rank add up."
+        )
     groups = question.groups if question.log.cluster is not None else 1
     # what decides about no row is not read
     lean = replace(question, log=question.log.but(key=()), segment=(), groups=groups)

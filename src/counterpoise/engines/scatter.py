@@ -26,7 +26,7 @@ class Scatter:
     def __init__(self, names: Names) -> None:
         self._names, self._lock = names, Lock()
         self._keys = list(names.keys)
-        self._lanes = names.lanes if names.features else ()
+        self._lanes = names.lanes if names.is_wide else ()
         self._columns = sorted({*names.features, *_needed(self._lanes), *self._keys} - set(names.centered_features))
         self._centers = [one.center for one in names.question.features]
         self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))
@@ -96,11 +96,11 @@ class Scatter:
                     _fill(z, lane, here)
                     if self._names.apart:  # rows on which this reward is bad
                         z[:-1] = np.nan_to_num(z[:-1])
-                    totals[k + 1] += _gram(z)
+                    totals[k + 1] += gram(z)
         return totals
 
 
-def _gram(z: Floats) -> Floats:
+def gram(z: Floats) -> Floats:
     """z·zᵀ in steps so short that BLAS takes one thread for each: the engine has a thread on every core already."""
     step = max(MULTIPLICATIONS // (len(z) * (len(z) + 1)), 16)
     whole = z.shape[1] // step * step

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.query import Query, powers_of, smoothed_lanes
+from counterpoise.engines.query import Query, of_lists, powers_of, smoothed_lanes
+from counterpoise.engines.scatter import gram
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.names import MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from counterpoise.engines.memory import Memory
 
 LONGEST = 20_000  # rows; from there on polars is faster
+LISTS = 200_000  # the sums of their many columns are a product of matrices
 
 
 def suits(frame: pl.DataFrame, question: Question) -> bool:
     """Whether there are so few rows, and the question is so plain, that NumPy is the fastest way."""
-    return frame.height <= LONGEST and not question.segment and question.groups == 1
+    longest = LONGEST if question.lists is None else LISTS
+    return frame.height <= longest and not question.segment and question.groups == 1
 
 
 @dataclass
@@ -49,7 +52,8 @@ class Short:
         if names.apart:
             return self.inner.aggregate(query)
         columns = {
-            name: frame.get_column(name).to_numpy().astype(np.float64, copy=False) for name in names.question.numbers
+            name: frame.get_column(name).to_numpy().astype(np.float64, copy=False)
+            for name in (*names.question.numbers, *(names.made_of() if names.question.makes_lists else ()))
         }
         if not _is_clean(columns, names):
             return self.inner.aggregate(query)
@@ -89,8 +93,9 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         low, high = (columns[name].min(), columns[name].max()) if rows else (np.nan, np.nan)
         numbers |= {f"{name}_min": np.array([low]), f"{name}_max": np.array([high])}
         numbers[names.centers[j]] = np.array([centers[j]])
-    if names.values:
+    if names.values and not question.makes_lists:
         columns[MODEL_ERROR] = columns[names.rewards[0]] - columns[MODEL_REWARD]
+    if names.values:
         for made, value in zip(names.centered_values, names.values, strict=True):
             columns[made] = columns[value] - centers[0]
         for made, (value, other) in names.value_differences.items():
@@ -101,6 +106,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         columns[made] = columns[name] - feature.center
     for lane in names.lanes:
         columns[lane.excess] = _excess(columns, lane)
+        if question.makes_lists:
+            columns |= of_lists(lane, names, centers[lane.reward], columns.__getitem__)
         if lane.rung:
             numbers[lane.peak] = np.array([columns[lane.excess].max() if rows else np.nan])
         for name, (first, second) in lane.products.items():
@@ -114,7 +121,7 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
             ).sums
             numbers |= {names.smoothed(one, k): sums[k : k + 1] for k in range(len(sums))}
         if not lane.contrast[1]:
-            numbers[lane.zeros] = np.array([float((columns[lane.target] == 0).sum())])
+            numbers[lane.zeros] = np.array([float(lane.weight.is_zero(columns[lane.target]).sum())])
 
     def largest(lane: Lane) -> Largest:
         return {(): 1.0 + np.sort(columns[lane.excess])[::-1][:KEPT]}
@@ -130,13 +137,15 @@ def _excess(columns: Mapping[str, Floats], lane: Lane) -> Floats:
 
 def _power_sum(x: Floats, order: int) -> float:
     square = x * x
-    return float(square @ (x if order == 3 else square))
+    other = x if order == 3 else square
+    # for more, BLAS takes several threads, which costs more than it saves where the engine has one on every core
+    return float(square @ other if len(x) <= LONGEST else np.einsum("i,i->", square, other))
 
 
 def _sums(columns: Mapping[str, Floats], lane: Lane, names: Names) -> dict[str, Floats]:
     used = list(lane.columns.values())
     rows = np.stack([columns[name] for name in used])
-    products = rows @ rows.T
+    products = rows @ rows.T if rows.shape[1] <= LONGEST else gram(rows)
     found = {name: np.array([total]) for name, total in zip(used, rows.sum(axis=1), strict=True)}
     for i, j in combinations_with_replacement(range(len(used)), 2):
         found.setdefault(names.product(used[i], used[j]), np.array([products[i, j]]))

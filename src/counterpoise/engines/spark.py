@@ -13,7 +13,7 @@ import polars as pl
 from counterpoise.engines.memory import Batches
 from counterpoise.engines.pushdown import PushedDown, collect, guard, prepare
 from counterpoise.engines.summarize import Summary, finish, summarize
-from counterpoise.errors import CounterpoiseError, LogError
+from counterpoise.errors import CounterpoiseError, LogError, OptionError
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, key_of, merge_problems, rules_of
 from counterpoise.moments import LogMoments, Powers
@@ -27,6 +27,11 @@ BATCH = 100_000  # rows a policy sees at once; Spark's own batches are smaller
 def moments_of(question: Question) -> tuple[LogMoments, ...]:
     """The moments of a Spark DataFrame; no row ever leaves the executors, only sums and the largest weights."""
     with errors_told():
+        if question.needs_python and question.lists is not None:
+            raise OptionError(
+                "the rows of a list may be in several partitions of Spark, where policies run: write the target's probabilities to a "
+                "column."
+            )
         if question.needs_python:
             return _with_policies(question)
         return summarize(PushedDown(question, complete), question)

@@ -83,7 +83,8 @@ def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
 
 def survey(engine: Engine, question: Question) -> Summary:
     """One pass over clean rows; more if some are bad, or if rewards lie far from where they began."""
-    names = Names(question, apart=engine.skips_bad_rows and len(question.log.reward) > 1)
+    is_apart = len(question.log.reward) > 1 and question.lists is None
+    names = Names(question, apart=engine.skips_bad_rows and is_apart)
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)
     problems: list[Problem] = []
@@ -97,7 +98,7 @@ def survey(engine: Engine, question: Question) -> Summary:
     rows = answer.rows
     left_out = engine.left_out(query.centers) if rows and not answer.is_clean else ()
     if problems and not engine.skips_bad_rows:
-        names = Names(question, apart=len(question.log.reward) > 1)
+        names = Names(question, apart=is_apart)
         query = Query(names, engine.centers(only_good=True), only_good=True)
         answer = engine.aggregate(query)
     if not answer.labels:

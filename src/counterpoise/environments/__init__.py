@@ -3,6 +3,7 @@
 from counterpoise.environments.classification import ClassificationBandit
 from counterpoise.environments.feedback import Feedback
 from counterpoise.environments.open_bandit import OpenBanditLog
+from counterpoise.environments.ranking import SyntheticRanking
 from counterpoise.environments.synthetic import SyntheticBandit
 from counterpoise.environments.thompson import SlateProbabilities, from_priors_file, thompson_probabilities
 
@@ -12,6 +13,7 @@ __all__ = [
     "OpenBanditLog",
     "SlateProbabilities",
     "SyntheticBandit",
+    "SyntheticRanking",
     "from_priors_file",
     "thompson_probabilities",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from counterpoise.errors import OptionError
 from counterpoise.estimators.estimate import Estimate, estimate_of, linear
 from counterpoise.estimators.fitting import fit
+from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
 from counterpoise.moments import Floats, Moments
 
 BaselineChoice = float | Literal["optimal", "plug-in"]
@@ -52,7 +53,7 @@ def snips(moments: Moments) -> Estimate:
     .. math:: \hat V = \frac{\sum_i w_i r_i}{\sum_i w_i}
 
     It stays within the range of the rewards, and it does not mind if you know the propensities only up to a factor. Its bias is of
-    order 1/n. It is β-IPS with its own value as the baseline.
+    order 1/n. It is β-IPS with its own value as the baseline. Lists are self-normalized at each position.
 
     Examples
     --------
@@ -64,6 +65,8 @@ def snips(moments: Moments) -> Estimate:
     ----------
     Swaminathan & Joachims, NeurIPS 2015.
     """
+    if moments.ranks:
+        return self_normalized(moments)
     known = has_overlap(moments)
     weight = np.where(known, 1.0 + moments.average("u"), 1.0)
     value = moments.center + (moments.average("s") + moments.average("us")) / weight
@@ -80,6 +83,7 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     Unbiased for any fixed β because E[w] = 1; β = 0 is IPS. The default β = Cov(wr, w)/Var(w) minimizes the variance. Taken from
     the same log, it costs a bias of order 1/n, which `cross_fit` removes. ``"plug-in"`` is the paper's formula,
     mean((w² − w)r)/mean(w² − w): it has the same limit, but gets into trouble when the target is close to the logging policy.
+    Lists with a weight per position have a baseline per position, and the best ones are solved together for the value of the list.
 
     Examples
     --------
@@ -93,6 +97,9 @@ def beta_ips(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estim
     ----------
     Gupta, Jeunen, Oosterhuis & de Rijke, RecSys 2024, eq. `beta_ips_ope` and `optimal_offpolicy_beta`.
     """
+    if baseline == "optimal" and moments.ranks:
+        around = from_mean_reward(moments)
+        return joint_baselines("beta_ips", around, around.center, ("s", "us"), has_overlap(moments))
     around, beta = around_baseline(moments, baseline)
     return linear(
         "beta_ips",
@@ -168,11 +175,11 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     around, beta = from_mean_reward(groups), around_baseline(others, baseline)[1]
     rest = np.where(others.n > 0, beta - around.center, 0.0)  # the row is β + w(r − β) = c + s + us − rest·u
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
-    if baseline == "optimal" and groups.context:
+    if baseline == "optimal" and (groups.context or groups.ranks):
         near = from_mean_reward(others)
-        columns = np.asarray(near.columns)
-        found = fit(near, (columns == "u").astype(float)[None], np.isin(columns, ("s", "us")).astype(float))
-        coefficients |= {name: found.rest[..., near.columns.index(name)] for name in groups.context}
+        found = fit(near, controls_of(near), np.isin(near.columns, ("s", "us")).astype(float))
+        more = (*groups.context, *groups.ranks)
+        coefficients |= {name: found.rest[..., near.columns.index(name)] for name in more}
         own = near.center - found.rest[..., near.columns.index("u")] - around.center
         coefficients["u"] = -np.where(others.n > 0, own, 0.0)
     part = linear("part", around, around.center, coefficients, baseline=around.center + rest)

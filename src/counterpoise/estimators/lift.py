@@ -15,6 +15,7 @@ from counterpoise.estimators.constant import (
 )
 from counterpoise.estimators.context import check_context, context_fit, estimate_from
 from counterpoise.estimators.estimate import Estimate, linear
+from counterpoise.estimators.lists import joint_baselines
 from counterpoise.moments import Floats, Moments
 
 
@@ -39,6 +40,8 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     if baseline == "optimal" and moments.context:
         around = from_mean_reward(moments)
         return estimate_from(context_fit(around, "us"), "lift", around, 0.0, has_overlap(moments))
+    if baseline == "optimal" and moments.ranks:
+        return joint_baselines("lift", from_mean_reward(moments), 0.0, ("us",), has_overlap(moments))
     return _difference("lift", moments, baseline, has_overlap(moments))
 
 
@@ -49,6 +52,8 @@ def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Est
     >>> difference(same).value, difference(same).stderr
     (0.0, 0.0)
     """
+    if baseline == "optimal" and moments.ranks:
+        return joint_baselines("difference", from_mean_reward(moments), 0.0, ("us",), True)
     return _difference("difference", moments, baseline, True)
 
 

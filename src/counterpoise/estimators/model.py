@@ -12,7 +12,7 @@ from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.estimators.fitting import fit
 from counterpoise.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.moments import SQUARE
+from counterpoise.moments.moments import REWARD, SQUARE
 
 
 def dm(moments: Moments) -> Estimate:
@@ -153,7 +153,11 @@ def optimal_rows(moments: Moments) -> OptimalRows:
         model = response.copy()  # w·q − v, both less the center: s + us − e − ue − v
         model[[at("e"), at("ue"), at("v")]] = -1.0
         controls.append(model)
-    further = [name for name in around.columns if name not in (*ROW, *MODEL, SQUARE, *around.context)]
+    further = [
+        name
+        for name in around.columns
+        if name not in (*ROW, *MODEL, SQUARE, *around.context) and not name.startswith(REWARD)
+    ]
     controls += [np.eye(d)[at(name)] for name in further]
     c = np.stack(controls)
     found = fit(around, c, response)

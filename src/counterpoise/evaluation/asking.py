@@ -13,7 +13,7 @@ from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
-from counterpoise.weights import Weight, as_weight
+from counterpoise.weights import Weight, as_weight, list_weight
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,11 @@ def question_of(
 ) -> Question:
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
-    how, target = as_weight(weight, target)
+    how, target = as_weight(list_weight(weight, whole.propensity_of), target)
     grouped = wants_groups or whole.cluster is not None or whole.groups is not None
     groups = _groups(whole.groups) if grouped else 1
     sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
+    sums["lists"] = _lists(whole)
     question = ask(whole, target, weight=how, against=against, segment=segment, **sums)
     if not isinstance(whole.propensity, str) or whole.propensity == MODEL:
         question = _with_propensities(question)
@@ -162,6 +163,16 @@ def _with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[Log
     from counterpoise.models.propensity_error import with_errors
 
     return with_errors(question, found)
+
+
+def _lists(log: Log) -> Any:
+    """The lists that a log's rows are positions of, if they are."""
+    if log.slate is None:
+        return None
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.positions import lists_of
+
+    return lists_of(log)
 
 
 def _groups(groups: Any) -> int:

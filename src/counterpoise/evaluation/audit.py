@@ -69,6 +69,7 @@ def audit_of(question: Question) -> Audit | None:
     log = question.log
     if (
         question.propensity_model is not None
+        or log.slate is not None
         or not question.weight.needs_propensity
         or engine_of(log) not in (ENGINES["files"], ENGINES["frames"])
     ):

@@ -9,7 +9,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
-from counterpoise.moments.moments import CONTEXT, SQUARE
+from counterpoise.moments.moments import CONTEXT, EXCESS, REWARD, SQUARE
 
 # the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
@@ -42,7 +42,9 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
         _check(name, missing, method)
     if asked or method.estimators:
         return {name: ESTIMATORS[name] for name in asked or method.estimators}
-    has_controls = any(name not in (*ROW, SQUARE) and not name.startswith(CONTEXT) for name in columns)
+    has_controls = any(
+        name not in (*ROW, SQUARE) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+    )
     redundant = (
         {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
     )  # without controls they are beta_ips and context_ips

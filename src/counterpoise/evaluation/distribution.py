@@ -12,6 +12,7 @@ from counterpoise.evaluation.choice import choose
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.risk import BETA_IPS, Distribution
 from counterpoise.intervals import Method, check_level
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log, logged_propensity
 from counterpoise.log.question import LOGGING
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
@@ -68,6 +69,7 @@ def distribution(
     whole = as_log(log, parts)
     whole.need("reward")
     _check(whole)
+    refuse_lists(whole.slate, "distribution")
     given = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)

@@ -18,11 +18,13 @@ from counterpoise.diagnostics.findings import (
     Rewards,
     Severity,
     about_lists,
+    about_meaning,
+    about_positions,
     about_propensities,
     about_rewards,
     about_target,
 )
-from counterpoise.diagnostics.list_logs import find_lists
+from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
 from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Reading, Tried, about_misread
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
@@ -163,14 +165,33 @@ def doctor(
         *about_rewards(reward, rewards, rows),
         *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
     ]
-    lists = find_lists(sample, schema, (reward, propensity, action, *targets))
-    if lists is not None:
-        findings.append(about_lists(lists.position, lists.list, lists.lists))
+    findings += _about_lists(sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers)
     blind = [name for name in usable if name not in {one.target for one in overlap}]
     findings += [*_about_blind(blind), *(_about_repeated(duplicates, rows, key) if is_odd else ())]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
     return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
+
+
+def _about_lists(
+    sample: pl.LazyFrame, schema: pl.Schema, log: Log, taken: Sequence[str | None], has_propensities: bool
+) -> Iterator[Finding]:
+    """Whether rows are the positions of lists, which of those are broken, and what their propensities mean."""
+    if log.slate in schema and log.position in schema:
+        position, of = str(log.position), log.slate
+    else:
+        lists = find_lists(sample, schema, taken)
+        if lists is None:
+            return
+        position, of = lists.position, lists.list
+        yield about_lists(position, of, lists.lists)
+    if of is not None:
+        yield from about_positions(position, of, *faults_of(sample, position, of))
+    propensity = taken[1]
+    if of is not None and has_propensities and propensity is not None:
+        meaning = about_meaning(propensity, *fall_of(sample, position, propensity))
+        if meaning is not None:
+            yield meaning
 
 
 def _about_columns(

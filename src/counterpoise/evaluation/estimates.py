@@ -175,6 +175,9 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
 
 def _constant(view: View, place: int, own: Estimate, estimator: Estimator) -> float:
     """The baseline of a row like any other; of several coefficients, those of a context baseline begin with it."""
+    if isinstance(own.baseline, tuple) and len(view.whole.ranks) and estimator.needs != "model":
+        # one for every position: where all weights of a list are equal, they count together
+        return sum(own.baseline) if all(map(math.isfinite, own.baseline)) else own.value
     first = own.baseline[0] if isinstance(own.baseline, tuple) else own.baseline
     is_constant = isinstance(own.baseline, float) or estimator.needs == "context" or estimator.is_difference
     if is_constant and estimator.needs != "model" and math.isfinite(first):

@@ -92,7 +92,7 @@ def _who(reading: Reading, best: str) -> list[Part]:
 def _value(reading: Reading, best: str) -> list[Part]:
     estimate = reading.result[best, reading.primary]
     span = _span(estimate.interval, estimate.stderr)
-    interval = f" per row ({level_of(reading.result.level)} interval: "
+    interval = f" per {_unit(reading)} ({level_of(reading.result.level)} interval: "
     return [Number(estimate.value, estimate.stderr), interval, *span, ")", *_against_logging(reading, best)]
 
 
@@ -103,13 +103,17 @@ def _difference(reading: Reading, best: str) -> list[Part]:
     size = Number(abs(estimate.value), estimate.stderr, is_signed=not is_less)
     return [
         size,
-        f" per row {'less' if is_less else 'more'} than ",
+        f" per {_unit(reading)} {'less' if is_less else 'more'} than ",
         _rival(reading),
         f" ({level} interval of the difference{_together(len(reading.result.targets))}: ",
         *_span(interval, estimate.stderr, is_signed=True),
         ")",
         ", a real difference" if is_shown else "; the log does not show which of the two is better",
     ]
+
+
+def _unit(reading: Reading) -> str:
+    return reading.result.moments.weight.unit
 
 
 def _rival(reading: Reading) -> Part:

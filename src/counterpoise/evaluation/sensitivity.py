@@ -11,6 +11,7 @@ from counterpoise.evaluation.asking import Stored, question_of, read
 from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.intervals import check_level
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Targets
@@ -105,6 +106,7 @@ def of_question(
     question: Question, gammas: tuple[float, ...], level: float, progress: bool | None = None
 ) -> Sensitivity:
     """The sensitivity of what was asked of a log, which is read once more."""
+    refuse_lists(question.log.slate, "sensitivity")
     _check(question)
     log = question.log
     is_clustered = log.cluster is not None

@@ -15,6 +15,7 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Columns, Data, Log, LogFields
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS
 from counterpoise.log.question import Question
@@ -167,6 +168,7 @@ def _question(
         raise OptionError(
             ["a statement is written without a look at the log, which ", Argument("baseline"), " needs: leave it out."]
         )
+    refuse_lists(log.slate if isinstance(log, Log) else parts.get("slate"), "sql")
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
     if parts.get("model") is not None or (isinstance(log, Log) and log.model is not None):

@@ -21,6 +21,7 @@ from counterpoise.learn.steps import Norms
 from counterpoise.learn.storage import save_policy
 from counterpoise.learn.training import Training
 from counterpoise.learn.tuning import tune
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import LogFields, as_log
 
 
@@ -173,6 +174,7 @@ class PolicyLearner:
         """
         options = checked(self.get_params())
         asked = as_log(log, parts)
+        refuse_lists(asked.slate, "learning")
         if options.trained.needs_model_rewards != (model_rewards is not None):
             needs = "needs" if model_rewards is None else "does not use"
             raise OptionError(

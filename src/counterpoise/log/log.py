@@ -15,6 +15,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
+from counterpoise.log.lists import DCG, check_lists
 
 MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
@@ -54,6 +55,15 @@ class LogFields(TypedDict, total=False):
     baseline: Annotated[
         Columns,
         "what a reward may depend on and is known before the choice: columns that the baseline is linear in; text is a category",
+    ]
+    slate: Annotated[Column, "the list that a row is a position of: there is one row per position"]
+    position: Annotated[Column, "a row's place in its list, counted from 0 or from 1"]
+    propensity_of: Annotated[
+        str | None,
+        "what propensities of lists are of: item_at_position (whatever is elsewhere) or item_given_above (chosen after those above it)",
+    ]
+    discount: Annotated[
+        Column, "what the reward at a position counts in the value of a list: dcg, or a column; by default, 1"
     ]
     where: Annotated[str | None, "an SQL condition: only rows that meet it count"]
     table: Annotated[str | Sequence[str] | None, "which table of a database is the log"]
@@ -99,6 +109,10 @@ class Log:
     value_samples: int | None = None
     control: Mapping[str, float] | None = None
     baseline: Mapping[str, How] | None = None
+    slate: str | None = None
+    position: str | None = None
+    propensity_of: str | None = None
+    discount: str | None = None
     where: str | None = None
     table: str | Sequence[str] | None = None
     query: str | None = None
@@ -207,8 +221,8 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     if "propensity" in found:
         found["propensity"] = _propensity(found["propensity"], arrays)
-    for part in ("action", "cluster", "model_reward"):
-        if part in found:
+    for part in ("action", "cluster", "model_reward", "slate", "position", "discount"):
+        if part in found and not (part == "discount" and isinstance(found[part], str) and found[part] == DCG):
             found[part] = one(part, found[part], arrays)
     for part in ("reward", "key"):
         if part in found:
@@ -232,6 +246,7 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
+    check_lists(found)
 
 
 def one(part: str, value: Any, arrays: Arrays | None) -> str:

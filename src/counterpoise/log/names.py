@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments.log_moments import Contrast
-from counterpoise.moments.moments import CONTEXT, SQUARE
+from counterpoise.moments.moments import CONTEXT, EXCESS, REWARD, SQUARE
 
 if TYPE_CHECKING:
     from counterpoise.log.question import Question
@@ -39,8 +41,9 @@ class Lane:
 
     @property
     def without_context(self) -> Lane:
-        """The same lane without the columns of a context baseline."""
-        kept = {name: one for name, one in self.columns.items() if name != SQUARE and not name.startswith(CONTEXT)}
+        """The same lane without the columns of a context baseline, or of single positions."""
+        wide = (CONTEXT, EXCESS, REWARD)
+        kept = {name: one for name, one in self.columns.items() if name != SQUARE and not name.startswith(wide)}
         return replace(self, columns=kept, factors={name: one for name, one in self.factors.items() if name in kept})
 
     @property
@@ -167,8 +170,33 @@ class Names:
         found = {}
         for lane in self.lanes:
             for factor, product in (("s", "us"), ("e", "ue")):
-                if product in lane.columns:
+                if product in lane.factors:
                     found[lane.columns[factor], lane.excess] = lane.columns[product]
+        return found
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether lanes have so many columns that their products are not a matter for the one query."""
+        return bool(self.features or self.question.ranks)
+
+    def _list_columns(self, target: str, against: str, other: str | None, shared: str, j: int) -> dict[str, str]:
+        """What a lane of lists has beside u, s and us: the model's columns, and those of every position."""
+        place, ranks = self.question.target_names.index(target), self.question.ranks
+        own = self.targets[place]
+        if against:
+            return {excess_at(k): f"u{shared}at{k}" if other else excess_of(own, k) for k in ranks}
+        model = {"e": f"{own}_e", "ue": f"{own}_ue", "v": self.centered_values[place]} if self.values else {}
+        excess = {excess_at(k): excess_of(own, k) for k in ranks}
+        return model | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
+
+    def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
+        """The columns that a list has beside its numbers, for all targets or some of them."""
+        found = []
+        for target in self.targets if targets is None else targets:
+            found += [gain_of(target, j) for j in range(len(self.rewards))]
+            found += [excess_of(target, k) for k in self.question.ranks]
+            found += [reward_of(target, j, k) for j in range(len(self.rewards)) for k in self.question.ranks]
+            found += [f"{target}_e", f"{target}_ue"] if self.values else []
         return found
 
     def _lane(self, j: int, k: int, rung: int) -> Lane:
@@ -180,8 +208,10 @@ class Names:
         own = f"{shared}r{j}" if self.apart else shared
         mixed = f"{shared}r{j}" if len(self.rewards) > 1 else shared
         columns = {"u": f"u{own}", "s": self.shifted[j], "us": f"us{mixed}"}
-        factors = {"us": self.shifted[j]}
-        if not against:
+        factors = {} if self.question.makes_lists else {"us": self.shifted[j]}
+        if self.question.makes_lists:
+            columns |= self._list_columns(target, against, other, shared, j)
+        elif not against:
             if self.values:
                 columns |= {"e": MODEL_ERROR, "ue": f"ue{shared}", "v": self.centered_values[place]}
                 factors |= {"ue": MODEL_ERROR}
@@ -196,3 +226,18 @@ class Names:
         zeros = f"zero{place}r{j}" if self.apart else f"zero{place}"
         weight, names = self.question.rungs[rung], (f"u{own}", f"u{shared}", zeros)
         return Lane((target, against), j, self.targets[place], other, *names, columns, weight, rung, factors)
+
+
+def gain_of(target: str, reward: int) -> str:
+    """A list's weighted reward less its reward, for one target."""
+    return f"{target}_d{reward}"
+
+
+def excess_of(target: str, rank: int) -> str:
+    """The excess at one position of a list."""
+    return f"{target}_u{rank}"
+
+
+def reward_of(target: str, reward: int, rank: int) -> str:
+    """The weighted reward at one position of a list."""
+    return f"{target}_y{reward}_{rank}"

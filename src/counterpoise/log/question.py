@@ -10,6 +10,7 @@ from typing import Any
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
+from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
 from counterpoise.log.log import Log, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
@@ -19,6 +20,16 @@ from counterpoise.moments.moments import CONTEXT, SQUARE
 
 LOGGING = "logging"  # as `against`: the policy that wrote the log
 GROUPS = 100
+
+
+@dataclass(frozen=True)
+class RowWeight:
+    """What is known of the weight of a single row of a list: it has a propensity."""
+
+    needs_propensity = True
+    may_be_negative = False
+    by_position = False
+    part = "target"
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,10 @@ class Question:
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
     propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity_step`
+    lists: Lists | None = (
+        None  # what the rows are positions of: everything is then about lists, which engines make of rows
+    )
+    is_about_rows: bool = False  # the rows of those lists, before they are made
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
@@ -65,6 +80,14 @@ class Question:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
             raise OptionError("a reward model predicts one reward: evaluate one reward at a time with it.")
+        if self.smoothings and getattr(self.weight, "by_position", False):
+            raise OptionError(
+                "the log_smoothing interval needs one weight per list, and this one has a weight per position."
+            )
+        if self.lists is not None and self.model_value and not self.is_about_rows and not self.weight.by_position:
+            raise OptionError(
+                "a reward model by position works with a weight by position, independent or cascade: leave it out, or choose one of them."
+            )
         if self.smoothings and self.weight.may_be_negative:
             raise OptionError(
                 "a weight of your own may be negative, and the logarithm of the interval allows only those that are not."
@@ -122,6 +145,11 @@ class Question:
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
+        if self.makes_lists:
+            parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
+            parts |= {name: ("weight", one.column) for name, one in zip(names.targets, self.targets, strict=True)}
+            owners = zip(names.values, self.target_names, strict=False)
+            return parts | {name: ("model_value", self.model_value[owner]) for name, owner in owners}
         parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
@@ -130,12 +158,33 @@ class Question:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
             values = [self.model_value[name] for name in self.target_names]
             parts |= {name: ("model_value", column) for name, column in zip(names.values, values, strict=True)}
+        if self.lists is not None:
+            parts[POSITION] = ("position", self.lists.position)
+            if self.lists.discount_column is not None:
+                parts[DISCOUNT] = ("discount", self.lists.discount_column)
         parts |= {name: ("control", one) for name, one in zip(names.controls, self.control, strict=True)}
         return parts | {name: ("baseline", one.column) for name, one in zip(names.features, self.features, strict=True)}
 
     @property
+    def makes_lists(self) -> bool:
+        """Whether rows are to be made into lists first."""
+        return self.lists is not None and not self.is_about_rows
+
+    @cached_property
+    def of_rows(self) -> Question:
+        """The question about the rows that lists are made of, whose weights are those of single rows."""
+        return replace(self, weight=RowWeight(), is_about_rows=True, contrasts=(), groups=1, smoothings=())
+
+    @property
+    def ranks(self) -> range:
+        """The positions with a weight of their own, counted from 1."""
+        return range(1, 1 + self.lists.depth) if self.lists is not None and self.weight.by_position else range(0)
+
+    @property
     def number_columns(self) -> set[str]:
         """The columns of the log that must contain numbers, which the categories of a baseline need not."""
+        if self.makes_lists:
+            return self.of_rows.number_columns
         labels = {name for name, one in zip(self.names.features, self.features, strict=True) if not one.is_number}
         return {column for name, (_, column) in self.numbers.items() if name not in labels}
 
@@ -154,6 +203,8 @@ class Question:
             yield "cluster", log.cluster
         for column in log.key:
             yield "key", column
+        if self.lists is not None:
+            yield "slate", self.lists.slate
         for column in dict.fromkeys(one.column for one in self.features if not one.is_number):
             yield "baseline", column
         if log.action is not None and (self.choices or self.needs_python):
@@ -181,6 +232,8 @@ class Question:
     @property
     def columns(self) -> list[tuple[str, str]]:
         """(part, column) for every column to read."""
+        if self.makes_lists:
+            return self.of_rows.columns
         made = {target.column for target in (*self.choices, *self.policies)}
         if self.model is not None:
             made |= {str(self.log.model_reward), *self.model_value.values()}
@@ -193,7 +246,8 @@ class Question:
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
         context = (*(one.name for one in self.features), SQUARE) if self.features else ()
-        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context
+        ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
+        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + ranks
 
 
 def ask(
@@ -206,9 +260,10 @@ def ask(
     groups: int = 1,
     smoothings: tuple[float, ...] = (),
     features: tuple[Feature, ...] = (),
+    lists: Lists | None = None,
 ) -> Question:
     """The question about a log; if there are only arrays, they become its columns."""
-    log.need("reward", *(["propensity"] if weight.needs_propensity else []))
+    log.need("reward", *(["propensity"] if weight.needs_propensity or lists else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
     contrasts: tuple[Contrast, ...] = tuple((one.name, "") for one in targets)
@@ -232,7 +287,8 @@ def ask(
     values = _model_values(log, targets, arrays)
     if arrays is not None:
         log = log.of(arrays)
-    return Question(log, targets, weight, contrasts, segments, groups, values, smoothings=smoothings, features=features)
+    sums: dict[str, Any] = {"smoothings": smoothings, "features": features, "lists": lists}
+    return Question(log, targets, weight, contrasts, segments, groups, values, **sums)
 
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import narwhals as nw
 
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
+from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
 from counterpoise.log.names import GROUP, PROPENSITY
 from counterpoise.log.question import Question
 from counterpoise.log.targets import argument_of
@@ -29,6 +30,7 @@ class Rule:
     shows: str
     advice: Pieces
     target: str | None = None  # the internal name of the one target that it speaks of
+    is_of_lists: bool = False  # whether it is judged list by list, and shows the list's id
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Problem:
     def said(self) -> Sentence:
         """The problem in words, and what to do."""
         rule = self.rule
+        if rule.is_of_lists:
+            lists = f"{self.count:,} lists do" if self.count > 1 else "1 list does"
+            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.found!r}. "
+            return Sentence([said, *rule.advice])
         found = "null" if self.found is None else f"{self.found}"
         if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
             found = f"a propensity of {found}"
@@ -99,7 +105,9 @@ def check_type(part: str, column: str, dtype: Any) -> None:
 
 
 def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
-    """The rules that every row must obey, for all targets or for some of them, by their internal names."""
+    """The rules that every row (or list) must obey, for all targets or for some of them, by their internal names."""
+    if question.makes_lists:
+        return list_rules(question, targets)
     log, names = question.log, question.names
     found = []
     if question.weight.needs_propensity:
@@ -118,7 +126,59 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
             found.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
     if log.cluster is not None:
         found.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
+    found += _rules_of_positions(question) if question.lists is not None else []
     return [rule for rule in found if targets is None or rule.target is None or rule.target in targets]
+
+
+def _rules_of_positions(question: Question) -> list[Rule]:
+    """What a row must say about its list."""
+    lists, position = question.lists, nw.col(POSITION)
+    if lists is None:
+        return []
+    whole = (position >= lists.first) & (position <= lists.last) & (position % 1 == 0)
+    found = [
+        Rule("slate", lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP),
+        Rule("position", lists.position, "be a whole number", whole, POSITION, _DROP),
+    ]
+    if lists.discount_column is not None:
+        counts = nw.col(DISCOUNT)
+        holds = (counts > 0) & is_number(counts)
+        found.append(Rule("discount", lists.discount_column, "be positive", holds, DISCOUNT, _DROP))
+    return found
+
+
+def fault_of(rule: Rule, question: Question) -> str:
+    """The column that counts how often the rows of a list break a rule."""
+    return f"{FAULT}{[key_of(one) for one in rules_of(question.of_rows)].index(key_of(rule))}"
+
+
+def list_rules(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
+    """The rules that every list must obey: those of its rows, whole positions, and one cluster and segment."""
+    names, lists = question.names, question.lists
+    if lists is None:
+        return []
+    rules = rules_of(question.of_rows, targets)
+    broken = [nw.col(fault_of(rule, question)) for rule in rules]
+    found = [
+        replace(rule, holds=one == 0, shows=LIST, is_of_lists=True) for rule, one in zip(rules, broken, strict=True)
+    ]
+    bad = broken[0]
+    for one in broken[1:]:
+        bad = bad + one
+    complete = nw.lit(-1.0)
+    for n in range(1, lists.depth + 1):
+        complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
+    # judged only where every row has a position
+    holds = (nw.col(BITS) == complete) | (bad > 0)
+    expected = f"run {lists.first}, {lists.first + 1}, … down every list, with none missing or twice"
+    found.append(Rule("position", lists.position, expected, holds, LIST, _WHOLE, is_of_lists=True))
+    same = [("segment", column, name) for column, name in zip(question.segment, names.segments, strict=True)]
+    same += [("cluster", str(question.log.cluster), GROUP)] if question.log.cluster is not None else []
+    for part, column, name in same:
+        low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
+        holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
+        found.append(Rule(part, column, "be the same on all rows of a list", holds, LIST, _SAME, is_of_lists=True))
+    return found
 
 
 def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
@@ -136,7 +196,7 @@ def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
     """All rules at once; if there are several rewards, each has its own rows, and none of them decides about a row."""
-    apart = len(question.log.reward) > 1
+    apart = len(question.log.reward) > 1 and question.lists is None
     held = [rule.holds for rule in rules_of(question, targets) if not (apart and rule.part == "reward")]
     return nw.all_horizontal(*held, ignore_nulls=False)
 
@@ -145,7 +205,7 @@ def only_good(frame: Frame, question: Question) -> Frame:
     """The rows that break no rule; if there are several rewards, the bad ones are blanked."""
     kept = frame.filter(is_good(question))
     rewards = question.names.rewards
-    if len(rewards) == 1:
+    if len(rewards) == 1 or question.lists is not None:
         return kept
     return kept.with_columns(*(nw.when(is_number(nw.col(name))).then(nw.col(name)).alias(name) for name in rewards))
 
@@ -187,7 +247,8 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    raise LogError([f"of {rows:,} rows: ", *_listed(merged)])
+    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
+    raise LogError([f"of {rows:,} {what}: ", *_listed(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
@@ -203,6 +264,12 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
 FINITE = "be a finite number"
 _OR_DROP = (", or drop such rows with ", Argument("drop_bad_rows", True), ".")
 _DROP = ("Fix the logger", *_OR_DROP)
+_WHOLE = (
+    "A condition that leaves out single rows does that, and so does a list that is there twice: leave out whole lists, or all rows below a "
+    "position",
+    *_OR_DROP,
+)
+_SAME = ("Is the id of the list used again? Make one that is not, such as an expression of both", *_OR_DROP)
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: fix the logger",
     *_OR_DROP,

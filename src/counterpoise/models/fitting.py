@@ -12,6 +12,7 @@ import polars as pl
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.good import is_number
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen
@@ -37,6 +38,7 @@ SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is m
 def with_model(question: Question) -> Question:
     """The question with the log's model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
     log, reward = question.log, as_reward(question.log.model)
+    refuse_lists(log.slate, "a reward model that is fitted here")
     if log.model_reward is not None:
         raise OptionError(
             [Argument("model"), " fits a model, and ", Argument("model_reward"), " brings one: leave out either."]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.expressions import column as exactly
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.question import Question
 from counterpoise.models.actions import Actions, actions_of
 from counterpoise.models.encoding import Encoder
@@ -38,6 +39,7 @@ SHOWN = 50_000  # rows from which the quality is measured
 def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with a propensity model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
     needs_context(question.log)
+    refuse_lists(question.log.slate, "a propensity model")
     if not question.weight.needs_propensity:
         raise OptionError("a weight of your own needs no propensities: leave out the propensity model.")
     if len(question.rungs) > 1:

@@ -81,6 +81,7 @@ class LogMoments:
     def __add__(self, other: LogMoments) -> LogMoments:
         if not isinstance(other, LogMoments):
             return NotImplemented
+        self, other = self._as_deep_as(other), other._as_deep_as(self)
         _check_alike(self, other)
         segments = in_order(self.segments + other.segments)
         other = other._with_features_around(dict(self.features))
@@ -112,6 +113,16 @@ class LogMoments:
 
     def __radd__(self, other: object) -> LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
+
+    def _as_deep_as(self, other: LogMoments) -> LogMoments:
+        """The same lists, with the positions of the other log's longest: below the end of a list, nothing is added up."""
+        theirs = [stack.columns for stack in other.moments.values()]
+        if not next(iter(self.moments.values())).ranks or len(theirs) != len(self.moments):
+            return self
+        deeper = {
+            key: stack.with_ranks(columns) for (key, stack), columns in zip(self.moments.items(), theirs, strict=True)
+        }
+        return replace(self, moments=deeper)
 
     def _with_features_around(self, centers: Mapping[str, float]) -> LogMoments:
         """The same moments with other centers of the features."""

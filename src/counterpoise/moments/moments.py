@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 ROW: tuple[str, ...] = ("u", "s", "us")
 MODEL: tuple[str, ...] = ("e", "ue", "v")
 CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
+EXCESS, REWARD = "u@", "y@"  # how the excess and the weighted reward at a position of a list are called: u@1, u@2, …
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
 
 
@@ -32,6 +33,10 @@ class Moments:
     A reward model adds the columns e = r − q, u·e and v − c, where q is the model's reward for the logged action and v is the
     model's value of the target policy. Every further control variate adds one column, minus its known mean. A baseline that depends on
     the context adds u·(φ − its center) for each of its features φ, and u².
+
+    Where rows are lists, s is the reward of the whole list, u the mean excess of its positions, and u·s stands for what the weights add to
+    the list's reward, less c·u. Lists with a weight per position have the columns u@1, u@2, …, the excess at each, and y@1, y@2, …, the
+    weighted rewards.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -233,6 +238,28 @@ class Moments:
     def context(self) -> tuple[str, ...]:
         """The columns of a context baseline."""
         return tuple(name for name in self.columns if name.startswith(CONTEXT))
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """The columns of the excess at every position of a list."""
+        return tuple(name for name in self.columns if name.startswith(EXCESS))
+
+    def with_ranks(self, columns: Sequence[str]) -> Moments:
+        """The same lists with further positions, which none of them has."""
+        missing = [name for name in columns if name.startswith((EXCESS, REWARD)) and name not in self.columns]
+        if not missing or not self.ranks:
+            return self
+        wide = [*self.columns, *missing]
+        fixed = [name for name in wide if not name.startswith((EXCESS, REWARD))]
+        ranked = [
+            sorted((n for n in wide if n.startswith(k)), key=lambda n: int(n[len(EXCESS) :])) for k in (EXCESS, REWARD)
+        ]
+        order = (*fixed, *ranked[0], *ranked[1])
+        place = [order.index(name) for name in self.columns]
+        mean, scatter = np.zeros((*self.shape, len(order))), np.zeros((*self.shape, len(order), len(order)))
+        mean[..., place] = self.mean
+        scatter[..., np.array(place)[:, None], place] = self.scatter
+        return Moments(self.n, mean, scatter, self.center, order)
 
     def with_features_moved(self, by: Mapping[str, float]) -> Moments:
         """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.

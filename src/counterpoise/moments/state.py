@@ -235,8 +235,11 @@ _PARTS = {
 }  # fmt: skip
 
 
+_OF_LISTS = ("slate", "position", "propensity_of", "discount")
+
+
 def _checked_question(raw: Any) -> dict[str, Any]:
-    optional = ("smoothings", "baseline", "model", "propensity_model")
+    optional = ("smoothings", "baseline", "model", "propensity_model", *_OF_LISTS)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
@@ -253,6 +256,8 @@ def _checked_question(raw: Any) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not fits[kind](question[part]):
             raise ValueError(f"{part!r} in its question should be {kind}")
+    if not all(fits[_MAYBE](question.get(part)) for part in _OF_LISTS):
+        raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
     for part in ("model", "propensity_model"):

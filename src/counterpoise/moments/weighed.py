@@ -39,6 +39,11 @@ class Weighed:
         constant = numbers[0] if len(numbers) == 1 else None
         return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
 
+    @property
+    def unit(self) -> str:
+        """What a row of the moments is."""
+        return "list" if self.how in _OF_LISTS else "row"
+
     def __str__(self) -> str:
         return self.how
 
@@ -73,4 +78,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+_OF_LISTS = ("Independent()", "Cascade()", "Standard()", "PseudoInverse()")
 PLAIN = Weighed("Ratio()")  # the importance weight

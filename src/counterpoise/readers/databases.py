@@ -116,7 +116,9 @@ def fence(rows: nw.LazyFrame[Any], question: Question) -> nw.LazyFrame[Any]:
     Both copy the expressions of a subquery into the outer query wherever they are used, doubling them with every product, unless
     the subquery has a limit. The price is that PostgreSQL then works with one process, so short questions go without it.
     """
-    is_long = len(question.numbers) > 4 or question.groups > 1 or bool(question.smoothings)
+    is_long = (
+        len(question.numbers) > 4 or question.lists is not None or question.groups > 1 or bool(question.smoothings)
+    )
     return rows.head(2**62) if is_long and database_of(rows.to_native()) in ("postgres", "sqlite") else rows
 
 

@@ -78,6 +78,14 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "drop_bad_rows": question.log.drop_bad_rows,
         "version": _versions(question, version),
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
+    if question.lists is not None:
+        log = question.log
+        asked |= {
+            "slate": log.slate,
+            "position": log.position,
+            "propensity_of": log.propensity_of,
+            "discount": log.discount,
+        }
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     if question.propensity_model is not None:

@@ -3,6 +3,7 @@
 from counterpoise.weights.clipped import Clip
 from counterpoise.weights.given import as_weight
 from counterpoise.weights.harmonic import Harmonic
+from counterpoise.weights.lists import Cascade, Independent, ListWeight, PseudoInverse, Standard, list_weight
 from counterpoise.weights.names import WEIGHTS
 from counterpoise.weights.odds import Odds
 from counterpoise.weights.own import Own
@@ -15,16 +16,22 @@ from counterpoise.weights.weight import Weight
 
 __all__ = [
     "WEIGHTS",
+    "Cascade",
     "Clip",
     "ExponentialSmoothing",
     "Harmonic",
     "ImplicitExploration",
+    "Independent",
+    "ListWeight",
     "Odds",
     "Own",
+    "PseudoInverse",
     "Ratio",
     "Shrink",
     "Slope",
+    "Standard",
     "Switch",
     "Weight",
     "as_weight",
+    "list_weight",
 ]

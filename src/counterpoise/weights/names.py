@@ -8,6 +8,7 @@ from typing import Any
 from counterpoise.errors import OptionError
 from counterpoise.weights.clipped import Clip
 from counterpoise.weights.harmonic import Harmonic
+from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.shrunk import Shrink
 from counterpoise.weights.slope import Slope
 from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
@@ -35,10 +36,12 @@ def weight_of(text: str) -> Weight:
     """
     name, _, said = text.partition(":")
     key = name.strip().lower().replace("-", "_")
+    if key in LIST_WEIGHTS and not said:
+        return LIST_WEIGHTS[key]()
     if key not in WEIGHTS:
-        near = difflib.get_close_matches(key, WEIGHTS, n=1)
+        near = difflib.get_close_matches(key, [*WEIGHTS, *LIST_WEIGHTS], n=1)
         suggestion = f" Did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"no weight {name!r}; choose from {', '.join(WEIGHTS)}.{suggestion}")
+        raise OptionError(f"no weight {name!r}; choose from {', '.join([*WEIGHTS, *LIST_WEIGHTS])}.{suggestion}")
     kind = WEIGHTS[key]
     if said.strip().lower() == SLOPE:
         return Slope(kind)

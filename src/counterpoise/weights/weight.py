@@ -43,5 +43,9 @@ class Weight(Protocol):
         """The weight of one target minus that of another."""
         return self.weight(target, propensity) - self.weight(other, propensity)
 
+    def is_zero(self, target: Values) -> Values:
+        """Where the weight is 0."""
+        return target == 0
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

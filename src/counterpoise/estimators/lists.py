@@ -1,0 +1,59 @@
+"""Baselines of lists: one for every position, solved together for the value of the list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from counterpoise.estimators.estimate import Estimate, linear
+from counterpoise.estimators.fitting import fit, least_squares
+from counterpoise.moments import Floats, Moments
+from counterpoise.moments.moments import EXCESS, REWARD
+
+
+def controls_of(moments: Moments) -> Floats:
+    """The control variates that every log has: u, and the excess at each position of lists, as rows over the columns."""
+    return np.eye(len(moments.columns))[[moments.columns.index(name) for name in ("u", *moments.ranks)]]
+
+
+def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[str, ...], identified: Any) -> Estimate:
+    r"""The value of lists with the baselines of all positions that leave it the least variance together.
+
+    .. math:: \hat V = \frac1n \sum_i \sum_k \left[ w_{ik} r_{ik} - \beta_k (w_{ik} - 1) \right]
+
+    Every w_k − 1 has mean 0, so that any β is unbiased. The best is one least-squares fit of the lists' weighted rewards: since positions
+    of a list go together, it is not what each position would choose for itself, and never worse for the list.
+    """
+    columns = np.asarray(around.columns)
+    form = np.isin(columns, response).astype(np.float64)
+    controls = controls_of(around)
+    found = fit(around, controls, form)
+    # u is a mean of the positions' excess: what it takes of the center is theirs
+    each = least_squares(around, controls[1:], np.stack([form, controls[0]]))
+    beta = each[..., 0] + np.asarray(around.center)[..., None] * each[..., 1]
+    return linear(
+        name,
+        around,
+        intercept,
+        {column: found.rest[..., k] for k, column in enumerate(around.columns)},
+        baseline=tuple(np.moveaxis(beta, -1, 0)),
+        identified=identified,
+        fitted=len(around.ranks),
+    )
+
+
+def self_normalized(moments: Moments) -> Estimate:
+    r"""Every position divided by its own mean weight; a list that ends above a position has weight 1 and reward 0 there.
+
+    .. math:: \hat V = \sum_k \frac{\sum_i w_{ik} r_{ik}}{\sum_i w_{ik}}
+    """
+    names = moments.ranks
+    weight = np.stack([1.0 + moments.average(name) for name in names])
+    known = (weight > 1e-15).all(axis=0)
+    weight = np.where(weight > 1e-15, weight, 1.0)
+    rewards = [REWARD + name.removeprefix(EXCESS) for name in names]
+    value = np.stack([moments.average(name) for name in rewards]) / weight
+    coefficients = dict(zip(rewards, 1.0 / weight, strict=True)) | dict(zip(names, -value / weight, strict=True))
+    intercept = (value * (weight - 1.0) / weight).sum(axis=0)
+    return linear("snips", moments, intercept, coefficients, baseline=tuple(value), identified=known)

@@ -1,0 +1,155 @@
+"""The weights of lists, one for each idea of what the reward at a position depends on: the usual click models under their usual names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.log.good import Values
+from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.weights.weight import Weight
+
+
+class ListWeight(Weight):
+    """A weight of lists: engines make one row of every list, with the weight less 1 as its column, so that no digits are lost near 1."""
+
+    mean_is_one = True
+    needs_propensity = False
+    part = "weight"
+    propensity_of: ClassVar[str]  # what propensities it is made of
+    by_position: ClassVar[bool] = False  # whether every position has a weight, and a baseline, of its own
+    is_running: ClassVar[bool] = False  # whether weights are products over the positions above
+
+    def weight(self, target: Values, propensity: Values) -> Values:
+        """The weight of the list as a whole; of weights by position, their mean in the list, each counted as its reward is."""
+        return target + 1.0
+
+    def excess(self, target: Values, propensity: Values) -> Values:
+        """The column itself."""
+        return target
+
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
+        """The difference of the columns."""
+        return target - other
+
+    def is_zero(self, target: Values) -> Values:
+        """Where the weight is 0."""
+        return target == -1.0
+
+
+@dataclass(frozen=True)
+class Independent(ListWeight):
+    r"""The item-position model: the reward at a position depends on the item there, and on nothing else in the list.
+
+    .. math:: \hat V = \frac1n \sum_i \sum_k d_k \left[ w_{ik} (r_{ik} - \beta_k) + \beta_k \right], \qquad
+        w_k = \frac{\pi(a_k \text{ at } k \mid x)}{\pi_0(a_k \text{ at } k \mid x)}
+
+    Every position has its own weight and its own baseline; the baselines are solved jointly, for the value of the list.
+
+    >>> Independent().propensity_of
+    'item_at_position'
+
+    References
+    ----------
+    Li, Abbasi-Yadkori, Kveton, Muthukrishnan, Vinay & Wen, "Offline evaluation of ranking policies with click models", KDD 2018.
+    """
+
+    propensity_of = MARGINAL
+    by_position = True
+
+
+@dataclass(frozen=True)
+class Cascade(ListWeight):
+    r"""The cascade model (reward interaction): the reward at a position depends on the item there and on those above it.
+
+    .. math:: w_{1:k} = \prod_{j \le k} \frac{\pi(a_j \mid x, a_1, \dots, a_{j-1})}{\pi_0(a_j \mid x, a_1, \dots, a_{j-1})}
+
+    >>> Cascade().propensity_of
+    'item_given_above'
+
+    References
+    ----------
+    McInerney, Brost, Chandar, Mehrotra & Carterette, "Counterfactual evaluation of slate recommendations with sequential reward
+    interactions", KDD 2020; with a model, Kiyohara, Saito, Matsuhiro, Narita, Shimizu & Yamamoto, "Doubly robust off-policy evaluation
+    for ranking policies under the cascade behavior model", WSDM 2022.
+    """
+
+    propensity_of = CONDITIONAL
+    by_position = True
+    is_running = True
+
+
+@dataclass(frozen=True)
+class Standard(ListWeight):
+    r"""The product over the whole list: rewards may depend on everything in it, and the weights are as large as that asks for.
+
+    .. math:: w = \prod_k \frac{\pi(a_k \mid x, a_1, \dots, a_{k-1})}{\pi_0(a_k \mid x, a_1, \dots, a_{k-1})}
+
+    >>> Standard().by_position
+    False
+    """
+
+    propensity_of = CONDITIONAL
+    is_running = True
+
+
+@dataclass(frozen=True)
+class PseudoInverse(ListWeight):
+    r"""One reward per list, a sum of what the items at their positions add to it, for a logging policy that fills slots independently.
+
+    .. math:: w = 1 - K + \sum_k \frac{\pi(a_k \text{ at } k \mid x)}{\pi_0(a_k \text{ at } k \mid x)}
+
+    It may be negative.
+
+    >>> PseudoInverse().may_be_negative
+    True
+
+    References
+    ----------
+    Swaminathan, Krishnamurthy, Agarwal, Dudík, Langford, Jose & Zitouni, "Off-policy evaluation for slate recommendation", NeurIPS 2017.
+    """
+
+    propensity_of = MARGINAL
+    may_be_negative = True
+
+
+LIST_WEIGHTS: dict[str, type[ListWeight]] = {
+    "independent": Independent, "cascade": Cascade, "standard": Standard, "pseudo_inverse": PseudoInverse
+}  # fmt: skip
+USUAL: dict[str, type[ListWeight]] = {MARGINAL: Independent, CONDITIONAL: Cascade}
+
+
+def list_weight(weight: Any, propensity_of: str | None) -> Any:
+    """The weight of a log's lists, if it has lists: the one that goes with its propensities, or the one asked for.
+
+    >>> list_weight(None, "item_given_above")
+    Cascade()
+    """
+    if propensity_of is None:
+        if isinstance(weight, ListWeight):
+            raise OptionError(
+                f"{type(weight).__name__} is a weight of lists, and nothing says which rows are one.",
+                do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+            )
+        return weight
+    if weight is None:
+        return USUAL[propensity_of]()
+    allowed = [name for name, one in LIST_WEIGHTS.items() if one.propensity_of == propensity_of]
+    if isinstance(weight, ListWeight) and weight.propensity_of == propensity_of:
+        return weight
+    if not isinstance(weight, ListWeight):
+        raise OptionError(f"a log of lists takes a weight of lists ({' or '.join(allowed)}), found {weight!r}.")
+    why = (
+        "the probability of an item given those above it says nothing about its position on its own: only products of them do"
+        if propensity_of == CONDITIONAL
+        else "probabilities of an item at a position, whatever stands elsewhere, do not multiply to that of a list"
+    )
+    raise OptionError(
+        f"{type(weight).__name__} does not go with these propensities: {why}.",
+        do=[
+            f"Choose {' or '.join(allowed)}, or log the other kind of propensity and say so with ",
+            Argument("propensity_of", Blank(repr(weight.propensity_of))),
+            ".",
+        ],
+    )
