@@ -22,6 +22,7 @@ from counterpoise.log.targets import Chosen
 from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:
+    from counterpoise.evaluation.ab_test import ab_test
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -45,6 +46,7 @@ __all__ = [
     "MomentsError",
     "OptionError",
     "Result",
+    "ab_test",
     "compare",
     "distribution",
     "doctor",
@@ -61,6 +63,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # late, as these verbs look at rows with polars, which takes its time to import
+    if name == "ab_test":
+        from counterpoise.evaluation.ab_test import ab_test
+
+        return ab_test
     if name == "doctor":
         from counterpoise.evaluation.doctor import doctor
 

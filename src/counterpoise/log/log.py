@@ -15,6 +15,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
+from counterpoise.log.loggers import check_loggers
 
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
 Column = Any  # a name or an SQL expression; without data, the array itself
@@ -25,7 +26,12 @@ class LogFields(TypedDict, total=False):
     """The parts of a log, as `Log` and every verb take them. The command line and the docs take their wording from here."""
 
     reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
-    propensity: Annotated[Column, "the logging policy's probability of the logged action"]
+    propensity: Annotated[
+        Column | Mapping[Any, Column],
+        "the logging policy's probability of the logged action; of several loggers, that of each",
+    ]
+    logger: Annotated[Column, "which of several loggers wrote the row; their names are those of a mapping as propensity"]
+    shares: Annotated[Mapping[Any, float] | None, "the loggers' shares of the rows; by default, those that they have"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
     cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
@@ -69,7 +75,9 @@ class Log:
     data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
-    propensity: str | None = None
+    propensity: Any = None  # a column; of several loggers, a mapping of their names to columns
+    logger: str | None = None
+    shares: Mapping[Any, float] | None = None
     action: str | None = None
     context: tuple[str, ...] = ()
     cluster: str | None = None
@@ -167,8 +175,11 @@ def help_of(part: str) -> str:
 def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
-    for part in ("propensity", "action", "cluster", "model_reward"):
-        if part in found:
+    if isinstance(found.get("propensity"), Mapping):
+        given = found["propensity"].items()
+        found["propensity"] = {name: _own(f"propensity of {name}", value, arrays) for name, value in given}
+    for part in ("propensity", "logger", "action", "cluster", "model_reward"):
+        if part in found and not isinstance(found[part], Mapping):
             found[part] = one(part, found[part], arrays)
     for part in ("reward", "key"):
         if part in found:
@@ -185,6 +196,7 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
             raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
+    check_loggers(found.get("propensity"), found.get("logger"), found.get("shares"))
     control, where = found.get("control"), found.get("where")
     if control and isinstance(data, Arrays):
         raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
@@ -210,6 +222,11 @@ def one(part: str, value: Any, arrays: Arrays | None) -> str:
             [Argument(part, value), " names a column, but there is no log: pass the log first, or the array itself."]
         )
     return arrays.put(part, value)
+
+
+def _own(part: str, value: Any, arrays: Arrays | None) -> str:
+    """The column of one logger; an array joins the others under a name of its own."""
+    return value if arrays is None and isinstance(value, str) else one(part, value, arrays)
 
 
 def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     rewards = list(question.log.reward)
     asked = {
         "reward": rewards if len(rewards) > 1 else rewards[0],
-        "propensity": question.log.propensity,
+        "propensity": _propensity(question),
         "target": list(question.target_names),
         "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
         "weight": Weighed.of(question.weight).how,
@@ -81,6 +81,11 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     return dict(json.loads(json.dumps(asked)))
+
+
+def _propensity(question: Question) -> Any:
+    """The column; or those of several loggers, whose shares may differ from day to day."""
+    return list(getattr(question.weight, "columns", ())) or question.log.propensity
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
