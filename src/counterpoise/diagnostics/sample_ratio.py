@@ -75,7 +75,7 @@ def _by_row(found: Floats, shares: Floats) -> float:
     counts = found.sum(axis=1)
     n = counts.sum()
     if len(counts) == 2 and n <= EXACT:
-        k, share = counts[0], float(shares[0])
+        k, share, n = float(counts[0]), float(shares[0]), int(n)
         below, above = bdtr(k, n, share), 1.0 - (bdtr(k - 1, n, share) if k else 0.0)
         return float(min(2.0 * min(below, above), 1.0))
     return float(chdtrc(len(counts) - 1, (np.square(counts - n * shares) / (n * shares)).sum()))

@@ -24,7 +24,7 @@ def quoting(log: Log) -> Callable[[str], str]:
         return lambda text: names.get(text, f"({text})")
     if spark.is_spark(log.data):
         return lambda text: _quoted(text, log.data.columns, "`")
-    columns = columns_of(log)
+    columns = columns_of(log.but(propensity=None, logger=None, shares=None))
     return lambda text: _quoted(text, columns, '"')
 
 

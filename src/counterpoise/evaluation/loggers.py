@@ -42,7 +42,7 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
             [Argument("propensity"), " has several loggers."],
             do=["Say which of them wrote a row, with ", Argument("logger"), "."],
         )
-    loggers, logger, quote = log.propensity, str(log.logger), _quote(log)
+    loggers, logger, quote = log.propensity, str(log.logger), quote_of(log)
     names = tuple(loggers)
     shares = _counted(named(log), names) if log.shares is None else checked_shares(log.shares, names)
     mixed = balanced_sql(loggers, shares, logger, quote)
@@ -60,7 +60,7 @@ def _counted(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
         raise OptionError(
             ["without the rows, nobody knows the loggers' shares of them."], do=["Pass ", Argument("shares"), "."]
         )
-    even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), _quote(log))
+    even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
     found = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
     (stack,) = found.moments.values()
@@ -87,7 +87,7 @@ def even_where(where: str | None, mixed: str) -> str:
     return f"({mixed}) > 0" if where is None else f"({where}) AND ({mixed}) > 0"
 
 
-def _quote(log: Log) -> Any:
+def quote_of(log: Log) -> Any:
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.quoting import quoting
 
@@ -97,7 +97,14 @@ def _quote(log: Log) -> Any:
 def by_logger(question: Question) -> Question:
     """The same question; if several loggers wrote the log, its last segment is the logger."""
     weight = question.weight
-    return replace(question, segment=(*question.segment, weight.logger)) if isinstance(weight, Balanced) else question
+    if not isinstance(weight, Balanced):
+        return question
+    if weight.logger in question.segment:
+        raise OptionError(
+            [Argument("segment", weight.logger), " is the logger, by which balanced weights do not average to 1."],
+            do="See result.loggers() for each logger's own estimate.",
+        )
+    return replace(question, segment=(*question.segment, weight.logger))
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
 
 def _propensity(question: Question) -> Any:
     """The column; or those of several loggers, whose shares may differ from day to day."""
-    return list(getattr(question.weight, "columns", ())) or question.log.propensity
+    return ", ".join(getattr(question.weight, "columns", ())) or question.log.propensity
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
