@@ -23,6 +23,7 @@ from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:
     from counterpoise.evaluation.ab_test import ab_test
+    from counterpoise.evaluation.backtest import backtest
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -47,6 +48,7 @@ __all__ = [
     "OptionError",
     "Result",
     "ab_test",
+    "backtest",
     "compare",
     "distribution",
     "doctor",
@@ -67,6 +69,10 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.ab_test import ab_test
 
         return ab_test
+    if name == "backtest":
+        from counterpoise.evaluation.backtest import backtest
+
+        return backtest
     if name == "doctor":
         from counterpoise.evaluation.doctor import doctor
 

@@ -64,7 +64,9 @@ def test_the_regression_is_least_squares_with_every_rows_weight_squared():
     assert found.value == pytest.approx(lin, abs=0.05 * found.stderr)
     residual = r - design @ fitted * share
     assert found.stderr == pytest.approx(np.sqrt(np.square(residual / share).mean() / len(r)), rel=0.01)
-    assert found.worth == pytest.approx(1.0, abs=0.2)  # half of the variance is explained, so that it is worth twice the rows
+    assert found.worth == pytest.approx(
+        1.0, abs=0.2
+    )  # half of the variance is explained, so that it is worth twice the rows
 
 
 def test_the_pooled_difference_is_that_of_all_rows():
@@ -132,7 +134,9 @@ def test_false_alarms_of_the_sample_ratio_are_as_rare_as_said(clustered):
         both = {"a": one.astype(float), "b": (own - one).astype(float)}
         p.append(sample_ratio(both, {"a": 0.3, "b": 0.7}, is_clustered=clustered).p)
     error = np.sqrt(0.05 * 0.95 / runs)
-    assert 0.05 - 6 * error <= np.mean(np.array(p) < 0.05) <= 0.05 + 4 * error  # the exact test is a little conservative
+    assert (
+        0.05 - 6 * error <= np.mean(np.array(p) < 0.05) <= 0.05 + 4 * error
+    )  # the exact test is a little conservative
 
 
 def test_a_mismatch_is_said():
@@ -162,7 +166,9 @@ def test_arrays_and_databases_give_the_same():
     policies = {name: log[column].to_numpy() for name, column in POLICIES.items()}
     arrays = {name: log[name].to_numpy() for name in ("arm", "r", "x")}
     found = [
-        cp.ab_test(arm=arrays["arm"], against="old", reward=arrays["r"], baseline={"x": arrays["x"]}, propensity=policies)
+        cp.ab_test(
+            arm=arrays["arm"], against="old", reward=arrays["r"], baseline={"x": arrays["x"]}, propensity=policies
+        )
     ]
     with duckdb.connect() as connection:
         connection.register("tests", log.to_arrow())

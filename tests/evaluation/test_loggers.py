@@ -123,7 +123,9 @@ def test_balanced_weights_never_lose_to_naive_pooling_and_survive_a_nearly_deter
             naive = (log["new"].to_numpy() / own * log["r"].to_numpy()).mean()
             misses.append((cp.evaluate(log, **PARTS, target="new")["new", "ips"].value - truth, naive - truth))
         rmse.append(np.sqrt(np.square(misses).mean(axis=0)))
-    assert all(balanced <= 1.1 * naive for balanced, naive in rmse)  # 30 runs tell errors apart to a tenth or so, as both see the same rows
+    assert all(
+        balanced <= 1.1 * naive for balanced, naive in rmse
+    )  # 30 runs tell errors apart to a tenth or so, as both see the same rows
     assert rmse[-1][1] > 2 * rmse[-1][0]
 
 

@@ -124,7 +124,9 @@ def _labels(found: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
     """The arms, in order."""
     labels = [label for label in found.segments if label[0] is not None]
     if len(labels) < len(found.segments) and not drop_bad_rows:
-        raise LogError(f"some rows of {column!r} say nothing of their arm.", do=["Leave them out with ", Argument("where"), "."])
+        raise LogError(
+            f"some rows of {column!r} say nothing of their arm.", do=["Leave them out with ", Argument("where"), "."]
+        )
     if not 2 <= len(labels) <= MOST:
         shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
         raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {shown}.")

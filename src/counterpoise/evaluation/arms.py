@@ -129,7 +129,9 @@ class ABTest:
         if POOLED not in of:
             return
         off = abs(of[POOLED].value - of[MEANS].value)
-        error = math.hypot(of[POOLED].stderr, of[MEANS].stderr)  # at least that of their difference: both see the same rows
+        error = math.hypot(
+            of[POOLED].stderr, of[MEANS].stderr
+        )  # at least that of their difference: both see the same rows
         if off > APART * error:
             yield (
                 f"{shortened(arm)}: the pooled difference is {number(off, error)} from the difference in means, which chance does not "

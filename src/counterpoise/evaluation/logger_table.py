@@ -28,16 +28,29 @@ def logger_table(result: Result, target: str) -> Table:
     if not isinstance(weight, Balanced):
         raise OptionError(
             "one policy wrote this log, as far as it was said.",
-            do=["For several, pass ", Argument("propensity", {"a": Blank("…"), "b": Blank("…")}), " and ", Argument("logger"), "."],
+            do=[
+                "For several, pass ",
+                Argument("propensity", {"a": Blank("…"), "b": Blank("…")}),
+                " and ",
+                Argument("logger"),
+                ".",
+            ],
         )
     balanced = result[target, BETA_IPS]
     (found,) = read(by_logger(replace(question, segment=())), Stored(), False).moments
     stack = found.moments[target, ""].merge(axis=1)
-    carried = {str(label[0]): float(n * (1.0 + u)) for label, n, u in zip(found.segments, stack.n, stack.average("u"), strict=True)}
+    carried = {
+        str(label[0]): float(n * (1.0 + u))
+        for label, n, u in zip(found.segments, stack.n, stack.average("u"), strict=True)
+    }
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quote_of(question.log))
     naive = replace(question, log=question.log.but(propensity=own), weight=Ratio(), segment=(weight.logger,))
     options = options_of(
-        result.interval_method, result.level, (result.reward,), is_clustered=found.cluster is not None, reward_bounds=result.reward_bounds
+        result.interval_method,
+        result.level,
+        (result.reward,),
+        is_clustered=found.cluster is not None,
+        reward_bounds=result.reward_bounds,
     )
     apart = evaluated(read(naive, Stored(), False), options, (BETA_IPS,))
     each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
@@ -61,8 +74,22 @@ def _mixed(parts: Sequence[Estimate]) -> dict[str, Any]:
     known = [one for one in parts if one.identified and 0 < one.stderr < math.inf]
     mass = sum(one.stderr**-2 for one in known)
     if not mass:
-        return {"how": "inverse variance", "value": None, "stderr": math.inf, "lower": -math.inf, "upper": math.inf, "n": 0}
+        return {
+            "how": "inverse variance",
+            "value": None,
+            "stderr": math.inf,
+            "lower": -math.inf,
+            "upper": math.inf,
+            "n": 0,
+        }
     value, error = sum(one.value * one.stderr**-2 for one in known) / mass, mass**-0.5
     reach = (known[0].interval.upper - known[0].interval.lower) / (2 * known[0].stderr) * error
     n = sum(one.n for one in known)
-    return {"how": "inverse variance", "value": value, "stderr": error, "lower": value - reach, "upper": value + reach, "n": n}
+    return {
+        "how": "inverse variance",
+        "value": value,
+        "stderr": error,
+        "lower": value - reach,
+        "upper": value + reach,
+        "n": n,
+    }

@@ -36,7 +36,9 @@ def by_value(log: Log, column: str, *, groups: int = 1, features: tuple[Any, ...
 def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
     """The log with the mixture of its loggers as its propensity, and the weight that says so."""
     if type(weight) is not Ratio:
-        raise OptionError(f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight.")
+        raise OptionError(
+            f"a log of several loggers has the balanced weight, and not {weight!r}: leave out the weight."
+        )
     if log.logger is None:
         raise OptionError(
             [Argument("propensity"), " has several loggers."],
@@ -70,7 +72,12 @@ def _counted(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     if unknown and not log.drop_bad_rows:
         raise LogError(
             f"{sum(rows[name] for name in unknown):,} rows were written by {unknown[0]!r}, of whom nothing is known.",
-            do=[Argument("propensity"), " needs a column for each logger, or drop such rows with ", Argument("where"), "."],
+            do=[
+                Argument("propensity"),
+                " needs a column for each logger, or drop such rows with ",
+                Argument("where"),
+                ".",
+            ],
         )
     absent = [name for name, n in known.items() if not n]
     if absent:
@@ -117,7 +124,9 @@ class Carrier:
 
     def __str__(self) -> str:
         much = "Most of the weight" if self.weight > 0.5 else "The largest part of the weight"
-        return f"{much} comes from logger {self.name}: {100 * self.weight:.0f} %, on {100 * self.rows:.0f} % of the rows."
+        return (
+            f"{much} comes from logger {self.name}: {100 * self.weight:.0f} %, on {100 * self.rows:.0f} % of the rows."
+        )
 
 
 def is_by_logger(log: LogMoments) -> bool:

@@ -30,7 +30,9 @@ class LogFields(TypedDict, total=False):
         Column | Mapping[Any, Column],
         "the logging policy's probability of the logged action; of several loggers, that of each",
     ]
-    logger: Annotated[Column, "which of several loggers wrote the row; their names are those of a mapping as propensity"]
+    logger: Annotated[
+        Column, "which of several loggers wrote the row; their names are those of a mapping as propensity"
+    ]
     shares: Annotated[Mapping[Any, float] | None, "the loggers' shares of the rows; by default, those that they have"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]

@@ -38,7 +38,9 @@ def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:
     return replace(
         log,
         moments={
-            key: Moments.stack([Moments.stack([_weighed(stack[k], u) for k, u in zip(places, us, strict=True)]).merge(0)])
+            key: Moments.stack(
+                [Moments.stack([_weighed(stack[k], u) for k, u in zip(places, us, strict=True)]).merge(0)]
+            )
             for key, us in excess.items()
         },
         tails=tails,
