@@ -89,6 +89,7 @@ def backtest(
     check_level(level)
     if not isinstance(logs, Mapping) or not logs:
         raise OptionError("logs map the name of every test to the log before it.")
+    logs = {str(name): data for name, data in logs.items()}
     known = _outcomes(outcomes)
     if set(known) != set(logs):
         odd = sorted(map(str, set(known) ^ set(logs)))
@@ -100,13 +101,10 @@ def backtest(
         if isinstance(data, Comparison):
             found = data
         else:
-            chosen = {"target": outcome.target or target, "against": outcome.against or against or LOGGING}
-            found = (
-                compare(data, **chosen, **options)
-                if isinstance(data, Log)
-                else compare(data, **chosen, **options, **parts)
-            )
-        replayed.append(_replayed(str(name), found, outcome, level))
+            against_whom = outcome.against or (LOGGING if against is None else against)
+            whole = data if isinstance(data, Log) else Log(data, **parts)
+            found = compare(whole, target=outcome.target or target, against=against_whom, **options)
+        replayed.append(_replayed(name, found, outcome, level))
     return Backtest(tuple(replayed), level)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
+
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import evaluated
@@ -21,7 +23,7 @@ from counterpoise.weights import Balanced, Ratio
 BETA_IPS = "beta_ips"
 
 
-def logger_table(result: Result, target: str) -> Table:
+def logger_table(result: Result, target: str) -> pl.DataFrame:
     """See `Result.loggers`."""
     question = result.asked()
     weight = question.weight
@@ -57,7 +59,7 @@ def logger_table(result: Result, target: str) -> Table:
     total = sum(carried.values()) or math.nan
     rows = [_row("balanced", balanced), _row("naive pooling", apart[target, BETA_IPS]), _mixed(list(each.values()))]
     rows += [_row(f"{name} alone", one) | {"weight_share": carried[name] / total} for name, one in each.items()]
-    return Table([{"weight_share": None} | row for row in rows], infer_schema_length=None).select(*COLUMNS)
+    return Table([{name: row.get(name) for name in COLUMNS} for row in rows], infer_schema_length=None)
 
 
 COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")

@@ -178,8 +178,8 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
     if isinstance(found.get("propensity"), Mapping):
-        given = found["propensity"].items()
-        found["propensity"] = {name: _own(f"propensity of {name}", value, arrays) for name, value in given}
+        loggers = found["propensity"].items()
+        found["propensity"] = {name: _own(f"propensity of {name}", value, arrays) for name, value in loggers}
     for part in ("propensity", "logger", "action", "cluster", "model_reward"):
         if part in found and not isinstance(found[part], Mapping):
             found[part] = one(part, found[part], arrays)

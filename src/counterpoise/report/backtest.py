@@ -12,7 +12,7 @@ from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, name_of
 from counterpoise.report.page import Part, assemble, write
 from counterpoise.report.pictures import COLORS, MARK, axes_of, frame
-from counterpoise.report.plots import Line, Mark, chart
+from counterpoise.report.plots import Band, Bars, Line, Mark, chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,13 +58,10 @@ def _figure(found: Backtest) -> Safe:
     across = Axis.around([end for one in known for end in one.predicted.interval])
     up = Axis.around([end for one in known for end in one.interval])
     low, high = max(across.low, up.low), min(across.high, up.high)
-    lines = [line for one in known for line in _cross(one)]
-    parts = [
-        Mark(0.0),
-        Mark(0.0, upright=True),
-        *([Line([(low, low), (high, high)], "mark")] if high > low else []),
-        *lines,
-    ]
+    parts: list[Line | Band | Mark | Bars] = [Mark(0.0), Mark(0.0, upright=True)]
+    if high > low:
+        parts.append(Line([(low, low), (high, high)], "mark"))
+    parts += [line for one in known for line in _cross(one)]
     says = " ".join(found.headline())
     drawn = chart(across, up, parts, says=says, x_label="predicted difference", y_label="measured difference")
     caption = (
