@@ -18,8 +18,8 @@ class Balanced(Ratio):
     another often has a small weight on the rows of both, where t/p of the row's own logger would be huge on the rows of the first.
     A log whose `propensity` maps several loggers to their columns has this weight; the mixture is computed with the log's other columns.
 
-    >>> Balanced(("a", "b"), ("p_a", "p_b"), "policy").weight(0.5, 0.7 * 0.01 + 0.3 * 0.9)
-    1.8050541516245489
+    >>> Balanced(("a", "b"), ("p_a", "p_b"), "policy").weight(0.75, 0.5 * 0.25 + 0.5 * 0.75)
+    1.5
 
     References
     ----------
