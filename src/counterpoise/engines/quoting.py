@@ -16,8 +16,8 @@ def quoting(log: Log) -> Callable[[str], str]:
     >>> quote("my p"), quote("p / 2")
     ('"my p"', '(p / 2)')
     """
-    if isinstance(log.data, str) and not log.data:  # a statement that is written for a log elsewhere
-        return lambda text: f'"{text}"' if text.isidentifier() else f"({text})"
+    if log.data is None or (isinstance(log.data, str) and not log.data):  # a statement is written for a log elsewhere
+        return lambda text: text if text.isidentifier() else f"({text})"
     if connections.is_database(log.data):
         with connections.opened(log) as native:
             names = {name: connections.quoted(native, name) for name in native.columns}

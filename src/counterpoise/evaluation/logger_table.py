@@ -17,6 +17,7 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import by_logger, quote_of
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.table import Table
+from counterpoise.intervals.normal import normal
 from counterpoise.log.loggers import own_sql
 from counterpoise.weights import Balanced, Ratio
 
@@ -57,7 +58,11 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
     apart = evaluated(read(naive, Stored(), False), options, (BETA_IPS,))
     each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
     total = sum(carried.values()) or math.nan
-    rows = [_row("balanced", balanced), _row("naive pooling", apart[target, BETA_IPS]), _mixed(list(each.values()))]
+    rows = [
+        _row("balanced", balanced),
+        _row("naive pooling", apart[target, BETA_IPS]),
+        _mixed(list(each.values()), result.level),
+    ]
     rows += [_row(f"{name} alone", one) | {"weight_share": carried[name] / total} for name, one in each.items()]
     return Table([{name: row.get(name) for name in COLUMNS} for row in rows], infer_schema_length=None)
 
@@ -71,7 +76,7 @@ def _row(how: str, one: Estimate) -> dict[str, Any]:
     return {"how": how, "value": value, "stderr": one.stderr, **ends, "n": one.n}
 
 
-def _mixed(parts: Sequence[Estimate]) -> dict[str, Any]:
+def _mixed(parts: Sequence[Estimate], level: float) -> dict[str, Any]:
     """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
     known = [one for one in parts if one.identified and 0 < one.stderr < math.inf]
     mass = sum(one.stderr**-2 for one in known)
@@ -85,13 +90,13 @@ def _mixed(parts: Sequence[Estimate]) -> dict[str, Any]:
             "n": 0,
         }
     value, error = sum(one.value * one.stderr**-2 for one in known) / mass, mass**-0.5
-    reach = (known[0].interval.upper - known[0].interval.lower) / (2 * known[0].stderr) * error
+    low, high = normal(value, error, level)
     n = sum(one.n for one in known)
     return {
         "how": "inverse variance",
         "value": value,
         "stderr": error,
-        "lower": value - reach,
-        "upper": value + reach,
+        "lower": low,
+        "upper": high,
         "n": n,
     }

@@ -133,6 +133,20 @@ class Log:
             if getattr(self, part) in (None, ()):
                 raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
 
+    def need_one_logger(self, who: str) -> None:
+        """Raise an error if several policies wrote the log."""
+        if isinstance(self.propensity, Mapping):
+            raise OptionError(
+                f"{who} looks at the propensities of one policy, and {len(self.propensity)} wrote this log.",
+                do=[
+                    "Choose one of them: its column as ",
+                    Argument("propensity"),
+                    ", and its rows with ",
+                    Argument("where"),
+                    ".",
+                ],
+            )
+
     def __getstate__(self) -> dict[str, Any]:
         # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
         is_address = isinstance(self.data, str) and not exists(self.data)  # files may have odd names
