@@ -1,8 +1,8 @@
 """Several loggers and A/B tests against the truth: `python benchmarks/loggers_and_tests.py [runs]`.
 
 Twenty pairs of loggers, from two that are alike to one that is nearly deterministic: the root mean squared error of balanced weights, naive
-pooling and the mean of both loggers by inverse variance, all with the optimal baseline. Then A/B tests of policies that agree on 50 to 99 % of
-decisions: the width and coverage of the three methods' intervals.
+pooling and the mean of both loggers by inverse variance, all with the optimal baseline. Then A/B tests of policies that agree on 50 to
+99 % of decisions: the width and coverage of the three methods' intervals.
 """
 
 import sys

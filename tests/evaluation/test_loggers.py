@@ -157,3 +157,27 @@ def test_impossible_probabilities_of_any_logger_are_bad_rows():
     found = cp.evaluate(bad, **PARTS, target="new", drop_bad_rows=True)
     assert found.dropped_rows == 2
     assert found["new", "ips"].value == pytest.approx(cp.evaluate(log, **PARTS, target="new")["new", "ips"].value)
+
+
+def test_other_verbs_take_such_a_log_or_say_why_not():
+    log, _ = logged(400, 0.5, 9)
+    alone = cp.evaluate(log, **PARTS, target="new")
+    assert cp.sensitivity(log, **PARTS, target="new").bounds(1.0).value[0] == pytest.approx(alone["new", "snips"].value)
+    assert cp.compare(log, **PARTS, target="new").value == pytest.approx(alone["new", "lift"].value)
+    with pytest.raises(cp.OptionError, match="2 wrote this log"):
+        cp.doctor(log, **PARTS)
+    with pytest.raises(cp.OptionError, match="shares="):
+        cp.sql(table="logs", **PARTS, target="new", dialect="duckdb")
+
+
+def test_a_statement_for_a_database_that_only_its_owner_reaches():
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("ibis")
+    log, _ = logged(300, 0.5, 10)
+    shares = {"a": 0.5, "b": 0.5}
+    statement = cp.sql(table="logs", **PARTS, shares=shares, target="new", dialect="duckdb")
+    with duckdb.connect() as connection:
+        connection.register("logs", log.to_arrow())
+        sums = connection.sql(str(statement)).pl()
+    found = cp.evaluate(cp.from_sums(sums, **PARTS, shares=shares, target="new"))
+    assert found["new", "ips"].value == pytest.approx((weights(log, shares) * log["r"].to_numpy()).mean(), rel=1e-9)

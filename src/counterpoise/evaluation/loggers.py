@@ -131,7 +131,12 @@ class Carrier:
 
 def is_by_logger(log: LogMoments) -> bool:
     """Whether the last segment of these moments is the logger."""
-    return log.weight.how.startswith(Balanced.__name__)
+    said = log.weight.how
+    return (
+        bool(log.segment_columns)
+        and said.startswith(f"{Balanced.__name__}(")
+        and said.endswith(f"logger={log.segment_columns[-1]!r})")
+    )
 
 
 def without_loggers(log: LogMoments) -> LogMoments:
