@@ -86,9 +86,10 @@ def test_pooled_intervals_are_half_as_wide_at_the_same_coverage_and_methods_agre
     runs = 80
     for seed in range(runs):
         log, truth = simulated(1_000, [4, seed])
-        test = cp.ab_test(log, **PARTS, baseline=["x"], propensity=POLICIES, shares=SHARES)
-        for method in covered:
-            covered[method] += truth in test["new", method].interval
+        test = cp.ab_test(log, **PARTS, propensity=POLICIES, shares=SHARES)
+        adjusted = cp.ab_test(log, **PARTS, baseline=["x"])["new", ADJUSTED]
+        for one in (*test.effects, adjusted):
+            covered[one.method] += truth in one.interval
         ratios.append(test["new", POOLED].interval.width / test["new", MEANS].interval.width)
         apart += bool(test.disagreements)
     assert max(ratios) <= 0.5
