@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from counterpoise.evaluation.arms import MEANS, ABTest, worth_text
+from counterpoise.evaluation.arms import MEANS, ABTest, Effect, worth_text
 from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.markup import Safe, el, join, name_of
@@ -39,7 +39,7 @@ def _effects(test: ABTest) -> Safe:
     axis = forest_axis([one.estimate for one in test.effects], [True] * len(test.effects), 0.0)
     bodies = []
     for arm in test.treatments:
-        lines = [el("tr", el("th", name_of(arm), scope="rowgroup", colspan=4))]
+        lines = [el("tr", el("th", name_of(arm), scope="rowgroup", colspan=3))]
         for one in (one for one in test.effects if one.arm == arm):
             low, high = one.interval
             kind = "primary" if one is test[arm] else "other"
@@ -50,8 +50,7 @@ def _effects(test: ABTest) -> Safe:
                     "tr",
                     el("th", one.method, " ", doubt, scope="row", title=" ".join(one.verdict.reasons) or None),
                     el("td", strip(one.value, low, high, axis, 0.0, kind), class_="plot"),
-                    el("td", signed(one.value, one.stderr), " ", span, class_="number"),
-                    el("td", "" if one.method == MEANS else worth_text(one.worth), class_="number"),
+                    el("td", signed(one.value, one.stderr), " ", span, *_worth(one), class_="number"),
                     class_=kind,
                 )
             )
@@ -62,11 +61,10 @@ def _effects(test: ABTest) -> Safe:
         el("th", "Method", scope="col"),
         el("th", "Plot", scope="col", class_="plot"),
         el("th", f"Difference and {level_of(test.level)} interval", scope="col", class_="number"),
-        el("th", "Worth", scope="col", class_="number"),
     )
-    foot = el("tr", el("td"), el("td", strip_axis(axis), class_="plot"), el("td"), el("td"))
+    foot = el("tr", el("td"), el("td", strip_axis(axis), class_="plot"), el("td"))
     lead = (
-        "The dashed line marks no difference. “Worth” is how much more traffic the difference in means would need for the same error. "
+        "The dashed line marks no difference. “Worth” says how much more traffic the difference in means would need for the same error. "
         "Bold marks the method behind the headline."
     )
     table = el(
@@ -80,8 +78,13 @@ def _effects(test: ABTest) -> Safe:
     return join([el("p", lead, class_="lead"), _scrolled(table, caption)])
 
 
+def _worth(one: Effect) -> list[Safe]:
+    return [] if one.method == MEANS else [el("br"), el("span", "worth ", worth_text(one.worth), class_="range")]
+
+
 def _arms(test: ABTest) -> Safe:
-    head = el("tr", *(el("th", name, scope="col") for name in ("Arm", "Rows", "Mean reward", "Standard error")))
+    names = ("Rows", "Mean reward", "Standard error")
+    head = el("tr", el("th", "Arm", scope="col"), *(el("th", name, scope="col", class_="number") for name in names))
     lines = [
         el(
             "tr",

@@ -81,8 +81,9 @@ def _cross(one: Replayed) -> list[Line]:
 
 
 def _table(found: Backtest) -> Safe:
+    kinds = {"Predicted": "number", "Measured": "number"}
     names = ("Test", "Predicted", "Measured", "Covered", "Sign", "Verdict")
-    head = el("tr", *(el("th", name, scope="col") for name in names))
+    head = el("tr", *(el("th", name, scope="col", class_=kinds.get(name)) for name in names))
     caption = "What we would have said, and what was measured"
     table = el("table", el("caption", caption), el("thead", head), el("tbody", *map(_line, found.tests)))
     return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
