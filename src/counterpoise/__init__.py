@@ -23,6 +23,8 @@ from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:
     from counterpoise import models
+    from counterpoise.evaluation.ab_test import ab_test
+    from counterpoise.evaluation.backtest import backtest
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -47,6 +49,8 @@ __all__ = [
     "OptionError",
     "Probabilities",
     "Result",
+    "ab_test",
+    "backtest",
     "compare",
     "distribution",
     "doctor",
@@ -64,6 +68,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # late, as these verbs look at rows with polars, which takes its time to import
+    if name == "ab_test":
+        from counterpoise.evaluation.ab_test import ab_test
+
+        return ab_test
+    if name == "backtest":
+        from counterpoise.evaluation.backtest import backtest
+
+        return backtest
     if name == "doctor":
         from counterpoise.evaluation.doctor import doctor
 

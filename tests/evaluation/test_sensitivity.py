@@ -96,6 +96,8 @@ def test_a_result_with_several_rewards_and_a_model_is_asked_about_weights_alone(
     assert several.of("clicked").sensitivity().bounds(1.5) == expected
     modeled = cp.evaluate(log, **ASKED, model_reward="model", model_value="model", control={"clicked": 0.3})
     assert modeled.sensitivity().bounds(1.5).value == pytest.approx(several.sensitivity().bounds(1.5).value, abs=1e-12)
+    based = cp.evaluate(log, **ASKED, baseline=["user"])
+    assert based.sensitivity().bounds(1.5).value == pytest.approx(several.sensitivity().bounds(1.5).value, abs=1e-12)
     both = cp.compare(log | {"o": log["p"]}, **ASKED | {"target": ["t", "o"]})
     assert both.sensitivity().targets == ("t", "o")
     assert both.sensitivity(target="o").bounds(1.0).lift == pytest.approx((0.0, 0.0), abs=1e-12)

@@ -312,8 +312,9 @@ def test_the_doctor_finds_context_that_leaks_the_reward():
 
 def test_the_report_and_the_command_line_tell_of_the_model(tmp_path):
     result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
-    page = result.report(tmp_path / "report.html", rows=False).read_text()
+    page = result.report(tmp_path / "report.html").read_text()
     assert "The reward model" in page
+    assert "If the propensities were wrong" in page
     assert f"worth {result.worth():.0%} more rows" in page
     assert "Calibration" in page
     jsonschema = pytest.importorskip("jsonschema")

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from counterpoise import __version__
+from counterpoise.cli.ab_test import ab_test
+from counterpoise.cli.backtest import backtest
 from counterpoise.cli.compare import compare
 from counterpoise.cli.distribution import distribution
 from counterpoise.cli.doctor import doctor
@@ -78,6 +80,8 @@ def main(
 
 app.command()(evaluate)
 app.command()(compare)
+app.command("ab-test")(ab_test)
+app.command()(backtest)
 app.command()(distribution)
 app.command()(doctor)
 app.command()(plan)

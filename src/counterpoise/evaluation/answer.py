@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
 from counterpoise.evaluation.ladder import climb
+from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
 from counterpoise.evaluation.result import Comparison, Result, Segment
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import LogMoments
@@ -25,9 +26,11 @@ Answer = TypeVar("Answer", bound=Result)
 
 def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
+    carriers = _carriers(found)
+    found = _without_loggers(found)
     return _together(
         [
-            _evaluated(one, asked, how, found, name)
+            _carried(_evaluated(one, asked, how, found, name), carriers)
             for one, how, name in zip(found.moments, options, found.rewards, strict=True)
         ]
     )
@@ -36,6 +39,7 @@ def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) 
 def compared(found: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
+    found = _without_loggers(found)
     return _together(
         [
             _compared(one, how, found, name, against)
@@ -111,6 +115,31 @@ def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
     if moments.estimated is None:
         return verdict
     return resting_on_model(verdict, moments.estimated.model, is_whole=place is None)
+
+
+def _carriers(found: Asked) -> dict[str, Carrier]:
+    """Of a log that several loggers wrote, who carries each target's value."""
+    first = found.moments[0]
+    contrasts = [contrast for contrast in first.moments if not contrast[1]] if is_by_logger(first) else []
+    return {contrast[0]: carrier(first, contrast) for contrast in contrasts}
+
+
+def _without_loggers(found: Asked) -> Asked:
+    """The same moments and question, added up over the loggers that wrote the log."""
+    if not is_by_logger(found.moments[0]):
+        return found
+    question = found.question
+    asked = None if question is None else replace(question, segment=question.segment[:-1])
+    return replace(found, moments=tuple(map(without_loggers, found.moments)), question=asked)
+
+
+def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
+    """A result whose verdicts say which logger carries the estimate."""
+    verdicts = dict(result.verdicts)
+    for target, one in carriers.items():
+        known = verdicts[target, None]
+        verdicts[target, None] = Verdict(known.verdict, (*known.reasons, str(one)))
+    return replace(result, verdicts=verdicts)
 
 
 def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.evaluation.loggers import balanced
+from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
@@ -80,9 +82,11 @@ def question_of(
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     how, target = as_weight(list_weight(weight, whole.propensity_of), target)
-    grouped = wants_groups or whole.cluster is not None or whole.groups is not None
-    groups = _groups(whole.groups) if grouped else 1
-    sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": _features(whole, how)}
+    if isinstance(whole.propensity, Mapping):
+        refuse_lists(whole.slate, "a log of several policies")
+        whole, how = balanced(whole, how)
+    groups = groups_of(whole, wanted=wants_groups)
+    sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": features_of(whole, how)}
     sums["lists"] = _lists(whole)
     question = ask(whole, target, weight=how, against=against, segment=segment, **sums)
     if not isinstance(whole.propensity, str) or whole.propensity == MODEL:
@@ -131,7 +135,7 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
 
 
-def _features(log: Log, weight: Weight) -> tuple[Any, ...]:
+def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
     """What the baseline of a log is linear in."""
     if not log.baseline:
         return ()
@@ -139,6 +143,11 @@ def _features(log: Log, weight: Weight) -> tuple[Any, ...]:
     from counterpoise.engines.features import baseline_features
 
     return baseline_features(log, weight)
+
+
+def groups_of(log: Log, *, wanted: bool) -> int:
+    """Into how many groups the clusters or rows of a log are hashed."""
+    return _groups(log.groups) if wanted or log.cluster is not None or log.groups is not None else 1
 
 
 def _fitted(question: Question, progress: bool | None) -> Question:

@@ -16,10 +16,12 @@ from counterpoise.engines.registry import ENGINES, engine_of
 from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.evaluation.logged_actions import calibration_of, find_distribution
+from counterpoise.evaluation.loggers import of_own_logger
 from counterpoise.log.expressions import Plan, column
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question
 from counterpoise.moments import Powers
+from counterpoise.weights import Balanced
 
 MOST = 1000  # parts of one kind that are tested, the largest first; the others still count as looks
 UNIT, PART, TOTAL = "unit", "part", "total"
@@ -74,6 +76,9 @@ def audit_of(question: Question) -> Audit | None:
         or engine_of(log) not in (ENGINES["files"], ENGINES["frames"])
     ):
         return None
+    if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one logger
+        question = of_own_logger(question)
+        log = question.log
     targets = {one.column: one.name for one in question.targets if not one.is_policy}
     chosen = {one.column for one in question.choices}
     with suppress(LogError):

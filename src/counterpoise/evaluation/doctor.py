@@ -107,6 +107,7 @@ def doctor(
     1 of 4 values of 'p' does not lie in (0, 1]
     """
     asked_log = as_log(log, parts)
+    asked_log.need_one_logger("doctor")
     frame = rows_of(asked_log)
     reward, propensity = next(iter(asked_log.reward), None), logged_propensity(asked_log)
     action, key = asked_log.action, asked_log.key

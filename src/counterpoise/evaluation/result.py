@@ -252,6 +252,16 @@ class Result:
 
         return of_result(self, gamma, target, progress)
 
+    def loggers(self, target: str | None = None) -> pl.DataFrame:
+        """Several loggers side by side: the balanced estimate of a target, naive pooling (the weight by the row's own logger alone), each
+        logger's own estimate, and their mean by inverse variance.
+
+        The log is read once more. `weight_share` is the part of all balanced weights that a logger's rows have.
+        """
+        from counterpoise.evaluation.logger_table import logger_table
+
+        return logger_table(self, self.targets[0] if target is None else target)
+
     def report(
         self,
         path: str | PathLike[str],

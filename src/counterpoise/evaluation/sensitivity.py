@@ -13,7 +13,7 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.intervals import check_level
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
-from counterpoise.log.question import Question
+from counterpoise.log.question import Question, lean
 from counterpoise.log.targets import Targets
 from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import LogMoments
@@ -82,7 +82,7 @@ def sensitivity(
 def of_result(
     result: Result, gamma: float | Sequence[float], target: str | Sequence[str] | None, progress: bool | None
 ) -> Sensitivity:
-    """The sensitivity of a result, whose log is read once more; a reward model and controls are left out."""
+    """The sensitivity of a result, whose log is read once more; a reward model, controls and a baseline are left out."""
     gammas, question = checked_gammas(gamma), result.asked()
     if result.earlier_rows:
         raise OptionError(
@@ -97,9 +97,9 @@ def of_result(
             f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, question.target_names))}."
         )
     targets = tuple(one for one in question.targets if one.name in chosen)
-    plain = question.log.but(model_reward=None, model_value=None, control=None, reward_bounds=result.reward_bounds)
-    lean = replace(question, log=plain, targets=targets, contrasts=(), model_value={})
-    return of_question(lean, gammas, result.level, progress)
+    plain = lean(question)
+    asked = replace(plain, log=plain.log.but(reward_bounds=result.reward_bounds), targets=targets, contrasts=())
+    return of_question(asked, gammas, result.level, progress)
 
 
 def of_question(

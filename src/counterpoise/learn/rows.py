@@ -75,6 +75,7 @@ class Names:
     def of(cls, log: Log) -> Names:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
+        log.need_one_logger("learning")
         if len(log.reward) > 1:
             raise OptionError(
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",

@@ -16,6 +16,7 @@ from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
 from counterpoise.log.lists import DCG, check_lists
+from counterpoise.log.loggers import check_loggers
 
 MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
@@ -34,9 +35,14 @@ class LogFields(TypedDict, total=False):
 
     reward: Annotated[Columns, "the reward that came of the choice; list several to answer for all of them in one pass"]
     propensity: Annotated[
-        Column,
-        "the logging policy's probability of the logged action; where it was not logged, 'model' or a models.Propensity",
+        Column | Mapping[Any, Column],
+        "the logging policy's probability of the logged action; of several loggers, that of each; where it was not logged, 'model' or a "
+        "models.Propensity",
     ]
+    logger: Annotated[
+        Column, "which of several loggers wrote the row; their names are those of a mapping as propensity"
+    ]
+    shares: Annotated[Mapping[Any, float] | None, "the loggers' shares of the rows; by default, those that they have"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
     cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
@@ -97,7 +103,11 @@ class Log:
     data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
-    propensity: Any = None  # a column, or an `Unlogged` until the question is asked
+    propensity: Any = (
+        None  # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
+    )
+    logger: str | None = None
+    shares: Mapping[Any, float] | None = None
     action: str | None = None
     context: tuple[str, ...] = ()
     cluster: str | None = None
@@ -157,6 +167,20 @@ class Log:
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
+
+    def need_one_logger(self, who: str) -> None:
+        """Raise an error if several policies wrote the log."""
+        if isinstance(self.propensity, Mapping):
+            raise OptionError(
+                f"{who} looks at the propensities of one policy, and {len(self.propensity)} wrote this log.",
+                do=[
+                    "Choose one of them: its column as ",
+                    Argument("propensity"),
+                    ", and its rows with ",
+                    Argument("where"),
+                    ".",
+                ],
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         # a pickle lies around in files and queues: whoever opens it brings the password of a database themselves
@@ -221,7 +245,7 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     if "propensity" in found:
         found["propensity"] = _propensity(found["propensity"], arrays)
-    for part in ("action", "cluster", "model_reward", "slate", "position", "discount"):
+    for part in ("logger", "action", "cluster", "model_reward", "slate", "position", "discount"):
         if part in found and not (part == "discount" and isinstance(found[part], str) and found[part] == DCG):
             found[part] = one(part, found[part], arrays)
     for part in ("reward", "key"):
@@ -239,6 +263,7 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
             raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
+    check_loggers(found.get("propensity"), found.get("logger"), found.get("shares"))
     control, where = found.get("control"), found.get("where")
     if control and isinstance(data, Arrays):
         raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
@@ -289,11 +314,35 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
 
 
 def _propensity(value: Any, arrays: Arrays | None) -> Any:
-    """The column of the propensities, or the model that takes its place; an array of those that were logged joins the others."""
+    """The column of the propensities, those of several loggers, or the model that takes its place; arrays join the others."""
+    if isinstance(value, Mapping):
+        return {name: _of_logger(name, column, arrays) for name, column in value.items()}
     if isinstance(value, Unlogged):
         model: Any = value
+        if isinstance(model.column, Mapping):
+            raise _no_models_of_loggers()
         return model if model.column is None else replace(model, column=one("propensity", model.column, arrays))
     return value if isinstance(value, str) and value == MODEL else one("propensity", value, arrays)
+
+
+def _of_logger(name: Any, column: Any, arrays: Arrays | None) -> str:
+    """The column of one of several loggers; an array joins the others under a name of its own."""
+    if isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL):
+        raise _no_models_of_loggers()
+    return one(f"propensity of {name}", column, arrays)
+
+
+def _no_models_of_loggers() -> OptionError:
+    return OptionError(
+        "a propensity model is of one policy: of several loggers, the probabilities must have been logged.",
+        do=[
+            "Without them, pass ",
+            Argument("propensity", MODEL),
+            " alone, with the logger among the columns of ",
+            Argument("context"),
+            ".",
+        ],
+    )
 
 
 def _baseline(value: Any, arrays: Arrays | None) -> dict[str, How] | None:

@@ -11,7 +11,7 @@ from typing import Any
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
-from counterpoise.log.log import Log, many
+from counterpoise.log.log import Log, LogFields, many
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
 from counterpoise.moments import MODEL, ROW
@@ -115,6 +115,11 @@ class Question:
         if reward is None or self.log.reward == (reward,):
             return self
         return replace(self, log=self.log.but(reward=reward))
+
+    @property
+    def propensity_named(self) -> str | None:
+        """The column of the propensities; or those of several loggers, whose shares may differ from day to day."""
+        return ", ".join(getattr(self.weight, "columns", ())) or self.log.propensity
 
     @property
     def control(self) -> Mapping[str, float]:
@@ -295,6 +300,14 @@ def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Co
     """The same question about some of its targets."""
     values = {one.name: question.model_value[one.name] for one in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
+
+
+def lean(question: Question) -> Question:
+    """The same question about weights and rewards alone: without a reward model, controls and a baseline."""
+    extra: LogFields = {
+        "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "control": None, "baseline": None,
+    }  # fmt: skip
+    return replace(question, log=question.log.but(**extra), model_value={}, features=(), model=None)
 
 
 def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:

@@ -112,7 +112,9 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     found = []
     if question.weight.needs_propensity:
         holds = is_propensity(nw.col(PROPENSITY))
-        found.append(Rule("propensity", str(log.propensity), "lie in (0, 1]", holds, PROPENSITY, _PROPENSITY))
+        loggers = getattr(question.weight, "loggers", ())
+        called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
+        found.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
     found += [
         Rule("reward", column, FINITE, is_number(nw.col(name)), name, _DROP)
         for name, column in zip(names.rewards, log.reward, strict=True)
@@ -272,6 +274,10 @@ _WHOLE = (
 _SAME = ("Is the id of the list used again? Make one that is not, such as an expression of both", *_OR_DROP)
 _PROPENSITY = (
     "It is the probability with which the logging policy chose the logged action, so it cannot be 0 or above 1: fix the logger",
+    *_OR_DROP,
+)
+_LOGGERS = (
+    "Every logger's probability of the logged action must lie in [0, 1], and that of the logger who wrote the row above 0: fix the log",
     *_OR_DROP,
 )
 _TARGET = (

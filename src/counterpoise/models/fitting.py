@@ -81,8 +81,10 @@ def identity_of(log: Log) -> tuple[str, ...]:
 
 
 def fitted(question: Question, progress: bool | None = None) -> Question:
-    """The question with its model fitted, on a sample of the log's rows."""
-    asked: Unfitted = question.model
+    """The question with its model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
+    asked = question.model
+    if not isinstance(asked, Unfitted):
+        return question
     reward = asked.reward
     rows = _good(_sampled(question, reward), question)
     rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()

@@ -60,7 +60,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     rewards = list(question.log.reward)
     asked = {
         "reward": rewards if len(rewards) > 1 else rewards[0],
-        "propensity": question.log.propensity,
+        "propensity": question.propensity_named,
         "target": list(question.target_names),
         "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
         "weight": Weighed.of(question.weight).how,

@@ -40,7 +40,7 @@ def _asked(question: Question | None) -> list[tuple[object, object]]:
         return []
     log = question.log
     step = question.propensity_model
-    propensity = log.propensity if step is None else f"a model of {', '.join(log.context)}"
+    propensity = question.propensity_named if step is None else f"a model of {', '.join(log.context)}"
     parts = {"Reward": ", ".join(log.reward), "Propensity": propensity, "Condition": log.where}
     return [(part, el("code", name_of(column, 500))) for part, column in parts.items() if column is not None]
 

@@ -67,7 +67,7 @@ def write_report(
     ...     write_report(result, folder + "/report.html").name
     'report.html'
     """
-    return _write(Path(path), render(result, command=command, title=title, rows=rows, coverage=coverage))
+    return write(Path(path), render(result, command=command, title=title, rows=rows, coverage=coverage))
 
 
 def render(
@@ -94,7 +94,7 @@ def render(
         Part("glossary", "What the numbers mean", background.words(readings[0])),
         Part("reproduce", "How to reproduce this", background.reproduce(readings[0], command, __version__)),
     ]
-    return _assemble(_heads(readings), shown, title or "Off-policy evaluation", __version__)
+    return assemble(_heads(readings), shown, title or "Off-policy evaluation")
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,14 @@ def _heads(readings: Sequence[Reading]) -> Safe:
     )
 
 
-def _assemble(answer: Safe, parts: Sequence[Part], title: str, version: str) -> str:
+def assemble(answer: Safe, parts: Sequence[Part], title: str) -> str:
+    """One page: what it says first, and its sections."""
     folder = files("counterpoise.report")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     now = datetime.now(UTC)
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=text(title),
-        version=text(version),
+        version=text(__version__),
         date=el("time", f"{now:%Y-%m-%d %H:%M} UTC", datetime=f"{now:%Y-%m-%dT%H:%MZ}"),
         style=style,
         script=script,
@@ -208,7 +209,8 @@ def _hash(code: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
-def _write(path: Path, page: str) -> Path:
+def write(path: Path, page: str) -> Path:
+    """Write a page, completely or not at all."""
     where = path.resolve()
     if where.is_dir() or not where.parent.is_dir():
         what = "is a folder" if where.is_dir() else "is in a folder that does not exist"

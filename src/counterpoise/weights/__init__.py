@@ -1,5 +1,6 @@
 """Weights, each of which turns a row's columns into w and knows what the mean of w should be."""
 
+from counterpoise.weights.balanced import Balanced
 from counterpoise.weights.clipped import Clip
 from counterpoise.weights.given import as_weight
 from counterpoise.weights.harmonic import Harmonic
@@ -16,6 +17,7 @@ from counterpoise.weights.weight import Weight
 
 __all__ = [
     "WEIGHTS",
+    "Balanced",
     "Cascade",
     "Clip",
     "ExponentialSmoothing",

@@ -1,0 +1,115 @@
+"""`counterpoise ab-test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+from counterpoise.errors import OptionError
+
+ArmColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ARM=COLUMN",
+        help="An arm's policy's probability of the logged action; one for every arm, to pool them.",
+    ),
+]
+ArmShares = Annotated[
+    list[str] | None, typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.")
+]
+
+
+@ends_at_once
+def ab_test(
+    log: options.Log,
+    arm: Annotated[str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.")] = "arm",
+    reward: options.Reward = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="ARM", help="The arm to compare with; the first by default.")
+    ] = None,
+    baseline: options.Baseline = None,
+    propensity: ArmColumns = None,
+    shares: ArmShares = None,
+    cluster: options.Cluster = None,
+    where: options.Where = None,
+    interval: options.Method = None,
+    level: options.Level = 0.95,
+    reward_bounds: options.RewardBounds = None,
+    drop_bad_rows: options.DropBadRows = False,
+    json: options.Json = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
+    table: options.TableName = None,
+    query: options.Query = None,
+    external_access: options.ExternalAccess = False,
+) -> None:
+    """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
+
+    \\b
+    Examples:
+      counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
+      counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
+    """
+    import counterpoise as cp
+    from counterpoise.cli.printing import console, say
+    from counterpoise.engines.rows import columns_of
+    from counterpoise.evaluation.documents import as_text
+    from counterpoise.log.guess import usual
+    from counterpoise.log.log import Log
+
+    place, data = options.table_path(table), options.data_of(log)
+    if reward is None:
+        reward = usual("reward", columns_of(Log(data, table=place, query=query, external_access=external_access)))
+    found = cp.ab_test(
+        data,
+        arm=arm,
+        against=against,
+        reward=reward,
+        baseline=baseline or None,
+        propensity=pairs("propensity", propensity),
+        shares=_numbers(pairs("shares", shares)),
+        cluster=cluster,
+        where=where,
+        interval=interval,
+        level=level,
+        reward_bounds=reward_bounds,
+        drop_bad_rows=drop_bad_rows,
+        table=place,
+        query=query,
+        external_access=external_access,
+    )
+    if html is not None:
+        found.report(html)
+    if json:
+        print(as_text(found.document()))
+        return
+    out = console()
+    for line in repr(found).splitlines():
+        say(out, line)
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, str] | None:
+    """Options of the form NAME=VALUE, by name.
+
+    >>> pairs("shares", ["A=0.5", "B=0.5"])
+    {'A': '0.5', 'B': '0.5'}
+    """
+    if not given:
+        return None
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not (name and sign and value):
+            raise OptionError(f"--{option} takes ARM=VALUE, found {text!r}.")
+        found[name] = value
+    return found
+
+
+def _numbers(given: dict[str, str] | None) -> dict[str, Any] | None:
+    try:
+        return None if given is None else {name: float(value) for name, value in given.items()}
+    except ValueError as error:
+        raise OptionError(f"--shares takes numbers, such as A=0.5; {error}.") from None

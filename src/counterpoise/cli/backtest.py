@@ -1,0 +1,69 @@
+"""`counterpoise backtest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from counterpoise.cli import options
+from counterpoise.cli.running import ends_at_once
+from counterpoise.errors import OptionError
+
+
+@ends_at_once
+def backtest(
+    tests: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE.CSV",
+            help="One row per test: test, log, measured, stderr (or lower and upper), and maybe target and against.",
+        ),
+    ],
+    reward: Annotated[str, typer.Option(metavar="COLUMN", help="The reward in every log.")] = "reward",
+    propensity: Annotated[str, typer.Option(metavar="COLUMN", help="The propensity in every log.")] = "propensity",
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, where the table has none.")] = None,
+    cluster: options.Cluster = None,
+    level: options.Level = 0.95,
+    drop_bad_rows: options.DropBadRows = False,
+    json: options.Json = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
+) -> None:
+    """What we would have said before earlier A/B tests, next to what they measured: coverage, signs and calibration.
+
+    \\b
+    Example:
+      counterpoise backtest tests.csv --reward click --propensity p --target pi_new --html backtest.html
+    """
+    import polars as pl
+
+    import counterpoise as cp
+    from counterpoise.cli.printing import console, say
+    from counterpoise.evaluation.documents import as_text
+
+    if not tests.is_file():
+        raise OptionError(f"there is no file {str(tests)!r}.")
+    rows: list[dict[str, Any]] = pl.read_csv(tests).to_dicts()
+    lacking = [name for name in ("test", "log", "measured") if not rows or name not in rows[0]]
+    if lacking:
+        raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")
+    logs = {str(row["test"]): str(row["log"]) for row in rows}
+    found = cp.backtest(
+        logs,
+        rows,
+        target=target,
+        level=level,
+        reward=reward,
+        propensity=propensity,
+        cluster=cluster,
+        drop_bad_rows=drop_bad_rows,
+    )
+    if html is not None:
+        found.report(html)
+    if json:
+        print(as_text(found.document()))
+        return
+    out = console()
+    for line in repr(found).splitlines():
+        say(out, line)

@@ -1,0 +1,198 @@
+"""`ab_test`: how much more one arm of a randomized test earns than another, from everything that the log knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import numpy as np
+
+from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics.sample_ratio import sample_ratio
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.estimators import Estimate
+from counterpoise.evaluation.answer import compared
+from counterpoise.evaluation.arms import ADJUSTED, MEANS, POOLED, ABTest, Arm, Effect, worth_of
+from counterpoise.evaluation.asking import Asked, features_of, groups_of
+from counterpoise.evaluation.estimates import Options, options_of
+from counterpoise.evaluation.evaluate import compare
+from counterpoise.evaluation.loggers import by_value, named
+from counterpoise.evaluation.result import Comparison
+from counterpoise.intervals import Method, check_level
+from counterpoise.intervals.jackknife import jackknife_error
+from counterpoise.log.log import Log, LogFields, as_log, one
+from counterpoise.log.loggers import checked_shares
+from counterpoise.moments import LogMoments
+from counterpoise.moments.arms import names_of_arms, pair_of_arms
+from counterpoise.moments.log_moments import Label
+from counterpoise.weights import Own
+
+MOST = 20  # arms
+
+
+def ab_test(
+    log: Any = None,
+    *,
+    arm: Any,
+    against: Any = None,
+    interval: str | Method | None = None,
+    level: float = 0.95,
+    progress: bool | None = None,
+    **parts: Unpack[LogFields],
+) -> ABTest:
+    r"""How much more the arms of a randomized test earn per row than one of them, by up to three methods.
+
+    - The **difference in means**. It is β-IPS with arms as actions and their shares of the rows as propensities, exactly.
+    - **Regression-adjusted** by the columns of `baseline`, known before the choice (CUPED): what they explain of the rewards is noise
+      that the arms need not bear. It is the context baseline of the same difference.
+    - **Pooled off-policy**, if `propensity` maps every arm to its policy's probability of the logged action: every row of every arm
+      counts for every policy, with the weight
+
+      .. math:: \frac{\pi_A(a \mid x) - \pi_B(a \mid x)}{\sum_l s_l \, \pi_l(a \mid x)},
+
+      and decisions on which the policies agree cancel. It needs no more traffic where they agree on much, and it knows nothing of
+      what a decision does to later ones.
+
+    Parameters
+    ----------
+    log
+        A `Log`, or its data with the parts of a log: `reward`, `baseline`, `cluster` (the unit of randomization), `propensity`, `where`, ….
+    arm
+        The column that says which arm a row belongs to.
+    against
+        The arm that the others are compared with; by default, the first in order.
+    shares
+        The planned shares of the arms, such as ``{"A": 0.5, "B": 0.5}``: the test says whether the rows fit them (sample ratio mismatch).
+        Estimates use the shares that the arms have.
+    interval, level, progress
+        As for `evaluate`. ``interval="anytime"`` allows for looking at a running test as often as you like.
+
+    Examples
+    --------
+    >>> test = ab_test({"arm": ["A", "B"] * 50, "r": [1.0, 2.0, 2.0, 3.0] * 25}, arm="arm", reward="r")
+    >>> test["B"].value, test["B"].method
+    (1.0, 'difference in means')
+
+    References
+    ----------
+    Lin, "Agnostic notes on regression adjustments to experimental data", Annals of Applied Statistics 7 (2013); Deng, Xu, Kohavi & Walker,
+    "Improving the sensitivity of online controlled experiments by utilizing pre-experiment data", WSDM 2013; Agarwal et al., KDD 2017.
+    """
+    check_level(level)
+    whole = _with_arm(as_log(log, parts), arm)
+    whole.need("reward")
+    if len(whole.reward) > 1:
+        raise OptionError("a test is about one reward: ask for one at a time.")
+    clustered = whole.cluster is not None
+    (options,) = options_of(interval, level, whole.reward, is_clustered=clustered, reward_bounds=whole.reward_bounds)
+    column = str(whole.logger)
+    groups = groups_of(whole, wanted=options.method.needs_groups)
+    plain = whole.but(propensity=None, logger=None, shares=None)
+    (found,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
+    labels = _labels(found, column, whole.drop_bad_rows)
+    names = names_of_arms(labels)
+    rival = _rival(against, names)
+    planned = None if whole.shares is None else checked_shares(whole.shares, names)
+    pooled = _pooled(whole, names, rival, interval, level, progress)
+    effects = [
+        effect
+        for name, label in zip(names, labels, strict=True)
+        if name != rival
+        for effect in _effects(found, label, labels[names.index(rival)], whole, options, pooled)
+    ]
+    (stack,) = found.moments.values()
+    rows = {name: stack[found.segments.index(label)].n for name, label in zip(names, labels, strict=True)}
+    ratio = sample_ratio(rows, planned, is_clustered=clustered)
+    arms = tuple(_arm(found, name, label) for name, label in zip(names, labels, strict=True))
+    dropped = found.dropped + found.n - sum(map(int, (one.sum() for one in rows.values())))
+    return ABTest(tuple(effects), arms, ratio, level, options.method.name, found, dropped)
+
+
+def _with_arm(log: Log, arm: Any) -> Log:
+    """The log with its arms as its loggers, by the names of their columns."""
+    if log.logger is not None:
+        raise OptionError(["the arms are the loggers of a test: leave out ", Argument("logger"), "."])
+    if log.propensity is not None and not isinstance(log.propensity, Mapping):
+        raise OptionError([Argument("propensity"), " maps every arm to its policy's probability of the logged action."])
+    if log.model is not None:
+        raise OptionError(
+            ["a test fits no reward model: leave out ", Argument("model"), "."],
+            do=["Name what rewards depend on and is known before the choice with ", Argument("baseline"), "."],
+        )
+    if not log.is_arrays:
+        column = one("arm", arm, None)
+        return log.but(logger=column)
+    arrays = log.data.copy()
+    column = one("arm", arm, arrays)
+    return named(log.of(arrays)).but(logger=column)
+
+
+def _labels(found: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
+    """The arms, in order."""
+    labels = [label for label in found.segments if label[0] is not None]
+    if len(labels) < len(found.segments) and not drop_bad_rows:
+        raise LogError(
+            f"some rows of {column!r} say nothing of their arm.", do=["Leave them out with ", Argument("where"), "."]
+        )
+    if not 2 <= len(labels) <= MOST:
+        shown = ", ".join(names_of_arms(labels[:5])) + (", …" if len(labels) > 5 else "")
+        raise LogError(f"a test has 2 to {MOST} arms, and {column!r} has {len(labels):,} values: {shown}.")
+    return labels
+
+
+def _rival(against: Any, names: tuple[str, ...]) -> str:
+    rival = names[0] if against is None else str(against)
+    if rival not in names:
+        raise OptionError([Argument("against", against), f" is not one of the arms {', '.join(map(repr, names))}."])
+    return rival
+
+
+def _effects(
+    found: LogMoments, arm: Label, against: Label, log: Log, options: Options, pooled: Comparison | None
+) -> list[Effect]:
+    """The effect of one arm by each method."""
+    name, rival = names_of_arms((arm, against))
+    pair = compared(Asked((pair_of_arms(found, arm, against),), log.reward), (options,))
+    plain = pair[name, "beta_ips"]
+    verdict = pair.verdict(name)
+    made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]
+    if log.baseline:
+        made.append((ADJUSTED, pair[name, "context_ips"], verdict))
+    if pooled is not None:
+        made.append((POOLED, pooled[name, pooled.best], pooled.verdict(name)))
+    return [Effect(name, rival, how, one, said, worth_of(one, plain)) for how, one, said in made]
+
+
+def _pooled(
+    log: Log, names: tuple[str, ...], rival: str, interval: str | Method | None, level: float, progress: bool | None
+) -> Comparison | None:
+    """Every arm's policy against one of them, by the rows of all arms."""
+    if log.propensity is None:
+        return None
+    columns = {str(name): column for name, column in log.propensity.items()}
+    if set(columns) != set(names):
+        raise OptionError(
+            [
+                Argument("propensity"),
+                f" maps every arm to its policy's probability of the logged action: it needs {', '.join(map(repr, names))}",
+                f", and has {', '.join(map(repr, columns))}.",
+            ]
+        )
+    targets = {name: columns[name] for name in names if name != rival}
+    lean = log.but(shares=None)
+    return compare(
+        lean, target=targets, against={rival: columns[rival]}, interval=interval, level=level, progress=progress
+    )
+
+
+def _arm(found: LogMoments, name: str, label: Label) -> Arm:
+    """An arm's rows and mean reward."""
+    (stack,) = found.moments.values()
+    groups = stack[found.segments.index(label)]
+    whole = groups.merge(axis=0)
+    mean = float(whole.center + whole.average("s"))
+    if found.cluster is None:
+        return Arm(name, whole.n, mean, float(np.sqrt(whole.covariance("s", "s") / max(whole.n, 1))))
+    others = groups.others
+    error, _ = jackknife_error(others.center + others.average("s"), groups.n)
+    return Arm(name, whole.n, mean, float(error))

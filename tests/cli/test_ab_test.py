@@ -1,0 +1,60 @@
+"""`counterpoise ab-test`: the table, the JSON and the page say what the verb says."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import counterpoise as cp
+from counterpoise.cli import app
+
+
+@pytest.fixture
+def log(tmp_path):
+    random = np.random.default_rng(0)
+    arm = np.where(random.random(800) < 0.5, "<b>new</b>", "old")
+    rows = {
+        "arm": arm,
+        "click": (random.random(800) < 0.3) * 1,
+        "x": random.normal(size=800),
+        "p": random.uniform(0.2, 1, 800),
+    }
+    path = tmp_path / "log.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+def run(log, *options):
+    done = CliRunner().invoke(app, ["ab-test", str(log), *options])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_json_and_page(log, tmp_path):
+    shares = ["--shares", "<b>new</b>=1", "--shares", "old=3"]
+    pooled = ["--propensity", "<b>new</b>=p", "--propensity", "old=0.5 * p"]
+    options = ["--against", "old", "--baseline", "x", *shares, *pooled, "--html", str(tmp_path / "page.html")]
+    document = json.loads(run(log, *options, "--json"))
+    columns = {"<b>new</b>": "p", "old": "0.5 * p"}
+    found = cp.ab_test(str(log), arm="arm", against="old", reward="click", baseline=["x"], propensity=columns)
+    assert [one["difference"] for one in document["effects"]] == pytest.approx([one.value for one in found.effects])
+    assert document["sample_ratio"]["is_mismatch"]
+    page = (tmp_path / "page.html").read_text()
+    assert "<b>new</b>" not in page
+    assert "&lt;b&gt;new&lt;/b&gt;" in page
+    assert "MISMATCH" in page
+    assert "carry over" in page
+
+
+def test_text(log):
+    text = run(log, "--against", "old")
+    assert "difference in means" in text
+    assert "not tested" in text
+
+
+def test_options_that_are_no_pairs_are_refused(log):
+    for options in (["--shares", "half"], ["--shares", "old=half"]):
+        done = CliRunner().invoke(app, ["ab-test", str(log), *options])
+        assert done.exit_code == 2
