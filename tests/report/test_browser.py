@@ -60,7 +60,7 @@ def test_every_plot_is_drawn(browser, reports):
     dots = browser.run(
         "return Array.from(document.querySelectorAll('.strip circle')).map(c => c.getBoundingClientRect().width)"
     )
-    assert len(dots) == 2 * 3 + 2
+    assert len(dots) == 2 * 3 + 2 + 2 * 4  # estimates, lifts, and the mean weights of both targets in four segments
     assert all(size > 8 for size in dots)
     unnamed = browser.run("return document.querySelectorAll('.chart:not([role=img][aria-label])').length")
     assert unnamed == 0
