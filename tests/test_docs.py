@@ -29,7 +29,12 @@ def blocks(page):
 @pytest.fixture(autouse=True)
 def _registries():
     """What a page registers is gone with it."""
-    kept = [(registry, dict(registry)) for registry in (ESTIMATORS, INTERVALS, ENGINES)]
+    registries = [ESTIMATORS, INTERVALS, ENGINES]
+    if find_spec("torch"):
+        from counterpoise.learn.objectives import OBJECTIVES
+
+        registries.append(OBJECTIVES)
+    kept = [(registry, dict(registry)) for registry in registries]
     yield
     for registry, entries in kept:
         registry.clear()
