@@ -384,7 +384,8 @@ def test_values_that_no_fit_has_seen_do_no_harm():
 
 def test_unordered_rows_need_an_identity():
     duckdb = pytest.importorskip("duckdb")
-    relation = duckdb.connect().from_arrow(LOG.drop("lists").with_row_index("id").to_arrow())
+    connection = duckdb.connect()  # with it goes the relation
+    relation = connection.from_arrow(LOG.drop("lists").with_row_index("id").to_arrow())
     with pytest.raises(cp.OptionError, match="rows of this log come in no order"):
         cp.evaluate(relation, **PARTS, target=Policy(1.0), model="logistic")
     found = cp.evaluate(relation, **PARTS, key="id", target=Policy(1.0), model="logistic")

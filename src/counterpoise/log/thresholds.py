@@ -72,5 +72,5 @@ def bin_sql(reward: str, thresholds: Sequence[float]) -> str:
 
 
 def _literal(value: float) -> str:
-    written = repr(float(value))
-    return written if "e" in written else f"{written}e0"
+    digits, _, exponent = repr(float(value)).partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}e{exponent or 0}"  # older polars cannot read 1e-09
