@@ -132,7 +132,7 @@ def main(master, path, out):
     frame = spark.read.parquet(path).repartition(4)
     policy = planted.a_policy(log)
     # minutes of planning, so one kind of session has to do
-    found = {"answers": planted.answers(frame, distribution=master == "local[2]"), "errors": errors(frame)}
+    found = {"answers": planted.answers(frame, quick=master != "local[2]"), "errors": errors(frame)}
     found["policy"] = planted.numbers("policy", cp.evaluate(frame, **planted.POLICY, target={"clf": policy}))
     if find_spec("torch") is not None:
         learned = cp.evaluate(frame, **planted.POLICY, target={"learned": planted.a_learned_policy()})
