@@ -66,7 +66,8 @@ tests: $(READY)
 PIP_CORE = bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --constraint
 # and simulations, which no version of a library changes
 SIMULATIONS = diagnostics/test_propensity_audit.py diagnostics/test_dropped.py weights/test_slope.py intervals/test_student.py \
-	intervals/test_log_smoothing.py evaluation/test_coverage.py experiments environments
+	intervals/test_log_smoothing.py evaluation/test_coverage.py evaluation/test_ab_test.py evaluation/test_backtest.py \
+	models/test_propensities.py experiments environments
 PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn $(addprefix --ignore tests/,$(SIMULATIONS)) \
 	$(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
 
