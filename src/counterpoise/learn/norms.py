@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
@@ -24,7 +27,8 @@ class SampleGradients:
     is left to do is to weight the rows of the output gradients.
 
     If a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to `torch.func`,
-    which is right for those, too, and computes every row's gradient.
+    which is right for those, too, and computes every row's gradient (with dropout, at another draw than that of the step, which
+    leaves the gradient unbiased).
 
     Examples
     --------
@@ -60,7 +64,7 @@ class SampleGradients:
             parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
             target, _ = logged_probability(self._policy(self._context), self._action)
             total = (weight.detach() * target).sum()
-            return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))
+            return dict(zip(parameters, torch.autograd.grad(total, parameters, materialize_grads=True), strict=True))
         found: Gradients = {}
         for layer, h, delta in self._calls:
             found |= RULES[type(layer)].weighted(layer, h, delta * weight.reshape(-1, *[1] * (delta.ndim - 1)))
@@ -101,8 +105,16 @@ def _record(
 
 
 def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
-    """‖∇π(a|x)‖² per row by `torch.func`: slow, and right for any module without state across rows."""
+    """‖∇π(a|x)‖² per row by `torch.func`, or row by row: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
+    try:
+        with _plain_layers():
+            return _batched_norms(policy, context, action)
+    except RuntimeError:  # what torch.func cannot batch, such as a module that looks at the numbers while it runs
+        return torch.stack([_row_norm(policy, *row) for row in zip(context, action, strict=True)])
+
+
+def _batched_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
     parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in policy.named_parameters() if not p.requires_grad}
     frozen |= dict(policy.named_buffers())
@@ -114,13 +126,32 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
         return torch.softmax(logits[0], -1).gather(-1, a[None])[0]
 
-    per_row = torch.func.vmap(torch.func.grad(probability), in_dims=(None, 0, 0), randomness="error")
+    # Every row has weights of its own (views, not copies): a recurrent layer adds a row's numbers in place to a state that it makes
+    # from the weights, so with weights that all rows share, the state has no room for them.
+    per_row = torch.func.vmap(torch.func.grad(probability), randomness="different")
     size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
     found = []
     for x, a in zip(torch.split(context, size), torch.split(action, size), strict=True):
-        gradients = per_row(parameters, x, a)
+        gradients = per_row({name: p.expand(len(x), *p.shape) for name, p in parameters.items()}, x, a)
         found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
     return torch.cat(found)
+
+
+def _row_norm(policy: Policy, x: Tensor, a: Tensor) -> Tensor:
+    parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    target, _ = logged_probability(policy(x[None]), a[None])
+    gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
+    return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+
+
+@contextmanager
+def _plain_layers() -> Iterator[None]:
+    """Without the fused kernels of recurrent layers, which torch.func would call row after row."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TF32 acceleration", UserWarning)  # of the flag itself, without an Intel GPU
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
 
 
 def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:
