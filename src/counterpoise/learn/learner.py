@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as signatures
 from collections.abc import Sequence
+from copy import deepcopy
 from os import PathLike
 from typing import Any, Self, Unpack
 
@@ -39,8 +40,8 @@ class PolicyLearner:
         with `banditnet_lambda`; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and ``"value_beta_ips"``
         (differentiated through its baseline); or one that you registered yourself.
     policy
-        A `Policy`, which is trained in place; by default, a linear softmax with an intercept, on contexts standardized by the mean and
-        standard deviation of the training rows. A policy that you pass sees the contexts as they are.
+        A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept, on
+        contexts standardized by the mean and standard deviation of the training rows. A policy that you pass sees the contexts as they are.
     banditnet_lambda
         BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
         0.6, 0.65, …, 0.95, as published.
@@ -185,7 +186,7 @@ class PolicyLearner:
                 ]
             )
         source = Source(asked, model_rewards)
-        policy = options.policy
+        policy = deepcopy(options.policy)  # so that a second fit starts where the first did
         if policy is not None:
             policy.check_width(len(source.names.context))
         known = policy.n_actions if policy is not None else options.n_actions

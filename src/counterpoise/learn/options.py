@@ -61,7 +61,9 @@ class Options:
     def optimizer_of(self, policy: Policy) -> torch.optim.Optimizer:
         """The optimizer, which steps along the gradients: the user's own, or Adam."""
         if self.optimizer is not None:
-            return self.optimizer(policy.parameters())
+            made = self.optimizer(policy.parameters())
+            _check_parameters(made, policy)
+            return made
         return torch.optim.Adam(policy.parameters(), lr=self.learning_rate)
 
 
@@ -150,6 +152,15 @@ def check_policy(policy: Any, n_actions: Any) -> None:
         raise OptionError(
             f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",
             do=["Leave out ", Argument("n_actions"), "."],
+        )
+
+
+def _check_parameters(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
+    own = set(map(id, policy.parameters()))
+    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise OptionError(
+            "the optimizer has parameters that are not the policy's: fit trains a copy of the policy that you pass.",
+            do="Make the optimizer from the parameters that the function is given.",
         )
 
 
