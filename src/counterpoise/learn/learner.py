@@ -232,9 +232,21 @@ class PolicyLearner:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, context: ArrayLike, *, temperature: float = 1.0, mask: Any = None) -> NDArray[np.float64]:
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
-        return self._fitted().predict_proba(context)
+        return self._fitted().predict_proba(context, temperature=temperature, mask=mask)
+
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float = 1.0,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """One action per context and its propensity, ready to log; the options are those of `Policy.sample`."""
+        return self._fitted().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
 
     def predict(self, context: ArrayLike) -> NDArray[np.int64]:
         """The greedy action of every context."""

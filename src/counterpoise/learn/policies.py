@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, checked_ids, placed
+from counterpoise.learn.choices import Choices, generator_of
 from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
 
@@ -67,18 +69,60 @@ class Policy(nn.Module):
         """The most probable action of every row."""
         return self._named(torch.cat([self(part).argmax(-1) for part in self._parts(context)]))
 
+    @overload
+    def sample(
+        self,
+        context: Tensor,
+        *,
+        temperature: float = 1.0,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float = 1.0,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
+
     @torch.no_grad()
-    def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
-        actions, propensities = [], []
-        for part in self._parts(context):
-            logits = self(part)
-            # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
-            noise = torch.empty_like(logits).exponential_(generator=generator).log()
-            action = (logits - noise).argmax(-1)
-            actions.append(action)
-            propensities.append(torch.softmax(logits, -1).gather(-1, action[:, None])[:, 0])
-        return self._named(torch.cat(actions)), torch.cat(propensities)
+    def sample(
+        self,
+        context: Any,
+        *,
+        temperature: float = 1.0,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
+
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
+        those of `classes_`. At a `temperature` T, an action is drawn in proportion to π(a|x)^(1/T): above 1 explores more, 0 takes the
+        most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for the actions that are
+        allowed. The probability returned is that of the draw as it was made, with temperature and mask.
+
+        >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+        >>> action, propensity = policy.sample([[0.0, 0.0]], mask=[True, False, True], seed=0)
+        >>> bool(action[0] in (0, 2)), propensity.tolist()
+        (True, [0.5])
+        """
+        is_tensor = isinstance(context, Tensor)
+        inputs = context if is_tensor else self._inputs(context)
+        choices = Choices(temperature, mask, rows=len(inputs), n_actions=self.n_actions)
+        random = generator_of(seed, generator, inputs.device)
+        with serving(self):
+            drawn = [choices.draw(self(part), rows, random) for rows, part in self._slices(inputs)]
+        place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        if is_tensor:
+            return self._named(place), propensity.to(next(self.parameters()).dtype)
+        return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
 
     @property
     def actions_(self) -> Ids | None:
@@ -108,8 +152,19 @@ class Policy(nn.Module):
         return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`."""
+    def predict_proba(self, context: ArrayLike, *, temperature: float = 1.0, mask: Any = None) -> NDArray[np.float64]:
+        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
+
+        `temperature` and `mask` are those of `sample`, which draws from just these probabilities.
+        """
+        inputs = self._inputs(context)
+        choices = Choices(temperature, mask, rows=len(inputs), n_actions=self.n_actions)
+        with serving(self):
+            parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs)]
+        return torch.cat(parts).numpy()
+
+    def _inputs(self, context: ArrayLike) -> Tensor:
+        """Contexts as the policy's layers take them."""
         self._check_names(context)
         try:
             table = np.array(
@@ -119,12 +174,7 @@ class Policy(nn.Module):
             raise OptionError(f"context must be numbers, a row per context: {error}.") from error
         self.check_width(*table.shape[1:])
         parameter = next(self.parameters())
-        inputs = torch.as_tensor(table, device=parameter.device)
-        was_training = self.training
-        self.eval()
-        parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
-        self.train(was_training)
-        return torch.cat(parts).numpy()
+        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
 
     def check_width(self, *found: int) -> None:
         """Check that contexts have as many numbers as the policy takes, if it knows how many."""
@@ -147,8 +197,26 @@ class Policy(nn.Module):
 
             check_context(self.context_, names)
 
+    def _slices(self, context: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Contexts part by part, and which rows each part has."""
+        at = 0
+        for part in self._parts(context):
+            yield slice(at, at + len(part)), part
+            at += len(part)
+
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
         yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def serving(module: nn.Module) -> Iterator[None]:
+    """A module out of training, without dropout and the like, until we are done with it."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 class LinearSoftmax(Policy):
@@ -261,7 +329,7 @@ class ItemScores(nn.Module):
 
 
 class ModulePolicy(Policy):
-    """Any module of yours that returns a logit per action.
+    """Any module of yours that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -274,6 +342,9 @@ class ModulePolicy(Policy):
         self.n_actions = n_actions
         self.body = nn.Identity()
         self.scores = module
+
+    def config(self) -> dict[str, Any]:
+        return {"n_actions": self.n_actions}
 
 
 def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:
