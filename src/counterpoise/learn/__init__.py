@@ -7,6 +7,7 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
@@ -15,7 +16,9 @@ from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "EpochEnd",
     "LinearSoftmax",
+    "LogTo",
     "ModulePolicy",
     "Objective",
     "Policy",

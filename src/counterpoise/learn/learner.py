@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect as signatures
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from os import PathLike
 from typing import Any, Self, Unpack
@@ -13,10 +13,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax, Policy
+from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
 from counterpoise.learn.storage import save_policy
@@ -55,6 +57,14 @@ class PolicyLearner:
         Stop after this many epochs without a better held-out value.
     optimizer
         A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
+    callbacks
+        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
+        TensorBoard and MLflow.
+    scheduler
+        A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
+        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
+    compile
+        Whether to train with `torch.compile`; a mapping has its options. It compiles the layers below a linear last layer.
     checkpoint
         A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
         epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
@@ -112,6 +122,9 @@ class PolicyLearner:
         seed: int = 0,
         device: str = "cpu",
         optimizer: Optimizer | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        scheduler: Scheduler | None = None,
+        compile: bool | Mapping[str, Any] = False,
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -130,6 +143,9 @@ class PolicyLearner:
         self.seed = seed
         self.device = device
         self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.scheduler = scheduler
+        self.compile = compile
         self.checkpoint = checkpoint
         self.progress = progress
 

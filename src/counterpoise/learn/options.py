@@ -15,10 +15,13 @@ from torch import nn
 from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals import check_level
 from counterpoise.learn.batches import Split
+from counterpoise.learn.callbacks import Callback, checked_callbacks
+from counterpoise.learn.compiling import checked_compile
 from counterpoise.learn.devices import check_device
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.schedules import Scheduler, checked_scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
 
@@ -45,6 +48,9 @@ class Options:
     seed: int
     device: str
     optimizer: Optimizer | None
+    callbacks: tuple[Callback, ...]
+    scheduler: Scheduler | None
+    compile: Mapping[str, Any] | None
     checkpoint: str | PathLike[str] | None
     progress: bool | None
 
@@ -101,6 +107,9 @@ def checked(given: Mapping[str, Any]) -> Options:
                 "holdout", given["holdout"], "lie in [0, 1), as it is a share of the rows", lambda x: 0 <= x < 1
             ),
             "banditnet_lambda": lambdas(given["banditnet_lambda"]),
+            "callbacks": checked_callbacks(given["callbacks"]),
+            "scheduler": checked_scheduler(given["scheduler"]),
+            "compile": checked_compile(given["compile"]),
         }
     )
 

@@ -13,14 +13,17 @@ from torch import Tensor
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.batches import Share, batches
+from counterpoise.learn.callbacks import EpochEnd, asked_to_stop
 from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.compiling import compiled
 from counterpoise.learn.devices import join, shared, wait
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.measure import held_out_estimate
 from counterpoise.learn.options import Options
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.progress import Progress
-from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy
+from counterpoise.learn.schedules import advance, scheduler_of
+from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, default_norms
 
@@ -60,9 +63,11 @@ class Training:
         training_rows = self.found.rows - self.found.held_out
         steps = math.ceil(training_rows / (self.options.batch_size or self.found.rows))
         watched = self.options.progress if self.rank == 0 else False
-        with Progress(watched, self.options.epochs, steps) as bar:
+        faster = compiled(self.policy, self.options.compile, self._norms)
+        with Progress(watched, self.options.epochs, steps) as bar, faster:
             while state.progress["done"] < self.options.epochs and not state.progress["stopped"]:
                 self._epoch(state, bar)
+                self._end_epoch(state)
                 if self.rank == 0 and checkpoint is not None:
                     state.sums = self._running.sums
                     save_checkpoint(checkpoint, state, settings)
@@ -111,6 +116,16 @@ class Training:
         state.progress["done"] = epoch + 1
         self._select(state)
 
+    def _end_epoch(self, state: State) -> None:
+        """Whatever the user wants after an epoch, then the next learning rate."""
+        history = tuple(Epoch(**one) for one in state.progress["history"])
+        tuned = self.options.trained.needs_lambda and isinstance(self.options.banditnet_lambda, tuple)
+        run = f"lambda-{self.banditnet_lambda}" if tuned else ""
+        end = EpochEnd(history, state.progress["best"], self.policy, state.optimizer, run)
+        if asked_to_stop(self.options.callbacks, end, self.rank, self.processes, self.device):
+            state.progress["stopped"] = True
+        advance(state.scheduler, end.epoch.value)
+
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> Step:
         optimizer.zero_grad(set_to_none=True)
         step = backward(
@@ -153,7 +168,9 @@ def start_of(options: Options, policy: Policy) -> State:
     """A run before its first epoch."""
     progress = {"done": 0, "history": [], "best": 0, "stopped": False}
     sums = RunningBaseline(decay=options.decay).sums
-    return State(policy, options.optimizer_of(policy), sums, copy_of(policy), progress)
+    optimizer = options.optimizer_of(policy)
+    scheduler = scheduler_of(options.scheduler, optimizer, options.holdout)
+    return State(policy, optimizer, sums, copy_of(policy), progress, scheduler)
 
 
 def settings_of(
@@ -176,4 +193,5 @@ def settings_of(
         "level": options.level,
         "seed": options.seed,
     }
-    return settings | settings_of_optimizer(state.optimizer) | settings_of_policy(policy)
+    settings |= settings_of_optimizer(state.optimizer) | settings_of_scheduler(state.scheduler)
+    return settings | settings_of_policy(policy)
