@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
     from counterpoise.evaluation.sql import from_sums, sql
+    from counterpoise.learn.scoring import logged, value_scorer
 
 __version__ = "0.2.0.dev0"
 
@@ -57,11 +58,13 @@ __all__ = [
     "evaluate",
     "from_sums",
     "intervals",
+    "logged",
     "models",
     "plan",
     "rank",
     "sensitivity",
     "sql",
+    "value_scorer",
     "weights",
 ]
 
@@ -96,4 +99,8 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.sql import from_sums, sql
 
         return sql if name == "sql" else from_sums
+    if name in ("logged", "value_scorer"):
+        from counterpoise.learn.scoring import logged, value_scorer
+
+        return logged if name == "logged" else value_scorer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch
+from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax, Policy
@@ -28,7 +29,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import LogFields, as_log
 
 
-class PolicyLearner:
+class PolicyLearner(ScikitLearn):
     """Learns a policy from the log of another one.
 
     It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`; `get_params`, `set_params` and
@@ -182,15 +183,20 @@ class PolicyLearner:
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
-    def fit(self, log: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]) -> Self:
+    def fit(
+        self, log: Any = None, y: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]
+    ) -> Self:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
+
+        Or as scikit-learn has it, from a table of contexts and a `y` with what was logged:
+        ``fit(X, cp.logged(action, reward, propensity))``.
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory. Without data, the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same
         rule for a bad row. `model_rewards` is an array of a reward model's predictions, one column per action, for DR.
         """
         options = checked(self.get_params())
-        asked = as_log(log, parts)
+        asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "learning")
         if options.trained.needs_model_rewards != (model_rewards is not None):
             needs = "needs" if model_rewards is None else "does not use"
@@ -274,7 +280,7 @@ class PolicyLearner:
 
     def _fitted(self) -> Policy:
         if not hasattr(self, "policy_"):
-            raise OptionError("this learner has not learned anything yet.", do="Call fit first.")
+            raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
 
 
