@@ -210,6 +210,7 @@ def test_a_learner_knows_whether_it_is_fitted():
         "check_no_attributes_set_in_init",
         "check_parameters_default_constructible",
         "check_set_params",
+        "check_valid_tag_types",
     ],
 )
 def test_scikit_learns_checks_of_parameters_pass(check):
