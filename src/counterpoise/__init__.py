@@ -14,6 +14,7 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.scoring import logged, value_scorer
 from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
 from counterpoise.log.action_groups import ActionGroup
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
     from counterpoise.evaluation.sql import from_sums, sql
-    from counterpoise.learn.scoring import logged, value_scorer
 
 __version__ = "0.2.0.dev0"
 
@@ -99,8 +99,4 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.sql import from_sums, sql
 
         return sql if name == "sql" else from_sums
-    if name in ("logged", "value_scorer"):
-        from counterpoise.learn.scoring import logged, value_scorer
-
-        return logged if name == "logged" else value_scorer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

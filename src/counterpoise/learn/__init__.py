@@ -11,7 +11,6 @@ from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
-from counterpoise.learn.scoring import logged, value_scorer
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 
 __all__ = [
@@ -29,9 +28,7 @@ __all__ = [
     "baselines",
     "export_onnx",
     "load_policy",
-    "logged",
     "norms",
     "objectives",
     "save_policy",
-    "value_scorer",
 ]

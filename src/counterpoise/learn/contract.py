@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.scoring import parts_of, value_scorer
+from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.log.log import Log, LogFields
 
 PREFIX = "logged "  # of the columns that join a frame of contexts

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, ColumnError, OptionError
+from counterpoise.evaluation.evaluate import evaluate
 
 NEEDED = ("action", "reward", "propensity")
 OPTIONAL = ("cluster",)
@@ -78,19 +79,20 @@ def value_scorer(
 
     Examples
     --------
-    >>> from counterpoise.environments import SyntheticBandit
-    >>> from counterpoise.learn import PolicyLearner
-    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
-    >>> y = logged(log.action, log.reward, log.propensity)
-    >>> learner = PolicyLearner(epochs=5, batch_size=200, learning_rate=0.1).fit(log.context[:3000], y[:3000])
-    >>> value = value_scorer(learner, log.context[3000:], y[3000:])
-    >>> value_scorer(learner, log.context[3000:], y[3000:], bound="lower") < value
-    True
-    >>> bool(value > log.reward.mean())
+    >>> class Careful:
+    ...     classes_ = np.array(["buy", "wait"])
+    ...     def predict_proba(self, X):
+    ...         return np.tile([0.25, 0.75], (len(X), 1))
+    >>> y = logged(["buy", "wait", "wait", "buy"] * 50, [1, 0, 1, 1] * 50, [0.5] * 200)
+    >>> value_scorer(Careful(), np.zeros((200, 1)), y)
+    0.625
+    >>> value_scorer(Careful(), np.zeros((200, 1)), y, bound="lower") < 0.625
     True
     """
-    from counterpoise.evaluation.evaluate import evaluate  # late: training itself needs no polars
-    from counterpoise.readers.policies import Table, chosen
+    from counterpoise.readers.policies import (
+        Table,
+        chosen,
+    )  # late: it needs polars, and a learner, which imports this, does not
 
     if bound not in (None, "lower", "upper"):
         raise OptionError([Argument("bound"), f" must be 'lower', 'upper' or None; found {bound!r}."])
