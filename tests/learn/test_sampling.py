@@ -74,6 +74,19 @@ def test_a_learner_samples_by_the_ids_of_its_log_and_from_frames():
     assert not np.array_equal(learner.sample(frame[names], seed=3)[0], action)
 
 
+def test_a_policy_serves_at_its_own_temperature_unless_asked_for_another():
+    policy = policies()["linear"]
+    expected = closed_form(policy, 0.5, None)
+    policy.temperature = 0.5
+    np.testing.assert_allclose(policy.predict_proba(CONTEXT), expected)
+    action, propensity = policy.sample(CONTEXT, seed=1)
+    np.testing.assert_allclose(propensity, expected[np.arange(len(CONTEXT)), action])
+    policy.temperature = 1.0
+    plain = policy.predict_proba(CONTEXT)
+    policy.temperature = 0
+    np.testing.assert_array_equal(policy.predict_proba(CONTEXT, temperature=1), plain)
+
+
 def test_dropout_is_out_while_serving_and_back_in_afterwards():
     torch.manual_seed(0)
     policy = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 6)), 6)

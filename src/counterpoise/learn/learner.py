@@ -254,7 +254,9 @@ class PolicyLearner(ScikitLearn):
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 
-    def predict_proba(self, context: ArrayLike, *, temperature: float = 1.0, mask: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, context: ArrayLike, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
         return self._fitted().predict_proba(context, temperature=temperature, mask=mask)
 
@@ -262,7 +264,7 @@ class PolicyLearner(ScikitLearn):
         self,
         context: ArrayLike,
         *,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         mask: Any = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,

@@ -42,6 +42,9 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
+    temperature: float = 1.0
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`), but not while it trains: below 1 it takes fewer
+    chances, above 1 more, and at 0 it takes the most probable action always."""
     _ids: Ids | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -74,7 +77,7 @@ class Policy(nn.Module):
         self,
         context: Tensor,
         *,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         mask: Any = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
@@ -85,7 +88,7 @@ class Policy(nn.Module):
         self,
         context: ArrayLike,
         *,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         mask: Any = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
@@ -96,7 +99,7 @@ class Policy(nn.Module):
         self,
         context: Any,
         *,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         mask: Any = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
@@ -104,9 +107,9 @@ class Policy(nn.Module):
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
         Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
-        those of `classes_`. At a `temperature` T, an action is drawn in proportion to π(a|x)^(1/T): above 1 explores more, 0 takes the
-        most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for the actions that are
-        allowed. The probability returned is that of the draw as it was made, with temperature and mask.
+        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
+        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
+        the actions that are allowed. The probability returned is that of the draw as it was made, with temperature and mask.
 
         >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
         >>> action, propensity = policy.sample([[0.0, 0.0]], mask=[True, False, True], seed=0)
@@ -115,7 +118,7 @@ class Policy(nn.Module):
         """
         is_tensor = isinstance(context, Tensor)
         inputs = context if is_tensor else self._inputs(context)
-        choices = Choices(temperature, mask, rows=len(inputs), n_actions=self.n_actions)
+        choices = self._choices(temperature, mask, len(inputs))
         random = generator_of(seed, generator, inputs.device)
         with serving(self):
             drawn = [choices.draw(self(part), rows, random) for rows, part in self._slices(inputs)]
@@ -152,16 +155,22 @@ class Policy(nn.Module):
         return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
-    def predict_proba(self, context: ArrayLike, *, temperature: float = 1.0, mask: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, context: ArrayLike, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
         """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
 
         `temperature` and `mask` are those of `sample`, which draws from just these probabilities.
         """
         inputs = self._inputs(context)
-        choices = Choices(temperature, mask, rows=len(inputs), n_actions=self.n_actions)
+        choices = self._choices(temperature, mask, len(inputs))
         with serving(self):
             parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs)]
         return torch.cat(parts).numpy()
+
+    def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
+        served = self.temperature if temperature is None else temperature
+        return Choices(served, mask, rows=rows, n_actions=self.n_actions)
 
     def _inputs(self, context: ArrayLike) -> Tensor:
         """Contexts as the policy's layers take them."""
