@@ -47,7 +47,7 @@ def settings_of_policy(policy: Policy) -> dict[str, Any]:
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """How two runs differ, in words; empty if they do not."""
-    names = [name for name in [*now, *(saved.keys() - now.keys())] if saved.get(name) != now.get(name)]
+    names = [name for name in dict.fromkeys([*now, *saved]) if saved.get(name) != now.get(name)]
     said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
     more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
     return "; ".join(said + more)
