@@ -148,7 +148,8 @@ class Policy(nn.Module):
         was_training = self.training
         self.eval()
         rows = max(1, CELLS // self.n_actions)
-        parts = [torch.softmax(self(part).double(), -1).cpu() for part in inputs.to(parameter.dtype).split(rows)]
+        inputs = inputs.to(parameter.dtype)
+        parts = [torch.softmax(self(part).double(), -1).cpu() for part in torch.split(inputs, rows)]
         self.train(was_training)
         return torch.cat(parts).numpy()
 
@@ -174,7 +175,7 @@ class Policy(nn.Module):
             check_context(self.context_, names)
 
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
-        yield from context.split(self.rows_at_once)  # type: ignore[no-untyped-call]
+        yield from torch.split(context, self.rows_at_once)
 
     @property
     def rows_at_once(self) -> int:

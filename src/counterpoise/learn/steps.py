@@ -255,7 +255,8 @@ def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tenso
 def _squared(gradient: Tensor) -> Tensor:
     """‖g‖², without a tensor of squares as large as the gradient."""
     numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return torch.linalg.vector_norm(numbers).square()
+    found: Tensor = torch.linalg.vector_norm(numbers)
+    return found.square()
 
 
 def _over_processes(x: Tensor, processes: int) -> Tensor:

@@ -1,13 +1,14 @@
-r"""The same two passes as `blocks`, each as one Triton kernel in which no logit leaves the chip.
+"""The same two passes as `blocks`, each as one Triton kernel in which no logit leaves the chip.
 
-Products are of bfloat16, TF32 or float32 numbers, sums are float32. Both factors are rounded before they are multiplied, in the same way on any
-GPU, so that the logit of the logged action can be computed outside of the kernel and fits the others.
+Products are of bfloat16, TF32 or float32 numbers, sums are float32. Both factors of a logit are rounded before they are multiplied, in the
+same way on any GPU, so that the logit of the logged action can be computed outside of the kernel and fits the others.
 """
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False, disallow-any-generics=False
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,24 +17,23 @@ from torch import Tensor
 
 from counterpoise.learn.items.logits import Logits, Summary
 
-triton: Any
-tl: Any
 try:
     import triton
     import triton.language as tl
-
-    jit = triton.jit
-except ImportError:  # a CPU, or a build of PyTorch without it: `blocks` does the same
+except ImportError:  # on a CPU, or with a build of PyTorch for other GPUs: `blocks` does the same there
     triton = tl = None
 
-    def jit(kernel):
-        return kernel
 
-
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's interpreter multiplies no bfloat16 numbers
 Precision = Literal["bfloat16", "tf32", "float32"]
 WIDEST = 256  # numbers in a vector that fit on the chip
 PROGRAMS = 1024  # of the first pass: several for every multiprocessor
 PER_BIT = math.log2(math.e)  # logits are kept in bits, because GPUs raise 2 and not e to a power
+
+
+def compiled(kernel: Any) -> Any:
+    """A Triton kernel, or a function that nobody calls."""
+    return kernel if triton is None else triton.jit(kernel)
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,13 @@ def rounded(x: Tensor, precision: Precision) -> Tensor:
     >>> rounded(torch.tensor([1.0, 1 + 2**-9, 1 + 2**-11]), "tf32").tolist()
     [1.0, 1.001953125, 1.0009765625]
     """
-    if precision == "bfloat16":
-        return x.bfloat16().contiguous()
+    if precision == "float32":
+        return x.contiguous()
+    bits = x.contiguous().view(torch.int32)
     if precision == "tf32":
-        bits = x.contiguous().view(torch.int32)
         return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-    return x.contiguous()
+    found = ((bits + 0x8000) & ~0xFFFF).view(torch.float32)
+    return found if INTERPRETED else found.bfloat16()
 
 
 def first_tiles(width: int, precision: Precision) -> Tiles:
@@ -157,17 +158,17 @@ def _shared(width: int, tiles: Tiles, precision: Precision) -> dict[str, Any]:
     }
 
 
-@jit
-def round_tile(x, PRECISION: tl.constexpr):  # noqa: N803
+@compiled
+def round_tile(x, like, PRECISION: tl.constexpr):  # noqa: N803
     """What `rounded` does, on the chip."""
     if PRECISION == "bfloat16":
-        x = x.to(tl.bfloat16)
+        x = ((x.to(tl.int32, bitcast=True) + 0x8000) & ~0xFFFF).to(tl.float32, bitcast=True)
     if PRECISION == "tf32":
         x = ((x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True)
-    return x
+    return x.to(like.dtype)
 
 
-@jit
+@compiled
 def summary_kernel(
     contexts,
     items,
@@ -207,7 +208,7 @@ def summary_kernel(
         v = tl.load(
             items + j.to(tl.int64)[:, None] * WIDTH + k[None, :], mask=there[:, None] & (k < WIDTH)[None, :], other=0.0
         )
-        v = round_tile(v, PRECISION)
+        v = round_tile(v, c, PRECISION)
         z = tl.dot(c, tl.trans(v), input_precision=DOT)
         if BIAS:
             z += tl.load(bias + j, mask=there, other=float("-inf"))[None, :]
@@ -219,7 +220,7 @@ def summary_kernel(
         sums = sums * fade + tl.sum(p, 1)
         sums2 = sums2 * fade * fade + tl.sum(p * p, 1)
         if MEAN:
-            mean = mean * fade[:, None] + tl.dot(p.to(v.dtype), v, input_precision=DOT)
+            mean = mean * fade[:, None] + tl.dot(p.to(c.dtype), v, input_precision=DOT)
         m = highest
     at = part * n_rows + i
     tl.store(top + at, m, mask=i < n_rows)
@@ -230,7 +231,7 @@ def summary_kernel(
         tl.store(where, mean, mask=(i < n_rows)[:, None] & (k < WIDTH)[None, :])
 
 
-@jit
+@compiled
 def gradient_kernel(
     contexts,
     scaled,
@@ -256,7 +257,8 @@ def gradient_kernel(
     there = j < n_items
     inside = there[:, None] & (k < WIDTH)[None, :]
     place = j.to(tl.int64)[:, None] * WIDTH + k[None, :]
-    v = round_tile(tl.load(items + place, mask=inside, other=0.0), PRECISION)
+    v = tl.load(items + place, mask=inside, other=0.0)
+    v = round_tile(v, v, PRECISION)
     found = tl.zeros([ITEMS, PADDED], tl.float32)
     biases = tl.zeros([ITEMS], tl.float32)
     if BIAS:
@@ -267,11 +269,11 @@ def gradient_kernel(
         c = tl.load(contexts + i[:, None] * WIDTH + k[None, :], mask=known, other=0.0)
         s = tl.load(scaled + i[:, None] * WIDTH + k[None, :], mask=known, other=0.0)
         t = tl.load(log_total + i, mask=i < n_rows, other=float("inf"))
-        z = tl.dot(v, tl.trans(c), input_precision=DOT)
+        z = tl.dot(v.to(c.dtype), tl.trans(c), input_precision=DOT)
         if BIAS:
             z += b[:, None]
         p = tl.exp2(z - t[None, :])
-        found += tl.dot(p.to(s.dtype), s, input_precision=DOT)
+        found += tl.dot(p.to(c.dtype), s, input_precision=DOT)
         if BIAS:
             biases -= tl.sum(p * tl.load(scale + i, mask=i < n_rows, other=0.0)[None, :], 1)
     tl.store(gradient + place, found, mask=inside)
