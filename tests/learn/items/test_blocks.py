@@ -83,7 +83,9 @@ def test_probabilities_are_the_dense_ones(kind, request):
     moments = moments_of(policy, [rows])
     (expected,) = torch.autograd.grad(found[1].sum(), [next(policy.parameters())])
     request.getfixturevalue("small_blocks")
-    for one, other in zip(found, [policy.target(*asked), policy.log_target(*asked), policy.greedy(batch.context)], strict=True):
+    for one, other in zip(
+        found, [policy.target(*asked), policy.log_target(*asked), policy.greedy(batch.context)], strict=True
+    ):
         torch.testing.assert_close(one, other)
     (gradient,) = torch.autograd.grad(policy.log_target(*asked).sum(), [next(policy.parameters())])
     torch.testing.assert_close(gradient, expected)
