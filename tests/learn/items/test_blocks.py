@@ -5,7 +5,7 @@ from learning import torch
 
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
-from counterpoise.learn.items import logits
+from counterpoise.learn.items import blocks, logits, threads
 from counterpoise.learn.measure import moments_of
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Rows
@@ -94,8 +94,8 @@ def test_probabilities_are_the_dense_ones(kind, request):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_draws_follow_the_policy_and_know_their_probability():
-    """The share of every item among 20,000 draws, by χ², which has a mean of 202 and a standard deviation of 20."""
-    policy, draws = made("two towers"), 20_000
+    """The share of every item among 10,000 draws, by χ², which has a mean of 202 and a standard deviation of 20."""
+    policy, draws = made("two towers"), 10_000
     context = batch_of(torch.float64).context[:1]
     action, propensity = policy.sample(context.expand(draws, -1), generator=torch.Generator().manual_seed(0))
     p = torch.softmax(policy(context), 1)[0].detach()
@@ -109,8 +109,27 @@ def test_huge_logits_do_not_overflow():
     contexts = torch.tensor([[300.0, 0.0], [-300.0, 1.0]])
     items = torch.stack([torch.linspace(-5, 5, 90), torch.ones(90)], 1)
     found = logits.Logits(contexts, items)
-    from counterpoise.learn.items import blocks
-
     seen = blocks.summary(found, torch.tensor([89, 0]), mean=True)
     torch.testing.assert_close(seen.log_total, torch.logsumexp(contexts @ items.T, 1))
     assert torch.isfinite(seen.mean).all()
+
+
+def test_threads_change_nothing(monkeypatch):
+    """Parts of the items are the same for any number of threads, and so are their sums to the last bit."""
+    monkeypatch.setattr(threads, "LEAST", 20)
+    random = torch.Generator().manual_seed(5)
+    made = logits.Logits(*(torch.randn(n, 4, generator=random) for n in (9, 203)))
+    action, scale = torch.randint(203, (9,), generator=random), torch.rand(9, generator=random)
+    found = []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            seen = blocks.summary(made, action, mean=True)
+            found.append(
+                [seen.log_total, seen.squares, seen.mean, blocks.item_gradients(made, seen.log_total, scale)[0]]
+            )
+            assert torch.get_num_threads() == count
+        finally:
+            torch.set_num_threads(1)
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

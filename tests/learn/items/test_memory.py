@@ -38,6 +38,7 @@ def made(items, features):
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     monkeypatch.setattr(logits, "CELLS", 1)
+    monkeypatch.setattr(logits, "BLOCK", {"cpu": 2**15})  # which parts of 10⁵ items fill, too
 
 
 def beyond_gradients(items, features, arithmetic):

@@ -7,10 +7,24 @@ pass computes the logits again, because remembering them would take a (rows × i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from counterpoise.learn.items.logits import Logits, Summary
+from counterpoise.learn.items.threads import in_parts
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What a part of the items adds to every row: its largest logit, and sums relative to that."""
+
+    top: Tensor
+    total: Tensor
+    squares: Tensor
+    mean: Tensor | None
+    logged: Tensor  # the logit of the logged action, or 0 if it is in another part
 
 
 @torch.no_grad()
@@ -21,6 +35,19 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
     >>> round(found.log_total.exp().item(), 4), found.squares.item(), found.mean.tolist()
     (4.0, 0.25, [[1.0, 1.0]])
     """
+    parts = in_parts(lambda part: _sums(logits.part(part), action - part.start, mean), *logits.size)
+    top = torch.stack([part.top for part in parts])
+    highest = top.amax(0)
+    fade = (top - highest).exp_()
+    total = (torch.stack([part.total for part in parts]) * fade).sum(0)
+    squares = (torch.stack([part.squares for part in parts]) * fade.square()).sum(0) / total.square()
+    logged = torch.stack([part.logged for part in parts]).sum(0)
+    means = [part.mean * (f / total)[:, None] for part, f in zip(parts, fade, strict=True) if part.mean is not None]
+    return Summary(logged, highest + total.log(), squares, torch.stack(means).sum(0) if mean else None)
+
+
+@torch.no_grad()  # which every thread has to say for itself
+def _sums(logits: Logits, action: Tensor, mean: bool) -> _Sums:
     contexts = logits.contexts
     logged = contexts.new_zeros(len(contexts))
     top = torch.full_like(logged, -torch.inf)
@@ -39,8 +66,7 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
         squares[rows] = squares[rows] * fade.square() + torch.linalg.vector_norm(p, dim=1).square_()
         if means is not None:
             means[rows] = torch.addmm(means[rows] * fade[:, None], p, logits.items[items])
-    means = None if means is None else means / total[:, None]
-    return Summary(logged, top + total.log(), squares / total.square(), means)
+    return _Sums(top, total, squares, means, logged)
 
 
 @torch.no_grad()
@@ -49,14 +75,20 @@ def item_gradients(logits: Logits, log_total: Tensor, scale: Tensor) -> tuple[Te
     gradient = torch.empty_like(logits.items)
     bias = None if logits.bias is None else torch.empty_like(logits.bias)
     scaled = logits.contexts * -scale[:, None]
-    for rows, items, z in logits.blocks():
-        p = z.sub_(log_total[rows, None]).exp_()
-        # in this order, because BLAS is slow at the other where there are few features
-        found = (scaled[rows].T @ p).T
-        gradient[items] = found if rows.start == 0 else gradient[items] + found
-        if bias is not None:
-            sums = torch.mv(p.T, -scale[rows])
-            bias[items] = sums if rows.start == 0 else bias[items] + sums
+
+    @torch.no_grad()
+    def fill(part: slice) -> None:
+        into, biases = gradient[part], None if bias is None else bias[part]
+        for rows, items, z in logits.part(part).blocks():
+            p = z.sub_(log_total[rows, None]).exp_()
+            # in this order, because BLAS is slow at the other where there are few features
+            found = (scaled[rows].T @ p).T
+            into[items] = found if rows.start == 0 else into[items] + found
+            if biases is not None:
+                sums = torch.mv(p.T, -scale[rows])
+                biases[items] = sums if rows.start == 0 else biases[items] + sums
+
+    in_parts(fill, *logits.size)
     return gradient, bias
 
 

@@ -38,6 +38,15 @@ class Logits:
     items: Tensor
     bias: Tensor | None = None
 
+    @property
+    def size(self) -> tuple[int, torch.device]:
+        """How many items there are, and where."""
+        return len(self.items), self.items.device
+
+    def part(self, items: slice) -> Logits:
+        """The logits of some of the items."""
+        return Logits(self.contexts, self.items[items], None if self.bias is None else self.bias[items])
+
     def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Rows, items and their logits, in a buffer that the next block overwrites; all blocks of some rows before those of others."""
         n, n_items = len(self.contexts), len(self.items)
