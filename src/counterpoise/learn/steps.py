@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
+from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
 from counterpoise.learn.last_layer import LINEAR, features_of, is_split, last_layer, needed
 from counterpoise.learn.layers import RULES
-from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.norms import SampleGradients, has_rules
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import ItemScores, Policy, product_of
+from counterpoise.learn.policies import ItemScores, Policy
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
@@ -54,26 +55,14 @@ class Logged(nn.Module):
     def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
         if self.arithmetic.by_items(len(context), self.policy.n_actions) and is_split(self.policy):
-            return self._by_items(context, action)
+            found = LoggedItems(self.policy, context, action, self.arithmetic)
+            self.last = (found.layer,)
+            return found.target, found.squared_norms
         logits, layer, h = last_layer(self.policy, context, self.arithmetic)
         self.last = (needed(layer, self.policy),)
         target, squares = logged_probability(logits, action)
         if isinstance(layer, ItemScores):
             return target, _map_norms(layer, logits, action, h)
-        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
-
-    def _by_items(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """The same without an array of all logits."""
-        layer = self.policy.scores
-        self.last = (layer,)
-        h = features_of(self.policy, context, self.arithmetic)
-        logits = product_of(layer, h)
-        found, squares, mean = self.arithmetic.log_probability(logits, action, mean=isinstance(layer, ItemScores))
-        target = found.exp()
-        if isinstance(layer, ItemScores):
-            assert mean is not None
-            # the gradient of M on a row is π_a u (f_a − Σ π f)ᵀ
-            return target, (target.detach()[:, None] * (layer.features[action] - mean)).square().sum(1) * _size(h)
         return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
 
 
@@ -83,10 +72,6 @@ def _map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> 
     target = probabilities.gather(1, action[:, None])
     delta = (probabilities * -target).scatter_add_(1, action[:, None], target)
     return RULES[ItemScores].norms(layer, h.detach(), delta)
-
-
-def _size(h: Tensor) -> Tensor:
-    return h.detach().square().sum(1)
 
 
 def _has_bias(layer: nn.Module | None) -> bool:
@@ -208,7 +193,8 @@ def _backward_all(
     measure: bool,
     arithmetic: Arithmetic,
 ) -> Step:
-    found = SampleGradients(policy, batch.context, batch.action, arithmetic)
+    many = arithmetic.by_items(len(batch.action), policy.n_actions) and is_split(policy) and has_rules(policy)
+    found = (ItemSampleGradients if many else SampleGradients)(policy, batch.context, batch.action, arithmetic)
     weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():

@@ -3,6 +3,7 @@
 import pytest
 from learning import torch
 
+from counterpoise.errors import OptionError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
 from counterpoise.learn.items import blocks, logits, threads
@@ -60,14 +61,17 @@ def gradients(policy):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("objective", ["beta_ips", "snips"])
-def test_a_step_is_the_dense_one(kind, dtype, objective, request):
+@pytest.mark.parametrize(
+    ("objective", "norms"), [("beta_ips", "last_layer"), ("snips", "last_layer"), ("beta_ips", "all")]
+)
+def test_a_step_is_the_dense_one(kind, dtype, objective, norms, request):
     policy, batch, limit = made(kind, dtype), batch_of(dtype), TOLERANCE[dtype]
-    expected = backward(policy, batch, None, objective=OBJECTIVES[objective])
+    asked = {"objective": OBJECTIVES[objective], "norms": norms}
+    expected = backward(policy, batch, None, **asked)
     dense = gradients(policy)
     request.getfixturevalue("small_blocks")
     for logged in (None, Logged(policy)):
-        step = backward(policy, batch, None, objective=OBJECTIVES[objective], logged=logged)
+        step = backward(policy, batch, None, **asked, logged=logged)
         for name, gradient in gradients(policy).items():
             assert (gradient - dense[name]).norm() <= limit * dense[name].norm(), name
         torch.testing.assert_close(step.baseline, expected.baseline, rtol=limit, atol=0)
@@ -133,3 +137,12 @@ def test_threads_change_nothing(monkeypatch):
             torch.set_num_threads(1)
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_all_norms_refuse_a_layer_that_is_used_twice():
+    policy = made("two towers")
+    twice = torch.nn.Linear(5, 5, dtype=torch.float64)
+    policy.body = torch.nn.Sequential(twice, torch.nn.Tanh(), twice, policy.body)
+    with pytest.raises(OptionError, match="each used once"):
+        backward(policy, batch_of(torch.float64), None, norms="all")

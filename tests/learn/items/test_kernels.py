@@ -1,18 +1,29 @@
 """The kernels' arithmetic, in Triton's interpreter: their two passes are those of the blocks, but for the rounding of products."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from learning import torch
 
-pytest.importorskip("triton", reason="Triton is absent: it comes with the CUDA builds of PyTorch")
-os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are made
-
 from counterpoise.learn.items import blocks, kernels
 from counterpoise.learn.items.logits import Logits
 
-if not kernels.triton.knobs.runtime.interpret:
-    pytest.skip("Triton is at work already, and not in its interpreter", allow_module_level=True)
+pytest.importorskip("triton", reason="Triton is absent: it comes with the CUDA builds of PyTorch")
+# Triton makes its own functions for the interpreter, or not, when it is imported
+interpreter = pytest.mark.skipif(not kernels.INTERPRETED, reason="runs in a process of its own")
+
+
+@pytest.mark.skipif(kernels.INTERPRETED, reason="this is that process")
+def test_all_of_them_in_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "9 passed" in done.stdout
+
 
 TOLERANCE = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 2e-2}  # of the whole tensor; bfloat16 keeps 8 bits of a number
 
@@ -28,6 +39,7 @@ def apart(found, expected):
     return float((found - expected).norm() / expected.norm())
 
 
+@interpreter
 @pytest.mark.parametrize(("rows", "items", "width", "bias"), [(70, 300, 5, True), (33, 700, 32, False)])
 @pytest.mark.parametrize("precision", list(TOLERANCE))
 def test_both_passes(rows, items, width, bias, precision):
@@ -43,6 +55,7 @@ def test_both_passes(rows, items, width, bias, precision):
         assert one is None or apart(one, other) < limit
 
 
+@interpreter
 @pytest.mark.parametrize("precision", list(TOLERANCE))
 def test_the_logged_logit_fits_the_others(precision):
     """A policy that is sure of the logged action gives it a probability of 1, and never more."""
