@@ -190,7 +190,7 @@ def check_learning(check: Checks, items: int = 100_000, rows: int = 1_000_000, s
     world = World(items, 0)
     test = world.contexts(4096)
     earned = logging_value(world, test)
-    kinds = {"item features": world.items.cpu()}
+    kinds = {"item features": world.items.cpu(), "a vector per item": None}
     precisions = (None, "bfloat16", "float32")
     found: dict[tuple[str, str | None], list[float]] = {(kind, one): [] for kind in kinds for one in precisions}
     for seed in range(seeds):
