@@ -4,13 +4,13 @@ For a row with logged action a and m items drawn uniformly, with replacement, ou
 
 .. math:: \hat Z = e^{z_a} + \frac{n}{m} \sum_{k:\, j_k \ne a} e^{z_{j_k}}, \qquad \hat\pi_a = e^{z_a} / \hat Z
 
-(the factor n/m is the logQ correction of sampled softmax for uniform draws; Jean et al. 2015). :math:`\hat Z` is unbiased, and therefore
-:math:`\hat\pi_a` is not: to first order it is too large by the factor
+(the factor n/m is the logQ correction of sampled softmax for uniform draws; Jean et al. 2015). Ẑ is unbiased, and therefore
+π̂_a is not: to first order it is too large by the factor
 
 .. math:: 1 + \frac{n \sum_{b \ne a} \pi_b^2 - (1 - \pi_a)^2}{m}
 
 so the bias falls as 1/m, is small while the policy spreads over many more than n/m items, and is of order 1 once it has settled on fewer.
-The gradient has the same bias. All rows of a batch share their draws.
+The gradient has a bias of the same order. All rows of a batch share their draws.
 """
 
 from __future__ import annotations
