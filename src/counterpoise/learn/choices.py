@@ -33,6 +33,11 @@ class Choices:
         self.temperature = _checked_temperature(temperature)
         self.mask = None if mask is None else _checked_mask(mask, rows, n_actions)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the policy's softmax over all actions, and no more."""
+        return self.temperature == 1 and self.mask is None
+
     def probabilities(self, logits: Tensor, rows: slice) -> Tensor:
         """The probabilities of all actions, in double precision; `rows` says which rows of the mask these are."""
         return torch.softmax(self._scaled(logits, rows), -1)

@@ -17,6 +17,7 @@ from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
 from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.schedules import Scheduler
@@ -56,6 +57,13 @@ class PolicyLearner(ScikitLearn):
         with the largest training objective. With 0, the last epoch is kept.
     patience
         Stop after this many epochs without a better held-out value.
+    precision
+        That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
+        which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
+        any case. By default, float32 on a CPU and TF32 on a GPU.
+    negatives
+        How many items to draw at each step, which then stand for all of them: a sampled softmax, with a bias that falls as 1/negatives;
+        for catalogs of 10⁷ items, and of 10⁶ on a CPU. By default, the softmax is over all items, and exact.
     optimizer
         A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
     callbacks
@@ -122,6 +130,8 @@ class PolicyLearner(ScikitLearn):
         level: float = 0.95,
         seed: int = 0,
         device: str = "cpu",
+        precision: Precision | None = None,
+        negatives: int | None = None,
         optimizer: Optimizer | None = None,
         callbacks: Sequence[Callback] | None = None,
         scheduler: Scheduler | None = None,
@@ -143,6 +153,8 @@ class PolicyLearner(ScikitLearn):
         self.level = level
         self.seed = seed
         self.device = device
+        self.precision = precision
+        self.negatives = negatives
         self.optimizer = optimizer
         self.callbacks = callbacks
         self.scheduler = scheduler

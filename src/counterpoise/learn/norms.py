@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import logged_probability
@@ -40,11 +41,11 @@ class SampleGradients:
     True
     """
 
-    def __init__(self, policy: Policy, context: Tensor, action: Tensor) -> None:
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic = USUAL) -> None:
         _check_rows_independent(policy)
         self._policy, self._context, self._action = policy, context, action
         self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        recorded = _record(policy, context, action) if has_rules(policy) else None
+        recorded = _record(policy, context, action, arithmetic) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
                 self.target, _ = logged_probability(policy(context), action)
@@ -83,25 +84,27 @@ def has_rules(module: nn.Module) -> bool:
 
 
 def _record(
-    policy: Policy, context: Tensor, action: Tensor
+    policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic
 ) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
     """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
     def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((layer, inputs[0].detach(), output))
+        calls.append((layer, whole(inputs[0].detach()), output))
 
     layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
     hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
-        target, _ = logged_probability(policy(context), action)
+        with arithmetic.lowered(context.device):
+            logits = policy(context)
+        target, _ = logged_probability(whole(logits), action)
     finally:
         for hook in hooks:
             hook.remove()
     if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, layers)):
         return None
     deltas = torch.autograd.grad(target.sum(), [output for _, _, output in calls])
-    return target.detach(), [(layer, h, delta) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
+    return target.detach(), [(layer, h, whole(delta)) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
 
 
 def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:

@@ -14,10 +14,14 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, checked_ids, placed
 from counterpoise.learn.choices import Choices, generator_of
+from counterpoise.learn.items import blocks
+from counterpoise.learn.items.logged import log_probability
+from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
+ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
 
 
 class Policy(nn.Module):
@@ -61,16 +65,31 @@ class Policy(nn.Module):
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
-        return logged_probability(self(context), self._places(action))[0]
+        return self.target_at(context, self._places(action))
 
     def log_target(self, context: Tensor, action: Tensor) -> Tensor:
         """log π(a|x), differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, self._places(action))[0]
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
+
+    def target_at(self, context: Tensor, place: Tensor) -> Tensor:
+        """π of the actions with these columns in the logits, differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, place)[0].exp()
+        return logged_probability(self(context), place)[0]
 
     @torch.no_grad()
     def greedy(self, context: Tensor) -> Tensor:
         """The most probable action of every row."""
-        return self._named(torch.cat([self(part).argmax(-1) for part in self._parts(context)]))
+        return self._named(torch.cat([self._greedy(part) for part in self._parts(context)]))
+
+    def _greedy(self, context: Tensor) -> Tensor:
+        many = self._many(context)
+        found: Tensor = self(context).argmax(-1) if many is None else blocks.greedy(many)
+        return found
 
     @overload
     def sample(
@@ -121,11 +140,18 @@ class Policy(nn.Module):
         choices = self._choices(temperature, mask, len(inputs))
         random = generator_of(seed, generator, inputs.device)
         with serving(self):
-            drawn = [choices.draw(self(part), rows, random) for rows, part in self._slices(inputs)]
+            drawn = [self._drawn(choices, rows, part, random) for rows, part in self._slices(inputs)]
         place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
         if is_tensor:
             return self._named(place), propensity.to(next(self.parameters()).dtype)
         return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
+
+    def _drawn(
+        self, choices: Choices, rows: slice, context: Tensor, random: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Draws for some contexts; among very many actions block by block, if nothing but the policy's own softmax is asked for."""
+        many = self._many(context) if choices.is_plain else None
+        return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
 
     @property
     def actions_(self) -> Ids | None:
@@ -214,7 +240,24 @@ class Policy(nn.Module):
             at += len(part)
 
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
-        yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+        yield from torch.split(context, self.rows_at_once)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows to compute at a time outside training."""
+        least = ROWS if self.is_product and self.n_actions >= LEAST_ITEMS else 1
+        return max(least, CELLS // self.n_actions)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the logits are products of what `body` returns and of vectors of the actions."""
+        return type(self).forward is Policy.forward and type(self.scores) in (nn.Linear, ItemScores)
+
+    def _many(self, context: Tensor) -> Logits | None:
+        """The logits as a product that is never written out, if there are too many of them."""
+        if not self.is_product or not too_many(len(context), self.n_actions):
+            return None
+        return product_of(self.scores, self.body(context))
 
 
 @contextmanager
@@ -335,6 +378,14 @@ class ItemScores(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         """The logits, with (M f) computed for all items first: one matrix of item vectors, whatever the batch."""
         return u @ (self.features @ self.map.T).T
+
+
+def product_of(scores: nn.Module, h: Tensor) -> Logits:
+    """The logits of a linear last layer as a product; those of item features, u·(M f), are (Mᵀu)·f."""
+    if isinstance(scores, ItemScores):
+        return Logits(h @ scores.map, scores.features)
+    assert isinstance(scores, nn.Linear)
+    return Logits(h, scores.weight, scores.bias)
 
 
 class ModulePolicy(Policy):

@@ -18,6 +18,7 @@ from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkp
 from counterpoise.learn.compiling import compiled
 from counterpoise.learn.devices import join, shared, wait
 from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.measure import held_out_estimate
 from counterpoise.learn.options import Options
 from counterpoise.learn.policies import Policy
@@ -53,7 +54,9 @@ class Training:
         self._objective = options.trained.at(banditnet_lambda)
         self._norms: Norms = options.norms or default_norms(policy)
         self._running = RunningBaseline(decay=options.decay)
-        self._logged = shared(Logged(policy), self.processes, self.device)
+        lazy = options.optimizer is None and self.processes == 1  # only our own optimizer takes sparse gradients
+        self._arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
+        self._logged = shared(Logged(policy, self._arithmetic), self.processes, self.device)
 
     def run(self, checkpoint: Path = None) -> None:
         """Train for all epochs, or for those that the checkpoint does not have yet."""
@@ -86,7 +89,8 @@ class Training:
 
     def _epoch(self, state: State, bar: Progress) -> None:
         epoch = state.progress["done"]
-        good = copy_of(state.policy)
+        # the parameters before the epoch; if the last one was the best, we have a copy of them already
+        good = state.best if state.progress["best"] == epoch else copy_of(state.policy)
         variance, last = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         bad = torch.full((), -1, device=self.device)
         count = 0
@@ -128,15 +132,17 @@ class Training:
 
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> Step:
         optimizer.zero_grad(set_to_none=True)
-        step = backward(
-            self.policy,
-            batch,
-            self._objective.baseline(self._running, self.banditnet_lambda),
-            objective=self._objective,
-            norms=self._norms,
-            logged=self._logged,
-            processes=self.processes,
-        )
+        with self._arithmetic.products(self.device):
+            step = backward(
+                self.policy,
+                batch,
+                self._objective.baseline(self._running, self.banditnet_lambda),
+                objective=self._objective,
+                norms=self._norms,
+                logged=self._logged,
+                processes=self.processes,
+                arithmetic=self._arithmetic,
+            )
         self._running.update(step.sums)
         optimizer.step()
         return step
@@ -191,6 +197,8 @@ def settings_of(
         "holdout": options.holdout,
         "patience": options.patience,
         "level": options.level,
+        "precision of training": options.precision,
+        "negatives": options.negatives,
         "seed": options.seed,
     }
     settings |= settings_of_optimizer(state.optimizer) | settings_of_scheduler(state.scheduler)
