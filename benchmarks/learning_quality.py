@@ -38,8 +38,11 @@ NEAR = 0.01
 AHEAD = 2 / 3
 COVERED = 0.9
 NO = "not identified"
-PEERS = {"logistic": "IPW-logistic", "forest": "IPW-forest", "network": "NN-IPW"}
-FOREST_CELLS = 5_000_000  # rows times actions, beyond which a forest takes minutes
+PEERS = {
+    "logistic": "IPW-logistic", "forest": "IPW-forest", "small_forest": "IPW-forest of 30", "network": "NN-IPW",
+}  # fmt: skip
+LEARNERS = ["logistic", "forest", "small_forest"]  # unless others are asked for: the network takes minutes a log
+FOREST_CELLS = 5_000_000  # rows times actions, beyond which a forest of 100 trees takes minutes and gigabytes
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 COLUMNS = [
     "log", "seed", "actions", "rows", "logging", "greedy", "handed_out", "chosen", "kind", "fit_seconds", "seconds",
@@ -224,7 +227,7 @@ class Beside:
 def report_quality(logs: list[list[Row]]) -> list[str]:
     """The table beside the peers, and which promises are broken."""
     found = [Beside(rows) for rows in logs]
-    shown = [name for name in PEERS if name != "network" or any(name in one.peers for one in found)]
+    shown = [name for name in PEERS if name in LEARNERS or any(name in one.peers for one in found)]
     beside = [cell for name in shown for cell in (PEERS[name], "s")]
     ends = ["ours − best peer", "fastest peer as good, s"]
     header = ["log", "actions", "rows", "logging", "ours", "chosen", "its fit, s", "portfolio, s", *beside, *ends]
@@ -315,13 +318,12 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0.5, help="the budget of learn_policy")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--obp", metavar="PYTHON", help="a Python that has the Open Bandit Pipeline")
-    parser.add_argument("--network", action="store_true", help="its networks as well, which take minutes a log")
-    parser.add_argument("--peers", type=pathlib.Path, metavar="FILE", help="peers as an earlier --csv has them")
+    parser.add_argument("--learners", nargs="+", choices=PEERS, default=LEARNERS, help="which of its learners")
+    parser.add_argument("--peers", type=pathlib.Path, metavar="FILE", help="peers, as an earlier --csv has them")
     parser.add_argument("--peers-only", action="store_true", help="run the peers alone")
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help="write one row per log and seed")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a promise is broken")
     given = parser.parse_args()
-    given.learners = [name for name in PEERS if name != "network" or given.network]
     if given.peers_only:
         given.only = [name for name in given.only if name not in HARD]
     if given.strict and not (given.obp or given.peers) and any(name not in HARD for name in given.only):
