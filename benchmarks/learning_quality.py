@@ -246,6 +246,7 @@ def report_quality(logs: list[list[Row]]) -> list[str]:
         f"{len(matched) - len(slower)} of {len(matched)}; on {len(judged) - len(matched)} no peer is as good\n"
     )
     return [
+        *(f"{one.rows[0]['log']}: no peer was measured on all of its seeds" for one in found if one not in judged),
         *([f"within {NEAR} of the best peer on {near} of {len(judged)} only"] if near < len(judged) else []),
         *([f"ahead on {ahead} of {len(judged)} only"] if ahead < AHEAD * len(judged) else []),
         *(f"{one.rows[0]['log']}: the fit takes {one.fit:.2f} s, {PEERS[one.fastest]} {one.times[one.fastest]:.2f}"

@@ -47,6 +47,15 @@ def test_a_log_far_behind_or_slower_than_an_equal_breaks_a_promise(quality, caps
     assert quality.report_quality(logs[1:]) == ["within 0.01 of the best peer on 1 of 2 only", "ahead on 0 of 2 only"]
 
 
+def test_a_log_without_peers_does_not_count_as_shown(quality):
+    without = [
+        {key: row[key] for key in row if "logistic" not in key and "forest" not in key}
+        for row in beside("letter", 0.9, 0, 0)
+    ]
+    found = quality.report_quality([beside("digits", 0.80, 0.70, 0.70), without])
+    assert found == ["letter: no peer was measured on all of its seeds"]
+
+
 def hard(log, handed_out, folds, verdict="ok", logging=0.8):
     return {
         "log": log, "seed": 0, "logging": logging, "greedy": handed_out, "handed_out": handed_out, "chosen": "mlp",
