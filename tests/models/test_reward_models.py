@@ -192,6 +192,22 @@ def test_a_difference_uses_the_model(against):
     assert ranked["new"] == found.value
 
 
+def test_a_plan_counts_on_the_model_for_value_and_difference():
+    """The rows of ± 0.05 are (1.96 σ/0.05)², with the errors that evaluate and compare have; clusters and exploring work as without one."""
+    asked = PARTS | {"target": Policy(1.0)}
+    value = cp.evaluate(LOG, **asked, model="logistic")["Policy", "optimal_dr"].stderr
+    difference = cp.compare(LOG, **asked, model="logistic").stderr
+    found = cp.plan(LOG, **asked, model="logistic", difference=0.05, actions=ACTIONS)
+    assert (found.value_stderr, found.difference_stderr) == pytest.approx((value, difference), rel=1e-9)
+    assert found.needs.difference_rows == np.ceil(LOG.height * (1.959964 * difference / 0.05) ** 2)
+    without = cp.plan(LOG, **asked, difference=0.05, actions=ACTIONS)
+    assert found.needs.difference_rows < without.needs.difference_rows
+    assert found.exploration[0].needs.difference_rows == without.exploration[0].needs.difference_rows
+    clustered = cp.plan(LOG, **asked, model="logistic", difference=0.05, cluster="user")
+    expected = cp.compare(LOG, **asked, model="logistic", cluster="user").stderr
+    assert clustered.difference_stderr == pytest.approx(expected, rel=1e-9)
+
+
 def test_values_from_drawn_actions_have_the_right_mean():
     table = softmax(np.random.default_rng(1).normal(size=(40_000, 5)))
     for samples in (1, 3):
