@@ -4,6 +4,7 @@
     python benchmarks/estimated_propensities.py --actions 20 --scale 0.2   # policies of 20 actions that overlap as well as those of 5
     python benchmarks/estimated_propensities.py --runs 50          # fewer
     python benchmarks/estimated_propensities.py --model boosted    # trees, whose errors take the propensities as known
+    python benchmarks/estimated_propensities.py --model shallow --error jackknife --actions 5 --rows 2000 --runs 40   # … or refit them
     python benchmarks/estimated_propensities.py --confounded       # a confounder left out, and the Γ that contains the truth
 
 The logging policy is a softmax of three context features, and so is the target. Every log is evaluated with the logged propensities,
@@ -57,14 +58,21 @@ class World:
         return columns | {"new": t[rows, action]} | {name: x[:, k + 1] for k, name in enumerate(CONTEXT)}
 
 
+def asked_model(name, error):
+    """The propensity model that a name stands for; "shallow" are a few small trees, which are quickly fitted again."""
+    if name != "shallow":
+        return cp.models.Propensity(name, error=error)
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return cp.models.Propensity(HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=6), error=error)
+
+
 def coverage(world, n, runs, model, first=0):
     """Bias, spread, mean error and coverage of every estimator, by how propensities are known."""
     found = {}
     for run in range(first, first + runs):
         log = world.log(n, 1_000 + run)
-        estimated = cp.evaluate(
-            log, reward="click", propensity=cp.models.Propensity(model), action="item", context=CONTEXT, target="new"
-        )
+        estimated = cp.evaluate(log, reward="click", propensity=model, action="item", context=CONTEXT, target="new")
         logged = cp.evaluate(log, reward="click", propensity="p", target="new")
         plain = [cp.evaluate(one.moments, interval="normal") for one in (estimated, logged)]
         carrying = logged.diagnostics().carrying_rows
@@ -149,6 +157,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*", default=[2_000, 10_000])
     parser.add_argument("--scale", type=float, default=0.4, help="how sharp the policies are")
     parser.add_argument("--model", default="logistic")
+    parser.add_argument("--error", default="scores", help="scores or jackknife")
     parser.add_argument("--confounded", action="store_true")
     options = parser.parse_args()
     if options.confounded:
@@ -158,7 +167,8 @@ def main():
         world = World(actions, options.scale)
         for n in options.rows:
             runs = options.runs if n < 5_000 else max(options.runs // 2, 1)
-            show(actions, n, coverage(world, n, runs, options.model, options.first))
+            model = asked_model(options.model, options.error)
+            show(actions, n, coverage(world, n, runs, model, options.first))
 
 
 if __name__ == "__main__":
