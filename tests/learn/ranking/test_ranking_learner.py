@@ -233,6 +233,8 @@ def test_what_does_not_fit_is_refused():
         ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP"),
         ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these lists have up to 3"),
         ({"norms": "all"}, BY_GIVEN, "not there for lists"),
+        ({"negatives": 4}, BY_GIVEN, "negatives is not there for lists"),
+        ({"compile": True}, BY_GIVEN, "compile is not there for lists"),
         ({"objective": "dr"}, BY_GIVEN, "needs a reward model"),
         ({"objective": "lambda_ips"}, BY_GIVEN, "λ is not tuned"),
         ({"n_actions": 5}, BY_GIVEN, "the policy has no item 5"),

@@ -55,6 +55,9 @@ class ListTraining(Training):
 
 def check_options(options: Options) -> None:
     """Check that the options are for lists."""
+    for name in ("precision", "negatives", "compile"):
+        if getattr(options, name) is not None:
+            raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
     if options.norms == "all":
         raise OptionError(
             [
