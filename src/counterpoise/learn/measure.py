@@ -11,6 +11,7 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
+from counterpoise.learn.candidates import among
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import logged_probability
@@ -35,7 +36,8 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     for rows in parts:
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target, _ = logged_probability(policy(part.context.to(device)), part.action.to(device))
+            part = part.to(device)
+            target, _ = logged_probability(among(policy(part.context), part.candidates), part.action)
             weight = target.double().cpu() / part.propensity.double().cpu()
             total = total + Moments.of(weight=weight.numpy(), reward=part.reward.double().cpu().numpy())
     policy.train(was_training)

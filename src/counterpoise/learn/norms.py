@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.candidates import among, mask_of_places, masked
 from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import logged_probability
@@ -36,15 +37,15 @@ class SampleGradients:
     True
     """
 
-    def __init__(self, policy: Policy, context: Tensor, action: Tensor) -> None:
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> None:
         _check_rows_independent(policy)
-        self._policy, self._context, self._action = policy, context, action
+        self._policy, self._context, self._action, self._candidates = policy, context, action, candidates
         self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        recorded = _record(policy, context, action) if has_rules(policy) else None
+        recorded = _record(policy, context, action, candidates) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
-                self.target, _ = logged_probability(policy(context), action)
-            self.squared_norms = reference_norms(policy, context, action)
+                self.target, _ = logged_probability(among(policy(context), candidates), action)
+            self.squared_norms = reference_norms(policy, context, action, candidates)
         else:
             self.target, self._calls = recorded
             self.squared_norms = torch.stack([RULES[type(c[0])].norms(*c) for c in self._calls]).sum(0)
@@ -58,7 +59,7 @@ class SampleGradients:
         r""":math:`\sum_i c_i \nabla\pi(a_i|x_i)`, by parameter."""
         if not self.by_layer:
             parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
-            target, _ = logged_probability(self._policy(self._context), self._action)
+            target, _ = logged_probability(among(self._policy(self._context), self._candidates), self._action)
             total = (weight.detach() * target).sum()
             return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))
         found: Gradients = {}
@@ -79,7 +80,7 @@ def has_rules(module: nn.Module) -> bool:
 
 
 def _record(
-    policy: Policy, context: Tensor, action: Tensor
+    policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None
 ) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
     """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
@@ -90,7 +91,7 @@ def _record(
     layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
     hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
-        target, _ = logged_probability(policy(context), action)
+        target, _ = logged_probability(among(policy(context), candidates), action)
     finally:
         for hook in hooks:
             hook.remove()
@@ -100,7 +101,7 @@ def _record(
     return target.detach(), [(layer, h, delta) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
 
 
-def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
+def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> Tensor:
     """‖∇π(a|x)‖² per row by `torch.func`: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
     parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
@@ -110,15 +111,21 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
     shared = len(list(policy.named_parameters(remove_duplicate=False))) > len(list(policy.named_parameters()))
     module = deepcopy(policy) if shared else policy
 
-    def probability(values: dict[str, Tensor], x: Tensor, a: Tensor) -> Tensor:
+    def probability(values: dict[str, Tensor], x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
-        return torch.softmax(logits[0], -1).gather(-1, a[None])[0]
+        return torch.softmax(masked(logits[0], possible), -1).gather(-1, a[None])[0]
 
-    per_row = torch.func.vmap(torch.func.grad(probability), in_dims=(None, 0, 0), randomness="error")
+    per_row = torch.func.vmap(torch.func.grad(probability), in_dims=(None, 0, 0, 0), randomness="error")
     size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
     found = []
-    for x, a in zip(torch.split(context, size), torch.split(action, size), strict=True):
-        gradients = per_row(parameters, x, a)
+    mask = (
+        torch.ones(len(context), policy.n_actions, dtype=torch.bool, device=context.device)
+        if candidates is None
+        else mask_of_places(candidates, policy.n_actions)
+    )
+    parts = (torch.split(context, size), torch.split(action, size), torch.split(mask, size))
+    for x, a, possible in zip(*parts, strict=True):
+        gradients = per_row(parameters, x, a, possible)
         found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
     return torch.cat(found)
 

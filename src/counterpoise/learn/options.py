@@ -31,7 +31,7 @@ class Options:
     """The parameters of a `PolicyLearner`, each with the right type and in its range."""
 
     objective: str
-    policy: Policy | None
+    policy: Policy | Callable[..., Policy] | None
     n_actions: int | None
     learning_rate: float
     batch_size: int | None
@@ -138,8 +138,8 @@ def lambdas(given: Any) -> float | tuple[float, ...]:
 
 
 def check_policy(policy: Any, n_actions: Any) -> None:
-    """Check that this is one of our policies, or a module wrapped in one."""
-    if policy is None:
+    """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
+    if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
         return
     if not isinstance(policy, Policy):
         raise OptionError(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import OptionError
-from counterpoise.learn.actions import Ids, checked_ids, placed
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.actions import Ids, Names, checked_ids, placed
+from counterpoise.learn.candidates import mask_of, masked
 from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
+
+if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 
@@ -40,7 +44,11 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
-    _ids: Ids | None = None
+    encoding_: Encoding | None = None
+    """How those columns become numbers; None if all of them are numbers."""
+    candidates_: str | None = None
+    """The column of the candidates it was learned with; None if it chooses among all actions."""
+    _ids: Ids | Names | None = None
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -54,6 +62,18 @@ class Policy(nn.Module):
             do="Save its state_dict yourself, or give the class a config method.",
         )
 
+    def inputs(self, context: Any) -> Tensor:
+        """Contexts as `forward` takes them: frames, mappings and rows are encoded as the log was, arrays of numbers are taken as they are.
+
+        A tensor is returned unchanged.
+        """
+        if isinstance(context, Tensor):
+            return context
+        table = _table(context, self)
+        self.check_width(*table.shape[1:])
+        parameter = next(self.parameters())
+        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
+
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
         return logged_probability(self(context), self._places(action))[0]
@@ -63,16 +83,22 @@ class Policy(nn.Module):
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
 
     @torch.no_grad()
-    def greedy(self, context: Tensor) -> Tensor:
-        """The most probable action of every row."""
-        return self._named(torch.cat([self(part).argmax(-1) for part in self._parts(context)]))
+    def greedy(self, context: Any, *, candidates: Any = None) -> Any:
+        """The most probable action of every row: a tensor of ids, or an array of names."""
+        parts = self._parts_with(self.inputs(context), candidates)
+        return self._named(torch.cat([masked(self(part), mask).argmax(-1) for part, mask in parts]))
 
     @torch.no_grad()
-    def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
+    def sample(
+        self, context: Any, *, mask: Any = None, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
+
+        `mask` says which actions there are to choose from, as `candidates` does in `predict_proba`.
+        """
         actions, propensities = [], []
-        for part in self._parts(context):
-            logits = self(part)
+        for part, possible in self._parts_with(self.inputs(context), mask):
+            logits = masked(self(part), possible)
             # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
             noise = torch.empty_like(logits).exponential_(generator=generator).log()
             action = (logits - noise).argmax(-1)
@@ -81,8 +107,8 @@ class Policy(nn.Module):
         return self._named(torch.cat(actions)), torch.cat(propensities)
 
     @property
-    def actions_(self) -> Ids | None:
-        """The ids of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such ids."""
+    def actions_(self) -> Ids | Names | None:
+        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
         return self._ids
 
     @actions_.setter
@@ -90,12 +116,14 @@ class Policy(nn.Module):
         self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
 
     @property
-    def classes_(self) -> NDArray[np.int64]:
+    def classes_(self) -> Ids | Names:
         """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
         return np.arange(self.n_actions) if self._ids is None else self._ids
 
     def _places(self, action: Tensor) -> Tensor:
         """The columns of the logits that belong to actions."""
+        if _are_names(self._ids):
+            return action  # a tensor has no names
         found = placed(self._ids, action)
         if self._ids is not None and bool((found < 0).any()):
             raise OptionError(
@@ -103,26 +131,29 @@ class Policy(nn.Module):
             )
         return found
 
-    def _named(self, places: Tensor) -> Tensor:
-        """What the log calls the actions of these columns."""
+    def _named(self, places: Tensor) -> Any:
+        """What the log calls the actions of these columns: ids as a tensor, names as an array."""
+        if self._ids is not None and _are_names(self._ids):
+            return self._ids[places.cpu().numpy()]
         return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`."""
-        self._check_names(context)
-        try:
-            table = np.array(
-                context, dtype=np.float64, ndmin=2
-            )  # a copy: torch warns about arrays that it may not write to
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"context must be numbers, a row per context: {error}.") from error
-        self.check_width(*table.shape[1:])
-        parameter = next(self.parameters())
-        inputs = torch.as_tensor(table, device=parameter.device)
+    def predict_proba(self, context: Any, candidates: Any = None) -> NDArray[np.float64]:
+        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
+
+        `candidates` are the actions to choose from, a list of them for every row, or a table of truth values with a column per action; the
+        probabilities of all others are 0. If the policy was learned with candidates, they must be given.
+        """
+        inputs = self.inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
+        if candidates is None and self.candidates_ is not None:
+            raise OptionError(
+                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
+                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
+            )
         was_training = self.training
         self.eval()
-        parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
+        pieces = self._parts_with(inputs, candidates)
+        parts = [torch.softmax(masked(self(part).double(), mask), -1).cpu() for part, mask in pieces]
         self.train(was_training)
         return torch.cat(parts).numpy()
 
@@ -137,7 +168,7 @@ class Policy(nn.Module):
     def check_context(self, names: Sequence[str]) -> None:
         """Check that a context has as many columns as the policy takes numbers; a context without names fits any policy."""
         if names and self.context_dimension is not None:
-            self.check_width(len(names))
+            self.check_width(len(names) if self.encoding_ is None else self.encoding_.width)
 
     def _check_names(self, context: Any) -> None:
         """Check that a frame has the columns that the policy was learned from, in their order."""
@@ -149,6 +180,14 @@ class Policy(nn.Module):
 
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
         yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+
+    def _parts_with(self, context: Tensor, candidates: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The same, with the part of the candidates that belongs to each as a table of truth values."""
+        if candidates is None:
+            yield from ((part, None) for part in self._parts(context))
+            return
+        mask = mask_of(candidates, self.classes_, len(context)).to(context.device)
+        yield from zip(self._parts(context), mask.split(max(1, CELLS // self.n_actions)), strict=True)
 
 
 class LinearSoftmax(Policy):
@@ -274,6 +313,34 @@ class ModulePolicy(Policy):
         self.n_actions = n_actions
         self.body = nn.Identity()
         self.scores = module
+
+
+def _are_names(ids: Ids | Names | None) -> bool:
+    return ids is not None and ids.dtype.kind == "O"
+
+
+def _table(context: Any, policy: Policy) -> NDArray[np.float64]:
+    """Contexts as a table of numbers, a row per context; what is not numbers needs the policy's encoding."""
+    is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
+    if policy.encoding_ is not None and not is_numbers:
+        return policy.encoding_.table(context)
+    if isinstance(context, Mapping) and policy.context_:
+        _check_columns(policy.context_, context)
+        context = np.column_stack([np.atleast_1d(context[name]) for name in policy.context_])
+    policy._check_names(context)
+    try:
+        # a copy: torch warns about arrays that it may not write to
+        return np.array(context, dtype=np.float64, ndmin=2)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+
+
+def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
+    lost = [name for name in names if name not in found]
+    if lost:
+        raise OptionError(
+            f"the policy was learned from the columns {', '.join(map(repr, names))}; context lacks {', '.join(map(repr, lost))}."
+        )
 
 
 def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.candidates import among
 from counterpoise.learn.last_layer import is_split, last_layer, needed
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import OBJECTIVES, Objective
@@ -30,6 +31,7 @@ class Batch:
     propensity: Tensor
     total: int
     model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
+    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ class Logged(nn.Module):
         self.policy = policy
         self.last: tuple[nn.Module, ...] = ()  # of the last call; a tuple, so that it is no module of this one
 
-    def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
         logits, layer, h = last_layer(self.policy, context)
         self.last = (needed(layer, self.policy),)
-        target, squares = logged_probability(logits, action)
+        target, squares = logged_probability(among(logits, candidates), action)
         return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
 
 
@@ -91,7 +93,7 @@ def backward(
     if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy):
         return _backward_linear(policy, policy.scores, batch, baseline, objective, measure)
     logged = Logged(policy) if logged is None else logged
-    target, squared_norms = logged(batch.context, batch.action)
+    target, squared_norms = logged(batch.context, batch.action, batch.candidates)
     weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
     # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
     torch.autograd.backward(target, weight * (-processes / batch.total))
@@ -119,7 +121,7 @@ def _backward_linear(
     h = policy.body(batch.context)
     with torch.no_grad():
         features, action = h.detach(), batch.action[:, None]
-        probabilities = torch.softmax(scores(features), -1)
+        probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
         target = probabilities.gather(1, action)[:, 0]
         logits = logit_norms(target, squared_sum(probabilities))
         squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
@@ -141,7 +143,8 @@ def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | No
     """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
     assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context)
-    target, squares = logged_probability(logits, batch.action)
+    possible = among(logits, batch.candidates)
+    target, squares = logged_probability(possible, batch.action)
     sums = gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity)
     beta = _as_baseline(baseline, sums, batch.reward)
     value = objective(
@@ -149,7 +152,7 @@ def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | No
         batch.reward,
         batch.propensity,
         baseline=beta,
-        probabilities=torch.softmax(logits, -1),
+        probabilities=torch.softmax(possible, -1),
         model_rewards=batch.model_rewards,
         action=batch.action,
     )
@@ -171,7 +174,7 @@ def _backward_all(
     processes: int,
     measure: bool,
 ) -> Step:
-    found = SampleGradients(policy, batch.context, batch.action)
+    found = SampleGradients(policy, batch.context, batch.action, batch.candidates)
     weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():

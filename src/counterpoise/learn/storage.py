@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
@@ -19,8 +20,11 @@ from counterpoise.whole_files import whole_file
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
+WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
 KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
+NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
+OWN = (IDS, NAMES)  # tensors that are not the module's
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
@@ -34,9 +38,13 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     policy.check_context(names)
     config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
     tensors = dict(policy.state_dict())
-    if policy.actions_ is not None:
+    more = kept_columns(policy)
+    if policy.actions_ is not None and policy.actions_.dtype.kind == "O":
+        tensors[NAMES] = bytes_of(list(policy.actions_))
+    elif policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
-    write_tensors(path, tensors, {"format": FORMAT, "config": config})
+    form = WIDER if more or NAMES in tensors else FORMAT
+    write_tensors(path, tensors, {"format": form, "config": config | more})
 
 
 def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
@@ -64,18 +72,19 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
         _check_sizes(file, build, config["arguments"])
         with torch.random.fork_rng(devices=[]):
             policy = _built(file, build, config["arguments"], "cpu")
-        weights = {name: stored for name, stored in file.tensors.items() if name != IDS}
+        weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         check_tensors(file, policy.state_dict(), weights)
         tensors = file.read()
         check_finite(file, tensors)
-        ids = tensors.pop(IDS, None)
+        ids, named = tensors.pop(IDS, None), tensors.pop(NAMES, None)
         precisions = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
         policy = policy.to(precisions.pop()) if len(precisions) == 1 else policy
         policy.load_state_dict(tensors)
         try:
-            policy.actions_ = None if ids is None else ids.numpy()
+            policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
+            restore_columns(policy, config)
             policy.check_context(config["context"])
-        except OptionError as error:
+        except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_ = tuple(config["context"])
     return policy.eval()
@@ -84,7 +93,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
 def _config(file: TensorFile) -> dict[str, Any]:
     """What the file says about its policy, with each part checked for its type."""
     found = file.description.get("format")
-    if found != FORMAT:
+    if found not in (FORMAT, WIDER):
         raise PolicyFileError(
             f"{str(file.path)!r} is {str(found)[:50]!r}, not a policy of this version ({FORMAT!r}).",
             do="Name another file, or save the policy again.",
@@ -113,7 +122,7 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
         if build in KINDS.values():
             raise
         return  # a class of your own may need real tensors
-    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
+    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name not in OWN})
 
 
 def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str) -> Policy:
