@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
+from counterpoise.learn.onnx_files import Probabilities, write_onnx
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
@@ -143,6 +142,12 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
+    If the policy encodes its contexts, the model does so, too: it has an input for every column of the log, called as that is (text as
+    strings, empty where it is missing; numbers and truth values as floats; lists as a row of floats each). Otherwise, its one input is
+    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, truth values with a column per
+    action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the probabilities
+    (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
+
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
     try:
@@ -150,7 +155,8 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     except ImportError as error:
         raise OptionError("ONNX export needs onnx.", do="Run pip install 'counterpoise[onnx]'.") from error
 
-    width = policy.context_dimension if context_dimension is None else context_dimension
+    known = policy.context_dimension if policy.encoding_ is None else policy.encoding_.width
+    width = known if context_dimension is None else context_dimension
     if width is None:
         raise OptionError(
             "this policy does not know how many numbers a context has.",
@@ -158,7 +164,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         )
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
-    probabilities = torch.nn.Sequential(deepcopy(policy), torch.nn.Softmax(-1)).cpu().eval()
+    probabilities = Probabilities(deepcopy(policy)).cpu().eval()
     example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
     try:
         probabilities(example)
@@ -166,21 +172,6 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         raise OptionError(f"the policy does not take contexts of {width} numbers: {error}.") from error
     try:
         with whole_file(path) as part:
-            _export(probabilities, example, part)
+            write_onnx(policy, probabilities, example, part)
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
-
-
-def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
-    with warnings.catch_warnings():
-        # its successor also needs onnxscript, and gains nothing for models of this size
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.onnx.export(
-            module,
-            (example,),
-            str(path),
-            input_names=["context"],
-            output_names=["probabilities"],
-            dynamic_axes={"context": {0: "rows"}, "probabilities": {0: "rows"}},
-            dynamo=False,
-        )
