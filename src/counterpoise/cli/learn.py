@@ -20,17 +20,21 @@ FLATTERS = (
 @ends_at_once
 def learn(
     log: Annotated[
-        list[str], typer.Argument(help="Parquet: files, a folder or a glob; they may be larger than memory.")
+        list[str],
+        typer.Argument(
+            help="Parquet, which may be larger than memory; CSV, JSON lines or Arrow: files, a folder or a glob."
+        ),
     ],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="File for the policy (safetensors); `evaluate --target` takes it.")
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers.")
+        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text.")
     ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
+    candidates: options.Candidates = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -68,6 +72,7 @@ def learn(
         action=action,
         reward=reward,
         propensity=propensity,
+        candidates=candidates,
         where=where,
         drop_bad_rows=drop_bad_rows,
     )
@@ -95,7 +100,7 @@ def learn(
     print(FLATTERS)
     ids = learner.policy_.actions_
     if ids is not None:
-        print(f"{len(ids):,} actions: the distinct ids of {action!r}, from {ids[0]} to {ids[-1]}.")
+        print(f"{len(ids):,} actions: those of {action!r}, from {ids[0]} to {ids[-1]}.")
 
 
 def _check_free(out: Path, force: bool) -> None:

@@ -1,7 +1,7 @@
 """Candidates: which actions a policy may choose from in each row, and the softmax over those alone.
 
-Inside, candidates are the places of actions, a row of them for each row of the log, filled up with −1; for users, they are a list of ids per
-row, or a table of truth values with a column per action.
+Inside, candidates are the places of actions, a row of them for each row of the log, filled up with −1; for users, they are a list of ids
+per row, or a table of truth values with a column per action.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def _series(name: str, values: Any) -> pl.Series:
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return pl.Series(name, list(values))
     if isinstance(values, list | tuple):
-        return pl.Series(name, [list(one) if isinstance(one, tuple | set | frozenset | np.ndarray) else one for one in values])
+        return pl.Series(
+            name, [list(one) if isinstance(one, tuple | set | frozenset | np.ndarray) else one for one in values]
+        )
     if hasattr(values, "__array__") or isinstance(values, pl.Series):
         return from_array(name, values, is_number=False)
     raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")

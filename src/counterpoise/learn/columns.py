@@ -49,7 +49,9 @@ def _computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
     kept = only(frame.with_row_index(ROW), where)
     found = computed(kept, [name for name in names.all if name not in frame.columns])
     series = {name: found.select(column(name)).to_series() for name in names.all}
-    return {name: _values(nw.from_native(one, series_only=True)) for name, one in series.items()}, found.get_column(ROW).to_numpy()
+    return {name: _values(nw.from_native(one, series_only=True)) for name, one in series.items()}, found.get_column(
+        ROW
+    ).to_numpy()
 
 
 def _values(column: Any) -> Any:
@@ -79,14 +81,12 @@ def _frame_of(arrays: Mapping[str, Any], read: Sequence[str]) -> pl.DataFrame:
     import polars as pl
 
     plain = {name: arrays[name].detach().cpu() if isinstance(arrays[name], Tensor) else arrays[name] for name in read}
-    return pl.DataFrame(
-        {name: one if isinstance(one, pl.Series) else np.asarray(one) for name, one in plain.items()}
-    )
+    return pl.DataFrame({name: one if isinstance(one, pl.Series) else np.asarray(one) for name, one in plain.items()})
 
 
 def unreadable(found: str) -> OptionError:
     """The error for a log that no policy can be trained on."""
     return OptionError(
-        f"a policy can be trained on arrays, on frames, and on Parquet files on this machine; this log is {found}.",
-        do="Write it to a Parquet file first.",
+        f"a policy can be trained on arrays, frames, files, and tables of databases; this log is {found}.",
+        do="Name a file, or pass a frame.",
     )

@@ -61,7 +61,9 @@ class Encoding:
     @cached_property
     def is_indicator(self) -> NDArray[np.bool_]:
         """Which inputs are 0 or 1 for a level: standardized, rare ones would be very large."""
-        return np.repeat([isinstance(one, Category) for one in self.columns], [len(_features(one)) for one in self.columns])
+        return np.repeat(
+            [isinstance(one, Category) for one in self.columns], [len(_features(one)) for one in self.columns]
+        )
 
     def blocks(self, columns: Mapping[str, Any]) -> dict[str, Floats]:
         """The inputs that each column becomes, a table for each; NaN where a number is missing."""
@@ -107,9 +109,9 @@ def _of_description(one: Any) -> Column:
     match one:
         case {"name": str(name), "kind": "number"}:
             return as_it_is(name)
-        case {"name": str(name), "kind": "category", "levels": list(levels), "missing": bool(missing)} if (
-            all(isinstance(level, str) for level in levels) and len(set(levels)) == len(levels)
-        ):
+        case {"name": str(name), "kind": "category", "levels": list(levels), "missing": bool(missing)} if all(
+            isinstance(level, str) for level in levels
+        ) and len(set(levels)) == len(levels):
             return Category(name, tuple(levels), missing)
         case {"name": str(name), "kind": "list", "length": int(length)} if length > 0:
             return Vector(name, length)

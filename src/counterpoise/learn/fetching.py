@@ -31,7 +31,8 @@ def in_memory(log: Log, modeled: bool) -> Log:
     """The log with the rows that meet its condition in memory, unless training reads it as it is: arrays, frames and Parquet files."""
     if isinstance(log.data, Mapping) and log.table is None and log.query is None:
         return log
-    from counterpoise.engines.registry import Frames, engine_of  # a machine may have NumPy only, and then it has arrays only
+    # not before: a machine may have NumPy only, and then it has arrays only
+    from counterpoise.engines.registry import Frames, engine_of
 
     engine = engine_of(log)
     if isinstance(engine, Frames) or _is_parquet(log.data):
@@ -63,7 +64,9 @@ def _question(log: Log) -> Question:
     """A question that reads what training looks at."""
     from counterpoise.log.question import Question, RowWeight
 
-    lean = log.but(key=(), model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None)
+    lean = log.but(
+        key=(), model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None
+    )
     more: Sequence[str] = () if log.model_reward is None else (log.model_reward,)
     return Question(lean, (), RowWeight(), segment=tuple(more), model=AsItIs())
 

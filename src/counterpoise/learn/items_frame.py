@@ -44,13 +44,19 @@ def item_features(items: Any, *, action: str = "action") -> Items:
         classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
         if len(classes) and classes.min() < 0:
             raise OptionError(
-                [Argument("items"), f" has the id {classes.min()} in {ids.name!r}: ids are text, or whole numbers from 0 on."]
+                [
+                    Argument("items"),
+                    f" has the id {classes.min()} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
+                ]
             )
     elif ids.dtype in (pl.String, pl.Categorical, pl.Enum):
         classes = np.array(ids.cast(pl.String).to_list(), dtype=object)
     else:
         raise OptionError(
-            [Argument("items"), f" has ids of type {ids.dtype} in {ids.name!r}: ids are text, or whole numbers from 0 on."]
+            [
+                Argument("items"),
+                f" has ids of type {ids.dtype} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
+            ]
         )
     order = np.argsort(classes)
     table = Encoder.of(described, described.columns).plain(described)[order]

@@ -15,8 +15,8 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, Names
 from counterpoise.learn.checkpoints import Epoch
 from counterpoise.learn.inspection import Inspection, inspect
-from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.making import describe_columns, known_actions, new_policy
+from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
@@ -70,8 +70,8 @@ class PolicyLearner:
         Whether to show a bar with value and gradient variance; by default, only on a terminal.
 
     Without `policy` and `n_actions`, the actions are the distinct ids or names in the log, in ascending order. They need not be 0, 1, 2, …,
-    and they stay with the policy (`classes_`) when you save and load it. Contexts that are text or lists are encoded, and the encoding stays
-    with the policy, too (`encoding_`). Parquet files must not change during training.
+    and they stay with the policy (`classes_`) when you save and load it. Contexts that are text or lists are encoded, and the encoding
+    stays with the policy, too (`encoding_`). Parquet files must not change during training.
 
     After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was best,
     `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and `feature_names_in_` (if
@@ -177,9 +177,9 @@ class PolicyLearner:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
-        memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are the
-        arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. `model_rewards` is an
-        array of a reward model's predictions, one column per action, for DR.
+        memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
+        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. `model_rewards`
+        is an array of a reward model's predictions, one column per action, for DR.
 
         `candidates` names a column with the actions that there were to choose from, a list in every row; the policy then chooses among
         those. Without data it is an array of truth values with a column per action. `items` is a frame with a row for every action: the

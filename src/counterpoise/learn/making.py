@@ -42,7 +42,9 @@ class Known:
         ]
         if len(set(known)) > 1:
             what = "names" if names is not None else "items" if self.classes is not None else "columns of candidates"
-            whose = "the policy has" if self.policy is not None else "n_actions is" if given is not None else "there are"
+            whose = (
+                "the policy has" if self.policy is not None else "n_actions is" if given is not None else "there are"
+            )
             raise OptionError(
                 f"{whose} {known[-1]:,}{' actions' if self.policy is not None else ''}, but {known[0]:,} {what} of actions were found.",
                 do=["Leave out ", Argument("n_actions"), "; for a policy of your own, pass a function that makes it."],
@@ -80,7 +82,11 @@ def new_policy(
     if not isinstance(made, Policy) or made.n_actions != found.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
         raise OptionError(
-            ["the function passed as ", Argument("policy"), f" must make a Policy with {found.n_actions:,} actions; it made {what}."],
+            [
+                "the function passed as ",
+                Argument("policy"),
+                f" must make a Policy with {found.n_actions:,} actions; it made {what}.",
+            ],
             do="It is called with the number of inputs and the number of actions.",
         )
     made.check_width(source.width)

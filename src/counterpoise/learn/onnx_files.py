@@ -65,7 +65,7 @@ def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | P
 
 
 def metadata_of(policy: Policy) -> dict[str, str]:
-    """The columns of the context in order with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
+    """The columns of the context with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
     columns = [{"name": name, "kind": "number"} for name in policy.context_]
     found = {
         "counterpoise.context": columns if policy.encoding_ is None else policy.encoding_.described(),

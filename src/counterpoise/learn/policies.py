@@ -89,9 +89,7 @@ class Policy(nn.Module):
         return self._named(torch.cat([masked(self(part), mask).argmax(-1) for part, mask in parts]))
 
     @torch.no_grad()
-    def sample(
-        self, context: Any, *, mask: Any = None, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
+    def sample(self, context: Any, *, mask: Any = None, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
         `mask` says which actions there are to choose from, as `candidates` does in `predict_proba`.

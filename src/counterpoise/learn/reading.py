@@ -62,8 +62,8 @@ class Reading:
         odd = flat.is_null() | (flat < 0)
         if odd.any():
             raise LogError(
-                f"candidates {names.candidates!r} must be whole numbers from 0 on, as the actions are: {odd.sum():,} of {len(flat):,} are not; "
-                f"one is {flat_of(lists).filter(odd.fill_null(True))[0]!r}."
+                f"candidates {names.candidates!r} must be whole numbers from 0 on, as the actions are: {odd.sum():,} of {len(flat):,} are "
+                f"not; one is {flat_of(lists).filter(odd.fill_null(True))[0]!r}."
             )
         return padded(lists, flat.to_numpy())
 
@@ -149,7 +149,7 @@ def _check_kinds(name: str, is_text: bool, classes: NDArray[Any] | None) -> None
 
 
 def _names(parts: Parts, names: Names, classes: NDArray[Any] | None) -> NDArray[Any]:
-    """The names of all actions in a log, logged or only candidates, in ascending order; they must be among `classes`, if those are known."""
+    """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
     found: dict[str, set[str]] = {"action": set(), "candidates": set()}
     for part in parts():
         found["action"].update(series(names.action, part[names.action]).cast(pl.String).drop_nulls().unique())
@@ -157,7 +157,9 @@ def _names(parts: Parts, names: Names, classes: NDArray[Any] | None) -> NDArray[
             lists = lists_of(names.candidates, part[names.candidates])
             found["candidates"].update(flat_of(lists).cast(pl.String).drop_nulls().unique())
         if sum(map(len, found.values())) > MOST:
-            raise LogError(f"{names.action!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?")
+            raise LogError(
+                f"{names.action!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?"
+            )
     if classes is None:
         return np.array(sorted(found["action"] | found["candidates"]), dtype=object)
     for what, some in found.items():

@@ -142,9 +142,7 @@ def read_rows(
     others = list(_rules_of_others(columns, names))
     _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
     floats = {name: column.astype(np.float64) for name, column in found.items()}
-    contexts = (
-        {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
-    )
+    contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
     action = as_ids(found[names.action])
     candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
     table = None if model_rewards is None else _table(model_rewards, len(action))
