@@ -204,11 +204,15 @@ def test_it_learns_to_choose_among_them_and_evaluation_does_too(tmp_path):
     expected = np.mean(chosen * 3 * later["reward"].to_numpy())
     for data in (later, tmp_path / "later.csv"):
         for target in (found, found.policy_, str(tmp_path / "policy.safetensors")):
-            result = cp.evaluate(data, **NAMES, target=target)
-            assert result["ips"].value == pytest.approx(expected, rel=1e-6)
+            result = cp.evaluate(data, **NAMES, target={"new": target})
+            assert result["new", "ips"].value == pytest.approx(expected, rel=1e-6)
     # three of five candidates: the best is among them in 60 % of the rows
-    assert result["beta_ips"].interval.lower < 0.6 * 0.8 + 0.4 * 0.2 < result["beta_ips"].interval.upper + 0.03
-    assert result["beta_ips"].interval.lower > later["reward"].mean()
+    assert (
+        result["new", "beta_ips"].interval.lower
+        < 0.6 * 0.8 + 0.4 * 0.2
+        < result["new", "beta_ips"].interval.upper + 0.03
+    )
+    assert result["new", "beta_ips"].interval.lower > later["reward"].mean()
     whole = NAMES | {"candidates": None}
     with pytest.raises(
         OptionError, match=r"choose among candidates, those in the column 'pool'.*Name theirs with candidates="

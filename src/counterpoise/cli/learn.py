@@ -22,7 +22,8 @@ def learn(
     log: Annotated[
         list[str],
         typer.Argument(
-            help="Parquet, which may be larger than memory; CSV, JSON lines or Arrow: files, a folder or a glob."
+            help="Files (Parquet, which may be larger than memory, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or "
+            "postgresql:// URL."
         ),
     ],
     out: Annotated[
@@ -41,6 +42,8 @@ def learn(
             help="beta_ips, running_beta_ips, ips or lambda_ips; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = "beta_ips",
+    table: options.TableName = None,
+    query: options.Query = None,
     where: options.Where = None,
     drop_bad_rows: options.DropBadRows = False,
     epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the log.")] = 20,
@@ -73,6 +76,8 @@ def learn(
         reward=reward,
         propensity=propensity,
         candidates=candidates,
+        table=options.table_path(table),
+        query=query,
         where=where,
         drop_bad_rows=drop_bad_rows,
     )

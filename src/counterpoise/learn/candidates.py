@@ -194,7 +194,7 @@ def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
     return found
 
 
-def side_by_side(first: Tensor, second: Tensor) -> Tensor:
+def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
     """Rows of candidates, followed by others, both filled up to the same width."""
     width = max(first.shape[1], second.shape[1])
     return torch.cat([torch.nn.functional.pad(one, (0, width - one.shape[1]), value=NONE) for one in (first, second)])

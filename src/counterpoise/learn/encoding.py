@@ -224,10 +224,10 @@ def kind_of(values: pl.Series) -> type[Column]:
     if isinstance(dtype, pl.List | pl.Array):
         if dtype.inner.is_numeric() or dtype.inner == pl.Null:  # type: ignore[union-attr]
             return Vector
-    elif dtype.is_numeric() or dtype in (pl.Boolean, pl.Null):
+    elif dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
         return Number
     raise ColumnError(
-        f"a context is numbers, text, truth values or lists of numbers; column {values.name!r} has {dtype}.",
+        f"a context is numbers, text, truth values, points in time or lists of numbers; column {values.name!r} has {dtype}.",
         do="Make numbers or text of it; an SQL expression will do.",
     )
 

@@ -133,9 +133,11 @@ def _column(column: dict[str, Any], out: str, kind: int) -> tuple[list[Any], Any
         default_int64=width,  # beyond all levels, which OneHot makes nothing but 0 of
     )
     depth = _constant(f"{out} depth", np.array(width, dtype=np.int64))
-    values = _constant(f"{out} values", np.array([0, 1], dtype=helper.tensor_dtype_to_np_dtype(kind)))
-    hot = helper.make_node("OneHot", [f"{out} codes", f"{out} depth", f"{out} values"], [out], axis=1)
-    return [codes, depth, values, hot], helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
+    # in single precision, because onnxruntime has no other OneHot
+    values = _constant(f"{out} values", np.array([0, 1], dtype=np.float32))
+    hot = helper.make_node("OneHot", [f"{out} codes", f"{out} depth", f"{out} values"], [f"{out} hot"], axis=1)
+    cast = helper.make_node("Cast", [f"{out} hot"], [out], to=kind)
+    return [codes, depth, values, hot, cast], helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
 
 
 def _constant(name: str, value: Any) -> Any:

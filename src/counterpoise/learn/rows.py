@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,15 @@ from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.learn.actions import as_ids
-from counterpoise.learn.candidates import Places, side_by_side
+from counterpoise.learn.candidates import Places, one_below_the_other
 from counterpoise.learn.numbers import Good, Numbers, is_given, numeric, plain
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_propensity
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     from counterpoise.learn.reading import Reading
+
+CANDIDATES = "candidates"
 
 
 @dataclass(frozen=True)
@@ -40,36 +42,31 @@ class Rows:
 
     def take(self, index: Any) -> Rows:
         """Some of these rows."""
-        return self._each(lambda part: part[index])
+        return Rows(**{name: part[index] for name, part in self.named.items()})
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, followed by others."""
-        found = {}
-        for name, part in self._all.items():
-            join = side_by_side if name == "candidates" else lambda *both: torch.cat(both)
-            found[name] = None if part is None else join(part, getattr(other, name))
-        return Rows(**found)
+        joined = {name: torch.cat([part, other.named[name]]) for name, part in self.named.items() if name != CANDIDATES}
+        if self.candidates is not None and other.candidates is not None:
+            joined[CANDIDATES] = one_below_the_other(self.candidates, other.candidates)
+        return Rows(**joined)
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return self._each(lambda part: part.to(device))
+        return Rows(**{name: part.to(device) for name, part in self.named.items()})
 
     @property
-    def parts(self) -> list[Tensor]:
-        """The tensors themselves."""
-        return [part for part in self._all.values() if part is not None]
-
-    @property
-    def _all(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        return Rows(**{name: None if part is None else change(part) for name, part in self._all.items()})
+    def named(self) -> dict[str, Tensor]:
+        """The tensors that there are, by name."""
+        return {name: part for name, part in vars(self).items() if part is not None}
 
     def digest(self) -> bytes:
         """A digest of every number in them."""
         found = hashlib.sha256()
-        for part in self.parts:
+        for name, part in self.named.items():
+            if name == CANDIDATES:  # however far they are filled up
+                found.update((part >= 0).sum(1).numpy().data)
+                part = part[part >= 0]
             found.update(part.contiguous().numpy().data)
         return found.digest()
 
