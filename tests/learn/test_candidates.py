@@ -269,3 +269,16 @@ def test_onnx_takes_candidates_too(tmp_path):
             columns = {"context": log[:, :2].to_numpy().astype(np.float32)}
         found = session.run(["probabilities"], columns | {"candidates": MASK})[0]
         np.testing.assert_allclose(found, policy.predict_proba(log.select("country", "age"), MASK), atol=1e-6)
+
+
+def test_truth_values_may_be_plain_lists():
+    policy = LinearSoftmax(2, 3)
+    expected = policy.predict_proba([[0.0, 1.0]], np.array([[True, False, True]]))
+    for table in (
+        [True, False, True],
+        [[True, False, True]],
+        torch.tensor([True, False, True]),
+        [[0, 2]],
+        torch.tensor([[0, 2]]),
+    ):
+        np.testing.assert_array_equal(policy.predict_proba([[0.0, 1.0]], table), expected)

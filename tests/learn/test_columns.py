@@ -184,6 +184,20 @@ def test_names_and_encoding_stay_with_a_saved_policy(tmp_path):
         cp.evaluate(TASTE, **question | {"context": ["age"]})
 
 
+def test_a_policy_that_is_trained_on_keeps_its_encoding_and_actions(tmp_path):
+    learner().fit(LOG, **NAMES).save(tmp_path / "policy.safetensors")
+    policy = load_policy(tmp_path / "policy.safetensors")
+    italy = LOG.filter(pl.col("country") == "IT", pl.col("item") != "jam")
+    found = learner(policy=policy).fit(italy, **NAMES)
+    assert found.encoding_.names == tuple(NAMES["context"])
+    assert found.encoding_.features[:3] == ("country = 'DE'", "country = 'FR'", "country = 'IT'")
+    assert found.classes_.tolist() == ITEMS
+    with pytest.raises(OptionError, match=r"learned from the columns 'country', 'age', 'member'; context names 'age'"):
+        learner(policy=policy).fit(italy, **NAMES | {"context": "age"})
+    with pytest.raises(LogError, match=r"1 of the logged actions are not among the 4 .*; one is 'soap'"):
+        learner(policy=policy).fit(italy.with_columns(item=pl.lit("soap")), **NAMES)
+
+
 def test_actions_have_names_wherever_a_policy_answers():
     policy = learner().fit(LOG, **NAMES).policy_
     torch.manual_seed(0)

@@ -61,7 +61,8 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     >>> mask_of([["b", "new"], ["a", "b"]], np.array(["a", "b", "c"]), 2).tolist()
     [[False, True, False], [True, True, False]]
     """
-    found = torch.as_tensor(np.array(candidates)) if _is_table(candidates) else _listed(candidates, classes)
+    table = _table(candidates)
+    found = _listed(candidates, classes) if table is None else table
     if found.ndim == 1:
         found = found.expand(rows, -1)
     if found.shape != (rows, len(classes)):
@@ -82,10 +83,16 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     return found
 
 
-def _is_table(candidates: Any) -> bool:
-    """Whether candidates are truth values, as an array."""
-    kind = getattr(candidates, "dtype", None)
-    return kind == torch.bool or (isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b")
+def _table(candidates: Any) -> Tensor | None:
+    """Candidates that are truth values, as a tensor; None if they are something else."""
+    if isinstance(candidates, Tensor):
+        return candidates.detach().cpu() if candidates.dtype == torch.bool else None
+    if isinstance(candidates, list | tuple) and len(candidates):
+        first = candidates[0]
+        if isinstance(first[0] if isinstance(first, list | tuple) and first else first, bool):
+            candidates = np.array(candidates)
+    is_table = isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b"
+    return torch.as_tensor(np.array(candidates)) if is_table else None
 
 
 def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:

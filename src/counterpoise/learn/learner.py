@@ -199,7 +199,7 @@ class PolicyLearner:
             )
         policy = options.policy if isinstance(options.policy, Policy) else None
         known = known_actions(policy, asked)
-        source = Source(asked, model_rewards, known.classes)
+        source = Source(asked, model_rewards, known.classes, None if policy is None else policy.encoding_)
         if policy is not None:
             policy.check_width(source.width)
         found = inspect(source, known.count(options.n_actions, source), options.split, known.ids)

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.learn.actions import MOST, as_ids
+from counterpoise.learn.actions import MOST
 from counterpoise.learn.candidates import (
     NONE,
     Places,
@@ -25,6 +25,7 @@ from counterpoise.learn.candidates import (
 from counterpoise.learn.encoding import TEXT, Encoding, learned_encoding, series
 from counterpoise.learn.numbers import numeric
 from counterpoise.learn.rows import Names
+from counterpoise.readers.policies import check_context
 
 Columns = Mapping[str, Any]
 Parts = Callable[[], Iterator[Columns]]  # the columns of a log, part by part, as often as one asks
@@ -105,17 +106,22 @@ def mask_in(name: str, values: Any) -> NDArray[np.bool_] | None:
     return found.astype(bool)
 
 
-def reading_of(parts: Parts, names: Names, classes: NDArray[Any] | None) -> Reading | None:
-    """How to read a log; None if all that training looks at are numbers. `classes` are the actions, where these are known."""
+def reading_of(
+    parts: Parts, names: Names, classes: NDArray[Any] | None, encoding: Encoding | None = None
+) -> Reading | None:
+    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy."""
     first = next(parts(), {})
     if not first:
         return None
     plain = all(_is_numbers("context", name, first[name]) for name in names.context)
     is_text = is_text_in(names.action, first[names.action])
     _check_kinds(names.action, is_text, classes)
-    if plain and not is_text and names.candidates is None:
+    if encoding is not None:
+        check_context(encoding.names, names.context)
+    elif plain and not is_text and names.candidates is None:
         return None
-    encoding = None if plain else learned_encoding(parts(), names.context)
+    elif not plain:
+        encoding = learned_encoding(parts(), names.context)
     mask = None if names.candidates is None else mask_in(names.candidates, first[names.candidates])
     width = None if mask is None else mask.shape[1]
     return Reading(encoding, _names(parts, names, classes) if is_text else None, classes, width)
@@ -174,9 +180,3 @@ def _check_known(what: str, lost: Sequence[str], known: int) -> None:
             f"the policy or the items have; one is {lost[0]!r}.",
             do=["Add them to ", Argument("items"), " or the policy, or leave out those rows."],
         )
-
-
-def actions_in(values: Any, name: str) -> NDArray[Any]:
-    """Actions that a user names, as an array of whole numbers or of text."""
-    found = series(name, values)
-    return found.cast(pl.String).to_numpy() if found.dtype in TEXT else as_ids(found.to_numpy())

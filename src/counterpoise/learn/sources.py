@@ -21,6 +21,7 @@ from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
     from counterpoise.learn.parquet import ParquetFiles
     from counterpoise.learn.reading import Reading
 
@@ -31,10 +32,17 @@ class Source:
     """The rows of a log: in Parquet files (read chunk by chunk, every epoch), or in memory (one chunk), to which any other log is read.
 
     The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left out and
-    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions, if they are known already.
+    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and `encoding` is that
+    of the contexts, if they are known already.
     """
 
-    def __init__(self, log: Log, model_rewards: Any = None, classes: NDArray[Any] | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        model_rewards: Any = None,
+        classes: NDArray[Any] | None = None,
+        encoding: Encoding | None = None,
+    ) -> None:
         self.names = Names.of(log)
         self.log = in_memory(log, model_rewards is not None)
         self.files = _files(self.log, model_rewards is not None)
@@ -49,16 +57,17 @@ class Source:
                 self.names, log.where, self.files.columns
             )  # names that are not there are told before anything is read
         self._columns: Found | None = None  # of a log in memory, until its rows are made
-        self.reading: Reading | None = self._reading(classes)
+        self.reading: Reading | None = self._reading(classes, encoding)
 
-    def _reading(self, classes: NDArray[Any] | None) -> Reading | None:
+    def _reading(self, classes: NDArray[Any] | None, encoding: Encoding | None) -> Reading | None:
         """How to read what is not a number; a machine without polars has numbers only."""
         first = self._first()
-        if first is None or (_are_numbers(first, self.names) and (classes is None or classes.dtype.kind in "iu")):
+        is_plain = encoding is None and (classes is None or classes.dtype.kind in "iu")
+        if first is None or (is_plain and _are_numbers(first, self.names)):
             return None
         from counterpoise.learn.reading import reading_of
 
-        return reading_of(self._all_columns, self.names, classes)
+        return reading_of(self._all_columns, self.names, classes, encoding)
 
     def _first(self) -> Mapping[str, Any] | None:
         """The columns of a log in memory, or of the first row of files, which says what they contain."""
