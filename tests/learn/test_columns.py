@@ -188,7 +188,7 @@ def test_a_policy_that_is_trained_on_keeps_its_encoding_and_actions(tmp_path):
     learner().fit(LOG, **NAMES).save(tmp_path / "policy.safetensors")
     policy = load_policy(tmp_path / "policy.safetensors")
     italy = LOG.filter(pl.col("country") == "IT", pl.col("item") != "jam")
-    found = learner(policy=policy).fit(italy, **NAMES)
+    found = learner(policy=policy, batch_size=100).fit(italy, **NAMES)
     assert found.encoding_.names == tuple(NAMES["context"])
     assert found.encoding_.features[:3] == ("country = 'DE'", "country = 'FR'", "country = 'IT'")
     assert found.classes_.tolist() == ITEMS
