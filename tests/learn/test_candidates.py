@@ -233,6 +233,9 @@ def test_a_policy_in_use_takes_candidates(tmp_path):
     assert MASK[np.arange(1500), places].all()
     np.testing.assert_allclose(propensity, table[np.arange(1500), places], rtol=1e-5)
     assert policy.greedy(LOG, candidates=LOG["pool"]).tolist() == ITEMS[table.argmax(1)].tolist()
+    for choose in (policy.sample, policy.greedy):
+        with pytest.raises(OptionError, match=r"learned to choose among candidates \(those in 'pool'\)"):
+            choose(LOG)
     few = LOG[:2]
     new = policy.predict_proba(few, [["tea", "brand new"], ["jam"]])
     np.testing.assert_array_equal(new > 0, [[False] * 4 + [True], [False, True, False, False, False]])

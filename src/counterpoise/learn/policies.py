@@ -143,11 +143,6 @@ class Policy(nn.Module):
         probabilities of all others are 0. If the policy was learned with candidates, they must be given.
         """
         inputs = self.inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
-        if candidates is None and self.candidates_ is not None:
-            raise OptionError(
-                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
-                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
-            )
         was_training = self.training
         self.eval()
         pieces = self._parts_with(inputs, candidates)
@@ -181,6 +176,11 @@ class Policy(nn.Module):
 
     def _parts_with(self, context: Tensor, candidates: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
         """The same, with the part of the candidates that belongs to each as a table of truth values."""
+        if candidates is None and self.candidates_ is not None:
+            raise OptionError(
+                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
+                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
+            )
         if candidates is None:
             yield from ((part, None) for part in self._parts(context))
             return
