@@ -222,7 +222,7 @@ def kind_of(values: pl.Series) -> type[Column]:
     if dtype in TEXT:
         return Category
     if isinstance(dtype, pl.List | pl.Array):
-        if dtype.inner.is_numeric() or dtype.inner == pl.Null:  # type: ignore[union-attr]
+        if dtype.inner.is_numeric() or dtype.inner == pl.Null:
             return Vector
     elif dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
         return Number

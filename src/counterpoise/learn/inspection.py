@@ -129,4 +129,4 @@ def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, 
         return []
     part, name = ("action", source.names.action) if action.ndim == 1 else ("candidates", source.names.candidates)
     rule = f"{part} {name!r} must be {'one' if action.ndim == 1 else 'some'} of {allowed}"
-    return [Problem(rule, len(odd[:, 0].unique()), start + int(odd[0, 0]), int(action[tuple(odd[0])]))]
+    return [Problem(rule, len(set(odd[:, 0].tolist())), start + int(odd[0, 0]), int(action[tuple(odd[0])]))]

@@ -75,10 +75,10 @@ def new_policy(
     make: Callable[..., Policy] | None, source: Source, found: Inspection, features: Tensor | None
 ) -> Policy:
     """A policy for the contexts and actions of a log: by the function that was given, or the default."""
-    more = {} if features is None else {"item_features": features}
     if make is None and features is None:
         return _default_policy(found)
-    made = (make or TwoTower)(source.width, found.n_actions, **more)
+    build: Callable[..., Policy] = TwoTower if make is None else make
+    made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != found.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
         raise OptionError(

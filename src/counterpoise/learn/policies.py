@@ -120,10 +120,10 @@ class Policy(nn.Module):
 
     def _places(self, action: Tensor) -> Tensor:
         """The columns of the logits that belong to actions."""
-        if _are_names(self._ids):
+        if self._ids is None or _are_names(self._ids):
             return action  # a tensor has no names
-        found = placed(self._ids, action)
-        if self._ids is not None and bool((found < 0).any()):
+        found = placed(self._ids.astype(np.int64), action)
+        if bool((found < 0).any()):
             raise OptionError(
                 f"the policy has no action {int(action[found < 0][0]):,}; classes_ has those that it knows."
             )
@@ -185,7 +185,7 @@ class Policy(nn.Module):
             yield from ((part, None) for part in self._parts(context))
             return
         mask = mask_of(candidates, self.classes_, len(context)).to(context.device)
-        yield from zip(self._parts(context), mask.split(max(1, CELLS // self.n_actions)), strict=True)
+        yield from zip(self._parts(context), torch.split(mask, max(1, CELLS // self.n_actions)), strict=True)
 
 
 class LinearSoftmax(Policy):

@@ -98,7 +98,7 @@ def mask_in(name: str, values: Any) -> NDArray[np.bool_] | None:
         return values
     if not isinstance(values, pl.Series) or not isinstance(values.dtype, pl.List | pl.Array):
         return None
-    if values.dtype.inner != pl.Boolean:  # type: ignore[union-attr]
+    if values.dtype.inner != pl.Boolean:
         return None
     found = np.array(values.to_list(), dtype=object)
     if found.ndim != 2:

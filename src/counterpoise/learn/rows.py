@@ -216,9 +216,9 @@ def _rules_of_contexts(contexts: Mapping[str, Numbers]) -> Iterator[tuple[str, G
 
 def _rules_of_candidates(candidates: Places, action: Numbers, names: Names) -> Iterator[tuple[str, Good, Numbers]]:
     """The same of candidates, which can only be judged by an action that is one."""
-    some: Good = (candidates >= 0).any(axis=1)
+    some: Good = np.asarray((candidates >= 0).any(axis=1))
     yield f"candidates {names.candidates!r} must have at least one action", some, action
-    there: Good = (candidates == action[:, None]).any(axis=1) | ~some | (action < 0)
+    there: Good = np.asarray((candidates == action[:, None]).any(axis=1) | ~some | (action < 0))
     yield f"action {names.action!r} must be among the candidates {names.candidates!r}", there, action
 
 
