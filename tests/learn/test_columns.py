@@ -163,7 +163,7 @@ def test_conditions_and_expressions_work_on_files_in_memory(tmp_path):
     assert learner().fit(tmp_path / "bad.csv", **NAMES, drop_bad_rows=True).dropped_rows_ == 7
     with pytest.raises(ColumnError, match="no column 'rewards'"):
         learner().fit(tmp_path / "log.csv", **NAMES | {"reward": "rewards"})
-    with pytest.raises(OptionError, match=r"model_rewards= only works with arrays and frames"):
+    with pytest.raises(OptionError, match=r"model_rewards= only works with a log in memory"):
         learner(objective="dr").fit(tmp_path / "log.csv", **NAMES, model_rewards=np.zeros((1200, 4)))
 
 

@@ -105,7 +105,7 @@ def learn(
     print(FLATTERS)
     ids = learner.policy_.actions_
     if ids is not None:
-        print(f"{len(ids):,} actions: those of {action!r}, from {ids[0]} to {ids[-1]}.")
+        print(f"{len(ids):,} actions: the distinct ids of {action!r}, from {ids[0]} to {ids[-1]}.")
 
 
 def _check_free(out: Path, force: bool) -> None:

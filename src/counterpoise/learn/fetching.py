@@ -35,13 +35,15 @@ def in_memory(log: Log, modeled: bool) -> Log:
     from counterpoise.engines.registry import Frames, engine_of
 
     engine = engine_of(log)
-    if isinstance(engine, Frames) or _is_parquet(log.data):
+    if isinstance(engine, Frames):
         return log
     if modeled:
         raise OptionError(
-            [Argument("model_rewards"), " only works with arrays and frames."],
-            do="Read the log into a frame, and pass that.",
+            [Argument("model_rewards"), " only works with a log in memory."],
+            do="Read the files into a frame, and pass that.",
         )
+    if _is_parquet(log.data):
+        return log
     found = engine.over_rows(_question(log), _together, None)
     return log.of(found).but(where=None, table=None, query=None, external_access=False)
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.fetching import in_memory
@@ -45,7 +44,7 @@ class Source:
     ) -> None:
         self.names = Names.of(log)
         self.log = in_memory(log, model_rewards is not None)
-        self.files = _files(self.log, model_rewards is not None)
+        self.files = _files(self.log)
         self.memory: Rows | None = None
         self.rows = self.dropped = 0  # so far, on the first pass
         self._model_rewards = model_rewards
@@ -167,18 +166,13 @@ def _are_numbers(columns: Mapping[str, Any], names: Names) -> bool:
     return all(is_plain(columns[name]) for name in (*names.context, names.action))
 
 
-def _files(log: Log, modeled: bool) -> ParquetFiles | None:
+def _files(log: Log) -> ParquetFiles | None:
     """The files of a log that is in files."""
     several = isinstance(log.data, list | tuple) and all(isinstance(one, str | PathLike) for one in log.data)
     if not several and not isinstance(log.data, str | PathLike):
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    if modeled:
-        raise OptionError(
-            [Argument("model_rewards"), " only works with a log in memory."],
-            do="Read the files into a frame, and pass that.",
-        )
     from counterpoise.learn.parquet import ParquetFiles  # not before there are files: a machine may have NumPy only
 
     return ParquetFiles(log.data)
