@@ -8,7 +8,9 @@ from learning import policies, small_log, torch
 import counterpoise as cp
 import counterpoise.learn.sources as sources
 from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.estimators.constant import ips
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
+from counterpoise.learn.measure import moments_of
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.steps import Batch, backward, default_norms
@@ -162,6 +164,8 @@ def test_arrays_have_a_table_of_truth_values():
 def test_ids_may_have_gaps_and_an_action_may_only_ever_have_been_a_candidate():
     found = learner().fit(NUMBERED.filter(pl.col("item") != 77), **NAMES)
     assert found.classes_.tolist() == [3, 10, 20, 30, 77]
+    text = NUMBERED.with_columns(pool=pl.col("pool").cast(pl.List(pl.String)).list.join("|"))
+    same(learner().fit(text.filter(pl.col("item") != 77), **NAMES), found)
     table = found.predict_proba(NUMBERED[:, :2].to_numpy(), NUMBERED["pool"])
     np.testing.assert_array_equal(table > 0, MASK)
     np.testing.assert_allclose(table.sum(1), 1)
@@ -218,6 +222,15 @@ def test_it_learns_to_choose_among_them_and_evaluation_does_too(tmp_path):
         OptionError, match=r"choose among candidates, those in the column 'pool'.*Name theirs with candidates="
     ):
         cp.evaluate(later, **whole, target=found)
+
+
+def test_what_training_says_of_a_policy_is_about_its_choice_among_candidates():
+    found = learner().fit(LOG, **NAMES)
+    source = sources.Source(cp.Log(LOG, **NAMES))
+    rows, _ = source.look(0)
+    chosen = found.predict_proba(LOG, MASK)[np.arange(1500), np.searchsorted(ITEMS, LOG["item"].to_numpy())]
+    expected = np.mean(chosen * 3 * LOG["reward"].to_numpy())
+    assert ips(moments_of(found.policy_, [rows])).value == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_policy_in_use_takes_candidates(tmp_path):
