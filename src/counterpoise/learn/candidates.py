@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 NONE = -1  # where a row has fewer candidates than another
+FEW = 4  # times as many actions as candidates, from which only the logits of candidates are computed
 APART = "|"  # what stands between candidates in a text, as a CSV file has them
 
 
@@ -42,6 +43,26 @@ def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
     [[0.0, -inf, 0.0], [-inf, 0.0, -inf]]
     """
     return logits if candidates is None else masked(logits, mask_of_places(candidates, logits.shape[-1]))
+
+
+def are_few(candidates: Tensor | None, n_actions: int) -> bool:
+    """Whether there are so few candidates in a row that the other actions are better left out altogether."""
+    return candidates is not None and FEW * candidates.shape[1] <= n_actions
+
+
+def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
+    """The logits of each row's candidates alone, without those of all other actions; −∞ where a row only is filled up.
+
+    >>> layer = nn.Linear(2, 1000)
+    >>> h, candidates = torch.randn(3, 2), torch.tensor([[5, 999], [7, -1], [0, 1]])
+    >>> torch.allclose(logits_at(layer, h, candidates)[0], layer(h)[0, [5, 999]], atol=1e-6)
+    True
+    """
+    places = candidates.clamp(min=0)
+    found = (layer.weight[places] @ features[:, :, None])[..., 0]
+    if layer.bias is not None:
+        found = found + layer.bias[places]
+    return masked(found, candidates >= 0)
 
 
 def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
@@ -120,7 +141,7 @@ def lists_of(name: str, values: Any) -> pl.Series:
             f"candidates {name!r} must be a list of actions in every row, and the column has {found.dtype}.",
             do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
         )
-    return found.list.drop_nulls()
+    return found.list.drop_nulls().list.unique(maintain_order=True)
 
 
 def _series(name: str, values: Any) -> pl.Series:

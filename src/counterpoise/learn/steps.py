@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.candidates import among
+from counterpoise.learn.candidates import among, are_few, logits_at
 from counterpoise.learn.last_layer import is_split, last_layer, needed
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import OBJECTIVES, Objective
@@ -53,10 +53,25 @@ class Logged(nn.Module):
 
     def forward(self, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
+        if candidates is not None and _takes_few(self.policy, candidates):
+            return self._among_few(context, action, candidates)
         logits, layer, h = last_layer(self.policy, context)
         self.last = (needed(layer, self.policy),)
         target, squares = logged_probability(among(logits, candidates), action)
         return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+
+    def _among_few(self, context: Tensor, action: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, without the logits of actions that are no candidates."""
+        layer, h = self.policy.scores, self.policy.body(context)
+        assert isinstance(layer, nn.Linear)
+        self.last = (layer,)
+        place = (candidates == action[:, None]).int().argmax(1)
+        target, squares = logged_probability(logits_at(layer, h, candidates), place)
+        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+
+
+def _takes_few(policy: Policy, candidates: Tensor | None) -> bool:
+    return are_few(candidates, policy.n_actions) and type(policy.scores) is nn.Linear and is_split(policy)
 
 
 def _has_bias(layer: nn.Module | None) -> bool:
@@ -90,7 +105,8 @@ def backward(
         return _backward_logits(policy, batch, baseline, objective)
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure)
-    if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy):
+    few = _takes_few(policy, batch.candidates)
+    if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy) and not few:
         return _backward_linear(policy, policy.scores, batch, baseline, objective, measure)
     logged = Logged(policy) if logged is None else logged
     target, squared_norms = logged(batch.context, batch.action, batch.candidates)
