@@ -106,7 +106,7 @@ def test_steps_are_those_of_a_softmax_over_the_candidates(kind, norms, few, monk
     for name, parameter in policy.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad)
     if norms == "all":
-        seen = SampleGradients(policy, context, action, candidates)
+        seen = SampleGradients(policy, context, action, candidates=candidates)
         torch.testing.assert_close(seen.target, target.detach())
         for k in (0, 7):
             policy.zero_grad()

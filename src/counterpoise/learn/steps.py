@@ -190,7 +190,7 @@ def _backward_all(
     processes: int,
     measure: bool,
 ) -> Step:
-    found = SampleGradients(policy, batch.context, batch.action, batch.candidates)
+    found = SampleGradients(policy, batch.context, batch.action, candidates=batch.candidates)
     weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():
