@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import Log
+from counterpoise.log.lists import DCG
+from counterpoise.log.log import Log, LogFields
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,11 +67,13 @@ def _question(log: Log) -> Question:
     """A question that reads what training looks at."""
     from counterpoise.log.question import Question, RowWeight
 
-    lean = log.but(
-        key=(), model=None, items=None, value_samples=None, model_reward=None, model_value=None, baseline=None
-    )
-    more: Sequence[str] = () if log.model_reward is None else (log.model_reward,)
-    return Question(lean, (), RowWeight(), segment=tuple(more), model=AsItIs())
+    unread: LogFields = {
+        "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,
+        "slate": None, "position": None, "propensity_of": None, "discount": None,
+    }  # fmt: skip
+    others = [log.model_reward, log.slate, log.position, None if log.discount == DCG else log.discount]
+    more = tuple(dict.fromkeys(name for name in others if name is not None))
+    return Question(log.but(**unread), (), RowWeight(), segment=more, model=AsItIs())
 
 
 def _together(batches: Iterator[pl.DataFrame]) -> pl.DataFrame:
