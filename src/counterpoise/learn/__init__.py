@@ -7,6 +7,7 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
@@ -16,7 +17,9 @@ from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "EpochEnd",
     "LinearSoftmax",
+    "LogTo",
     "ModulePolicy",
     "Objective",
     "Policy",

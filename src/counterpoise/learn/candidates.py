@@ -116,6 +116,12 @@ def _table(candidates: Any) -> Tensor | None:
     return torch.as_tensor(np.array(candidates)) if is_table else None
 
 
+def is_truth(mask: Any) -> bool:
+    """Whether a mask is truth values, or something else that cannot be a list of actions: a table of other numbers, or nothing."""
+    is_other = isinstance(mask, np.ndarray) and mask.dtype.kind == "f"
+    return mask is None or is_other or _table(mask) is not None
+
+
 def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:
     lists = lists_of("candidates", candidates)
     return mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect as signatures
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -13,11 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, Names
+from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch
+from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
 from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.making import describe_columns, known_actions, new_policy
 from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
 from counterpoise.learn.storage import save_policy
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
 
 
-class PolicyLearner:
+class PolicyLearner(ScikitLearn):
     """Learns a policy from the log of another one.
 
     It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`; `get_params`, `set_params` and
@@ -44,10 +49,10 @@ class PolicyLearner:
         with `banditnet_lambda`; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and ``"value_beta_ips"``
         (differentiated through its baseline); or one that you registered yourself.
     policy
-        A `Policy`, which is trained in place; by default, a linear softmax with an intercept, on contexts standardized by the mean and
-        standard deviation of the training rows. A policy that you pass sees the contexts as they are. If contexts are encoded, only the log
-        tells how many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and
-        with `item_features=` if the log has items.
+        A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept, on
+        contexts standardized by the mean and standard deviation of the training rows. A policy that you pass sees the contexts as they are.
+        If contexts are encoded, only the log tells how many numbers they become, so pass the class or a function instead: it is called with
+        that and the number of actions, and with `item_features=` if the log has items.
     banditnet_lambda
         BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
         0.6, 0.65, …, 0.95, as published.
@@ -59,8 +64,23 @@ class PolicyLearner:
         with the largest training objective. With 0, the last epoch is kept.
     patience
         Stop after this many epochs without a better held-out value.
+    precision
+        That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
+        which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
+        any case. By default, float32 on a CPU and TF32 on a GPU.
+    negatives
+        How many items to draw at each step, which then stand for all of them: a sampled softmax, with a bias that falls as 1/negatives;
+        for catalogs of 10⁷ items, and of 10⁶ on a CPU. By default, the softmax is over all items, and exact.
     optimizer
         A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
+    callbacks
+        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
+        TensorBoard and MLflow.
+    scheduler
+        A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
+        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
+    compile
+        Whether to train with `torch.compile`; a mapping has its options. It compiles the layers below a linear last layer.
     checkpoint
         A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
         epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
@@ -118,7 +138,12 @@ class PolicyLearner:
         level: float = 0.95,
         seed: int = 0,
         device: str = "cpu",
+        precision: Precision | None = None,
+        negatives: int | None = None,
         optimizer: Optimizer | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        scheduler: Scheduler | None = None,
+        compile: bool | Mapping[str, Any] = False,
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -136,7 +161,12 @@ class PolicyLearner:
         self.level = level
         self.seed = seed
         self.device = device
+        self.precision = precision
+        self.negatives = negatives
         self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.scheduler = scheduler
+        self.compile = compile
         self.checkpoint = checkpoint
         self.progress = progress
 
@@ -173,8 +203,13 @@ class PolicyLearner:
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
-    def fit(self, log: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]) -> Self:
+    def fit(
+        self, log: Any = None, y: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]
+    ) -> Self:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
+
+        Or as scikit-learn has it, from a table of contexts and a `y` with what was logged:
+        ``fit(X, cp.logged(action, reward, propensity))``.
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
@@ -186,8 +221,18 @@ class PolicyLearner:
         policy is then a `TwoTower` on the items' features, unless you pass another.
         """
         options = checked(self.get_params())
-        asked = as_log(log, parts)
+        asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "learning")
+        if options.negatives is not None and asked.candidates is not None:
+            raise OptionError(
+                [
+                    Argument("negatives"),
+                    " draws from all items, and ",
+                    Argument("candidates"),
+                    " says which there are in each row.",
+                ],
+                do="Leave out either.",
+            )
         if options.trained.needs_model_rewards != (model_rewards is not None):
             needs = "needs" if model_rewards is None else "does not use"
             raise OptionError(
@@ -197,7 +242,9 @@ class PolicyLearner:
                     ", predictions with a column per action.",
                 ]
             )
-        policy = options.policy if isinstance(options.policy, Policy) else None
+        policy = (
+            deepcopy(options.policy) if isinstance(options.policy, Policy) else None
+        )  # so that a second fit starts afresh
         known = known_actions(policy, asked)
         source = Source(asked, model_rewards, known.classes, None if policy is None else policy.encoding_)
         if policy is not None:
@@ -250,14 +297,28 @@ class PolicyLearner:
         """How contexts become numbers; None if all of them are numbers."""
         return self._fitted().encoding_
 
+    def sample(
+        self,
+        context: Any,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """One action per context and its propensity, ready to log; the options are those of `Policy.sample`."""
+        return self._fitted().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
+
     @property
     def candidates_(self) -> str | None:
         """The column of the candidates that it learned to choose among; None if it chooses among all actions."""
         return self._fitted().candidates_
 
-    def predict_proba(self, context: Any, candidates: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
-        return self._fitted().predict_proba(context, candidates)
+        return self._fitted().predict_proba(context, candidates, temperature=temperature, mask=mask)
 
     def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
         """The greedy action of every context."""
@@ -269,5 +330,5 @@ class PolicyLearner:
 
     def _fitted(self) -> Policy:
         if not hasattr(self, "policy_"):
-            raise OptionError("this learner has not learned anything yet.", do="Call fit first.")
+            raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_

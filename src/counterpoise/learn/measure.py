@@ -11,10 +11,8 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
-from counterpoise.learn.candidates import among
-from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.policies import Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.softmax import logged_probability
 from counterpoise.learn.sources import Source
 from counterpoise.moments import Moments
 
@@ -32,12 +30,12 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
-    size = max(1, CELLS // policy.n_actions)
     for rows in parts:
+        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
             part = part.to(device)
-            target, _ = logged_probability(among(policy(part.context), part.candidates), part.action)
+            target = policy.target_at(part.context, part.action, part.candidates)
             weight = target.double().cpu() / part.propensity.double().cpu()
             total = total + Moments.of(weight=weight.numpy(), reward=part.reward.double().cpu().numpy())
     policy.train(was_training)

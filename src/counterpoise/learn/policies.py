@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -12,7 +13,11 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, Names, checked_ids, placed
-from counterpoise.learn.candidates import mask_of, masked
+from counterpoise.learn.candidates import among, is_truth, mask_of, masked
+from counterpoise.learn.choices import Choices, generator_of
+from counterpoise.learn.items import blocks
+from counterpoise.learn.items.logged import log_probability
+from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.scaling import Standardize
 from counterpoise.learn.softmax import logged_probability
 
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
+ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
 
 
 class Policy(nn.Module):
@@ -48,6 +54,9 @@ class Policy(nn.Module):
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
+    temperature: float = 1.0
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`), but not while it trains: below 1 it takes fewer
+    chances, above 1 more, and at 0 it takes the most probable action always."""
     _ids: Ids | Names | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -67,8 +76,9 @@ class Policy(nn.Module):
 
         A tensor is returned unchanged.
         """
-        if isinstance(context, Tensor):
-            return context
+        return context if isinstance(context, Tensor) else self._inputs(context)
+
+    def _inputs(self, context: Any) -> Tensor:
         table = _table(context, self)
         self.check_width(*table.shape[1:])
         parameter = next(self.parameters())
@@ -76,33 +86,98 @@ class Policy(nn.Module):
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
-        return logged_probability(self(context), self._places(action))[0]
+        return self.target_at(context, self._places(action))
 
     def log_target(self, context: Tensor, action: Tensor) -> Tensor:
         """log π(a|x), differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, self._places(action))[0]
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
+
+    def target_at(self, context: Tensor, place: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """π of the actions with these columns in the logits, among candidates (by their columns), differentiable."""
+        many = self._many(context) if candidates is None else None
+        if many is not None:
+            return log_probability(many, place)[0].exp()
+        return logged_probability(among(self(context), candidates), place)[0]
 
     @torch.no_grad()
     def greedy(self, context: Any, *, candidates: Any = None) -> Any:
         """The most probable action of every row: a tensor of ids, or an array of names."""
         parts = self._parts_with(self.inputs(context), candidates)
-        return self._named(torch.cat([masked(self(part), mask).argmax(-1) for part, mask in parts]))
+        return self._named(torch.cat([self._greedy(part, mask) for part, mask in parts]))
+
+    def _greedy(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        many = self._many(context) if mask is None else None
+        found: Tensor = masked(self(context), mask).argmax(-1) if many is None else blocks.greedy(many)
+        return found
+
+    @overload
+    def sample(
+        self,
+        context: Tensor,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
 
     @torch.no_grad()
-    def sample(self, context: Any, *, mask: Any = None, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
+    def sample(
+        self,
+        context: Any,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
-        `mask` says which actions there are to choose from, as `candidates` does in `predict_proba`.
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
+        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
+        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
+        the actions that are allowed; or it has the actions themselves, a list for every context. The probability returned is that of the
+        draw as it was made, with temperature and mask.
+
+        >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+        >>> action, propensity = policy.sample([[0.0, 0.0]], mask=[True, False, True], seed=0)
+        >>> bool(action[0] in (0, 2)), propensity.tolist()
+        (True, [0.5])
         """
-        actions, propensities = [], []
-        for part, possible in self._parts_with(self.inputs(context), mask):
-            logits = masked(self(part), possible)
-            # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
-            noise = torch.empty_like(logits).exponential_(generator=generator).log()
-            action = (logits - noise).argmax(-1)
-            actions.append(action)
-            propensities.append(torch.softmax(logits, -1).gather(-1, action[:, None])[:, 0])
-        return self._named(torch.cat(actions)), torch.cat(propensities)
+        is_tensor = isinstance(context, Tensor)
+        inputs = self.inputs(context)
+        choices = self._choices(temperature, mask, len(inputs))
+        random = generator_of(seed, generator, inputs.device)
+        with serving(self):
+            drawn = [
+                self._drawn(choices, rows, part, random)
+                for rows, part in self._slices(inputs, dense=not choices.is_plain)
+            ]
+        place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        if is_tensor:
+            return self._named(place), propensity.to(next(self.parameters()).dtype)
+        return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
+
+    def _drawn(
+        self, choices: Choices, rows: slice, context: Tensor, random: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Draws for some contexts; among very many actions block by block, if nothing but the policy's own softmax is asked for."""
+        many = self._many(context) if choices.is_plain else None
+        return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
 
     @property
     def actions_(self) -> Ids | Names | None:
@@ -136,19 +211,34 @@ class Policy(nn.Module):
         return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
-    def predict_proba(self, context: Any, candidates: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
         """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
 
         `candidates` are the actions to choose from, a list of them for every row, or a table of truth values with a column per action; the
-        probabilities of all others are 0. If the policy was learned with candidates, they must be given.
+        probabilities of all others are 0. If the policy was learned with candidates, they must be given. `temperature` and `mask` (another
+        name for candidates) are those of `sample`, which draws from just these probabilities.
         """
-        inputs = self.inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
-        was_training = self.training
-        self.eval()
-        pieces = self._parts_with(inputs, candidates)
-        parts = [torch.softmax(masked(self(part).double(), mask), -1).cpu() for part, mask in pieces]
-        self.train(was_training)
+        inputs = self._inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
+        choices = self._choices(temperature, mask if candidates is None else candidates, len(inputs))
+        with serving(self):
+            parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs, dense=True)]
         return torch.cat(parts).numpy()
+
+    def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
+        """How to choose for some contexts: at the policy's own temperature or another, among the actions that are allowed."""
+        self._check_candidates(mask)
+        served = self.temperature if temperature is None else temperature
+        allowed = mask if is_truth(mask) else mask_of(mask, self.classes_, rows)
+        return Choices(served, allowed, rows=rows, n_actions=self.n_actions)
+
+    def _check_candidates(self, candidates: Any) -> None:
+        if candidates is None and self.candidates_ is not None:
+            raise OptionError(
+                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
+                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
+            )
 
     def check_width(self, *found: int) -> None:
         """Check that contexts have as many numbers as the policy takes, if it knows how many."""
@@ -171,21 +261,57 @@ class Policy(nn.Module):
 
             check_context(self.context_, names)
 
-    def _parts(self, context: Tensor) -> Iterator[Tensor]:
-        yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+    def _slices(self, context: Tensor, *, dense: bool = False) -> Iterator[tuple[slice, Tensor]]:
+        """Contexts part by part, and which rows each part has; fewer at a time if all logits must be in memory."""
+        at = 0
+        for part in self._parts(context, dense=dense):
+            yield slice(at, at + len(part)), part
+            at += len(part)
+
+    def _parts(self, context: Tensor, *, dense: bool = False) -> Iterator[Tensor]:
+        yield from torch.split(context, self.dense_rows if dense else self.rows_at_once)
+
+    @property
+    def dense_rows(self) -> int:
+        """How many rows to compute at a time if all their logits must be in memory."""
+        return max(1, CELLS // self.n_actions)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows to compute at a time outside training."""
+        least = ROWS if self.is_product and self.n_actions >= LEAST_ITEMS else 1
+        return max(least, self.dense_rows)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the logits are products of what `body` returns and of vectors of the actions."""
+        return type(self).forward is Policy.forward and type(self.scores) in (nn.Linear, ItemScores)
+
+    def _many(self, context: Tensor) -> Logits | None:
+        """The logits as a product that is never written out, if there are too many of them."""
+        if not self.is_product or not too_many(len(context), self.n_actions):
+            return None
+        return product_of(self.scores, self.body(context))
 
     def _parts_with(self, context: Tensor, candidates: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
         """The same, with the part of the candidates that belongs to each as a table of truth values."""
-        if candidates is None and self.candidates_ is not None:
-            raise OptionError(
-                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
-                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
-            )
+        self._check_candidates(candidates)
         if candidates is None:
             yield from ((part, None) for part in self._parts(context))
             return
         mask = mask_of(candidates, self.classes_, len(context)).to(context.device)
-        yield from zip(self._parts(context), torch.split(mask, max(1, CELLS // self.n_actions)), strict=True)
+        yield from zip(self._parts(context, dense=True), torch.split(mask, self.dense_rows), strict=True)
+
+
+@contextmanager
+def serving(module: nn.Module) -> Iterator[None]:
+    """A module out of training, without dropout and the like, until we are done with it."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 class LinearSoftmax(Policy):
@@ -297,8 +423,16 @@ class ItemScores(nn.Module):
         return u @ (self.features @ self.map.T).T
 
 
+def product_of(scores: nn.Module, h: Tensor) -> Logits:
+    """The logits of a linear last layer as a product; those of item features, u·(M f), are (Mᵀu)·f."""
+    if isinstance(scores, ItemScores):
+        return Logits(h @ scores.map, scores.features)
+    assert isinstance(scores, nn.Linear)
+    return Logits(h, scores.weight, scores.bias)
+
+
 class ModulePolicy(Policy):
-    """Any module of yours that returns a logit per action.
+    """Any module of yours that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -311,6 +445,9 @@ class ModulePolicy(Policy):
         self.n_actions = n_actions
         self.body = nn.Identity()
         self.scores = module
+
+    def config(self) -> dict[str, Any]:
+        return {"n_actions": self.n_actions}
 
 
 def _are_names(ids: Ids | Names | None) -> bool:
