@@ -8,6 +8,7 @@ except ImportError as error:
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, LogTo
+from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
@@ -32,6 +33,7 @@ __all__ = [
     "TwoTower",
     "baselines",
     "export_onnx",
+    "item_features",
     "load_policy",
     "norms",
     "objectives",

@@ -34,11 +34,12 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
-    size = policy.rows_at_once
     for rows in parts:
+        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = policy.target_at(part.context.to(device), part.action.to(device))
+            part = part.to(device)
+            target = policy.target_at(part.context, part.action, part.candidates)
             weight = target.double().cpu() / part.propensity.double().cpu()
             total = total + Moments.of(weight=weight.numpy(), reward=part.reward.double().cpu().numpy())
     policy.train(was_training)
