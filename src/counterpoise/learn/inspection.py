@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import Argument, LogError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.learn.actions import DistinctIds, Ids, placed
 from counterpoise.learn.batches import Split
 from counterpoise.learn.rows import Problem, Rows, merge, refusal
@@ -26,6 +26,7 @@ class Inspection:
     digest: str  # of every number of the log, in its order
     columns: Columns  # of the contexts to train on
     mean_reward: float
+    rewards: tuple[float, float]  # the least and the largest
     ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
 
 
@@ -79,7 +80,24 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
     elif n_actions is None:
         n_actions, ids = _actions(found.distinct, source)
     mean_reward = found.reward / source.rows
-    return Inspection(source.rows, n_actions, found.held_out, source.digest(), found.columns, mean_reward, ids)
+    rewards = (found.lowest, found.highest)
+    return Inspection(source.rows, n_actions, found.held_out, source.digest(), found.columns, mean_reward, rewards, ids)
+
+
+def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
+    """The same of the rows outside the split's fold, which was all checked before."""
+    rows, held_out, columns = 0, 0, Columns(len(source.names.context))
+    for start in source.starts:
+        chunk = source.chunk(start)
+        held, trained = split.parts(source, start, chunk)
+        rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
+        columns.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())
+    if rows - held_out < 1:
+        raise OptionError(
+            ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
+            do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
+        )
+    return replace(found, rows=rows, held_out=held_out, columns=columns)
 
 
 def _refuse(found: _Totals, source: Source) -> None:

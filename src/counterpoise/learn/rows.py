@@ -22,41 +22,39 @@ from counterpoise.log.log import Log
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a log as tensors."""
+    """Some rows of a log as tensors; `unit` is the number of the cluster that a row belongs to, if the log has clusters."""
 
     context: Tensor
     action: Tensor
     reward: Tensor
     propensity: Tensor
     model_rewards: Tensor | None = None
+    unit: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.action)
 
     def take(self, index: Any) -> Rows:
         """Some of these rows."""
-        more = None if self.model_rewards is None else self.model_rewards[index]
-        return Rows(self.context[index], self.action[index], self.reward[index], self.propensity[index], more)
+        return Rows(**{name: part[index] for name, part in self.named.items()})
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, followed by others."""
-        pairs = zip(self.parts, other.parts, strict=True)
-        return Rows(*(torch.cat(pair) for pair in pairs))
+        return Rows(**{name: torch.cat([part, other.named[name]]) for name, part in self.named.items()})
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return Rows(*(part.to(device) for part in self.parts))
+        return Rows(**{name: part.to(device) for name, part in self.named.items()})
 
     @property
-    def parts(self) -> list[Tensor]:
-        """The tensors themselves."""
-        parts = [self.context, self.action, self.reward, self.propensity]
-        return parts if self.model_rewards is None else [*parts, self.model_rewards]
+    def named(self) -> dict[str, Tensor]:
+        """The tensors that there are, by name."""
+        return {name: part for name, part in vars(self).items() if part is not None}
 
     def digest(self) -> bytes:
         """A digest of every number in them."""
         found = hashlib.sha256()
-        for part in self.parts:
+        for part in self.named.values():
             found.update(part.contiguous().numpy().data)
         return found.digest()
 
@@ -84,6 +82,11 @@ class Names:
         numbers = [("model_reward", log.model_reward), *(("control", name) for name in log.control or {})]
         judged = [(part, name) for part, name in [*numbers, ("cluster", log.cluster)] if name is not None]
         return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged))
+
+    @property
+    def cluster(self) -> str | None:
+        """The column of the cluster, if there is one."""
+        return next((column for part, column in self.judged if part == "cluster"), None)
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -135,9 +138,23 @@ def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = Non
             torch.as_tensor(floats[names.reward].astype(np.float32)),
             torch.as_tensor(floats[names.propensity].astype(np.float32)),
             None if table is None else torch.as_tensor(table),
+            _units(columns, names),
         )
     _check_precision(rows, usable, floats, names)
     return rows, usable, problems
+
+
+def _units(columns: Mapping[str, Any], names: Names) -> Tensor | None:
+    """The clusters as numbers, by the rule that `evaluate` has for them; 0 for one that is missing, whose row is bad anyway."""
+    if names.cluster is None:
+        return None
+    import polars as pl  # whoever has no polars has no clusters either
+
+    from counterpoise.log.groups import PRIME, integer_ids
+
+    found = plain(columns[names.cluster])
+    values = pl.Series(found.tolist() if found.dtype == object else found)
+    return torch.as_tensor(integer_ids(values).fill_null(0).to_numpy() % PRIME)
 
 
 def merge(problems: Sequence[Problem]) -> list[Problem]:

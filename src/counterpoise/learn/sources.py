@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import columns_of, needed, unreadable
-from counterpoise.learn.numbers import Good
+from counterpoise.learn.numbers import Good, plain
 from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from counterpoise.learn.parquet import ParquetFiles
 
 CHUNK = 2**18  # rows of a file in memory at a time
@@ -39,6 +43,7 @@ class Source:
         self._before: dict[int, int] = {}
         self._digests: dict[int, bytes] = {}
         self._ids: Ids | None = None
+        self._folds: dict[tuple[int, int], NDArray[np.int64]] = {}
         if self.files is not None:
             needed(
                 self.names, log.where, self.files.columns
@@ -51,7 +56,7 @@ class Source:
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """The rows of a chunk on the first pass, and what is wrong with them, unless bad rows are to be dropped."""
-        rows, good, problems = self._read(start)
+        _, rows, good, problems = self._read(start)
         kept, seen = self._kept(rows, good), self.rows + self.dropped
         self._before[start] = self.rows
         self.rows += len(kept)
@@ -66,13 +71,31 @@ class Source:
         """The rows of one chunk."""
         if self.memory is not None:
             return self.memory
-        assert self.files is not None
-        rows, good, _ = self._read(start)
-        kept = self._kept(rows, good)
-        # only files that were touched are compared by content, which costs a tenth of the reading
-        if not self.files.untouched() and kept.digest() != self._digests[start]:
-            raise self.files.changed()
+        kept = self._again(start)[1]
         return replace(kept, action=placed(self._ids, kept.action))
+
+    def frame(self, start: int) -> pl.DataFrame:
+        """The rows of one chunk as the log itself has them: context, action, reward, propensity and cluster, of any type."""
+        import polars as pl
+
+        columns, kept, good = self._again(start)
+        wanted = [*(column for _, column in self.names.trained), self.names.cluster]
+        found = pl.DataFrame({name: plain(columns[name]) for name in dict.fromkeys(wanted) if name is not None})
+        return found if len(kept) == found.height else found.filter(good)
+
+    def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
+        """The folds of a chunk's rows, by a hash of their cluster, or else of their number: always the same, and the same in files."""
+        if (start, folds) in self._folds:
+            return self._folds[start, folds]
+        import polars as pl
+
+        from counterpoise.models.folds import folds_of
+
+        numbers = np.arange(self.before(start), self.before(start) + len(rows))
+        found = folds_of(pl.Series(numbers if rows.unit is None else rows.unit.cpu().numpy()), folds)
+        if self.files is None:  # files may be larger than memory, and so may their folds
+            self._folds[start, folds] = found
+        return found
 
     def before(self, start: int) -> int:
         """How many rows to train on there are in earlier chunks, which is the number of this chunk's first row."""
@@ -95,14 +118,23 @@ class Source:
         if self.memory is not None:
             self.memory = self.memory.to(device)
 
-    def _read(self, start: int) -> tuple[Rows, Good, list[Problem]]:
+    def _again(self, start: int) -> tuple[Mapping[str, Any], Rows, Good]:
+        """A chunk read once more: its columns, its rows to train on, and which those are."""
+        columns, rows, good, _ = self._read(start)
+        kept = self._kept(rows, good)
+        # only files that were touched are compared by content, which costs a tenth of the reading
+        if self.files is not None and not self.files.untouched() and kept.digest() != self._digests[start]:
+            raise self.files.changed()
+        return columns, kept, good
+
+    def _read(self, start: int) -> tuple[Mapping[str, Any], Rows, Good, list[Problem]]:
         data, model_rewards = self.log.data, self._model_rewards
         if self.files is not None:
             data = self.files.read(needed(self.names, self.log.where, self.files.columns), start, CHUNK)
         columns, index = columns_of(data, self.names, self.log.where)
         if index is not None and model_rewards is not None:
             model_rewards = np.asarray(model_rewards)[index]
-        return read_rows(columns, self.names, model_rewards)
+        return columns, *read_rows(columns, self.names, model_rewards)
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
