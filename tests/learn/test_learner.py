@@ -29,7 +29,9 @@ ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "p
 
 
 def learner(objective="beta_ips", **options):
-    return PolicyLearner(objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05} | options))
+    return PolicyLearner(
+        objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+    )
 
 
 def same(first, second, tolerance=0.0):
@@ -164,7 +166,10 @@ def test_two_processes_reach_what_one_reaches(tmp_path):
     done = run_script("two", tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
     for norms in ("last_layer", "all"):
-        same(load_policy(tmp_path / norms), train(norms=norms).policy_, tolerance=1e-5)
+        alone = train(norms=norms, folds=2)
+        same(load_policy(tmp_path / norms), alone.policy_, tolerance=1e-5)
+        lift = float((tmp_path / f"{norms} lift").read_text(encoding="utf-8"))
+        assert lift == pytest.approx(alone.result_["fold policies", "lift"].value, abs=1e-5)
 
 
 def broken(part, row, value):

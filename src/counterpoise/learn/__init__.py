@@ -7,6 +7,8 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.guardrails import LearningWarning
+from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
@@ -15,6 +17,7 @@ from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "LearningWarning",
     "LinearSoftmax",
     "ModulePolicy",
     "Objective",
@@ -24,6 +27,7 @@ __all__ = [
     "TwoTower",
     "baselines",
     "export_onnx",
+    "judge",
     "load_policy",
     "norms",
     "objectives",

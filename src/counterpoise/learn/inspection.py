@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +28,7 @@ class Inspection:
     columns: Columns  # of the contexts to train on
     mean_reward: float
     rewards: tuple[float, float]  # the least and the largest
+    reward_size: float  # the root of their mean square
     ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
 
 
@@ -40,6 +42,7 @@ class _Totals:
     unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
     held_out: int = 0
     reward: float = 0.0
+    square: float = 0.0
     lowest: float = np.inf
     highest: float = -np.inf
 
@@ -50,6 +53,7 @@ class _Totals:
             max(self.highest, float(rows.reward.max())),
         )
         self.reward += float(rows.reward.sum(dtype=torch.float64))
+        self.square += float(rows.reward.double().square().sum())
         self.held_out += int(held_out.sum())
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
@@ -80,8 +84,17 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
     elif n_actions is None:
         n_actions, ids = _actions(found.distinct, source)
     mean_reward = found.reward / source.rows
-    rewards = (found.lowest, found.highest)
-    return Inspection(source.rows, n_actions, found.held_out, source.digest(), found.columns, mean_reward, rewards, ids)
+    return Inspection(
+        rows=source.rows,
+        n_actions=n_actions,
+        held_out=found.held_out,
+        digest=source.digest(),
+        columns=found.columns,
+        mean_reward=mean_reward,
+        rewards=(found.lowest, found.highest),
+        reward_size=math.sqrt(found.square / source.rows),
+        ids=ids,
+    )
 
 
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:

@@ -40,6 +40,9 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
+    temperature: float = 1.0
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
+    takes fewer chances, above 1 more."""
     _ids: Ids | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -72,7 +75,7 @@ class Policy(nn.Module):
         """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
         actions, propensities = [], []
         for part in self._parts(context):
-            logits = self(part)
+            logits = self(part) / self.temperature
             # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
             noise = torch.empty_like(logits).exponential_(generator=generator).log()
             action = (logits - noise).argmax(-1)
@@ -122,7 +125,10 @@ class Policy(nn.Module):
         inputs = torch.as_tensor(table, device=parameter.device)
         was_training = self.training
         self.eval()
-        parts = [torch.softmax(self(part).double(), -1).cpu() for part in self._parts(inputs.to(parameter.dtype))]
+        parts = [
+            torch.softmax(self(part).double() / self.temperature, -1).cpu()
+            for part in self._parts(inputs.to(parameter.dtype))
+        ]
         self.train(was_training)
         return torch.cat(parts).numpy()
 
@@ -154,8 +160,8 @@ class Policy(nn.Module):
 class LinearSoftmax(Policy):
     """The softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with);
-    when `PolicyLearner` makes the policy itself, it takes both from the training rows.
+    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with),
+    which `PolicyLearner` takes from the training rows unless you have set them.
     """
 
     def __init__(
@@ -178,21 +184,28 @@ class LinearSoftmax(Policy):
 
 
 class MLP(Policy):
-    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer."""
+    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer; `standardize` as in `LinearSoftmax`."""
 
     def __init__(
-        self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalize: bool = False
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (64,),
+        normalize: bool = False,
+        standardize: bool = False,
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        self.body, width = _tower(context_dimension, hidden, normalize)
+        self.body, width = _tower(context_dimension, hidden, normalize, standardize)
         self.scores = nn.Linear(width, n_actions)
         self._config = {
             "context_dimension": context_dimension,
             "n_actions": n_actions,
             "hidden": list(hidden),
             "normalize": normalize,
+            "standardize": standardize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -203,7 +216,7 @@ class TwoTower(Policy):
     """Inner products of a context vector and an item vector, for catalogs of 10⁵ actions and more.
 
     With `item_features` (one row per action), an item's vector is a linear map of its features, so you can also score an item that
-    was never logged; without them, every item has its own vector.
+    was never logged; without them, every item has its own vector. `standardize` as in `LinearSoftmax`.
     """
 
     def __init__(
@@ -215,6 +228,7 @@ class TwoTower(Policy):
         hidden: Sequence[int] = (64,),
         normalize: bool = False,
         item_features: Tensor | None = None,
+        standardize: bool = False,
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
@@ -224,7 +238,7 @@ class TwoTower(Policy):
                 f"{tuple(item_features.shape)}."
             )
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        tower, width = _tower(context_dimension, hidden, normalize)
+        tower, width = _tower(context_dimension, hidden, normalize, standardize)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (
             nn.Linear(dimension, n_actions, bias=False)
@@ -238,6 +252,7 @@ class TwoTower(Policy):
             "hidden": list(hidden),
             "normalize": normalize,
             "item_dimension": None if item_features is None else item_features.shape[1],
+            "standardize": standardize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -276,9 +291,9 @@ class ModulePolicy(Policy):
         self.scores = module
 
 
-def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:
+def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:
     """Hidden layers, and how many features they return."""
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [Standardize(width)] if standardize else []
     for size in hidden:
         _check_sizes(hidden=size)
         layers.append(nn.Linear(width, size))

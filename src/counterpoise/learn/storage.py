@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -32,7 +33,8 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     """
     names = list(context or policy.context_)
     policy.check_context(names)
-    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
+    config: dict[str, Any] = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
+    config["temperature"] = policy.temperature
     tensors = dict(policy.state_dict())
     if policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
@@ -77,7 +79,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
             policy.check_context(config["context"])
         except OptionError as error:
             raise file.damaged(str(error).rstrip(".")) from error
-    policy.context_ = tuple(config["context"])
+    policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
 
 
@@ -95,6 +97,9 @@ def _config(file: TensorFile) -> dict[str, Any]:
         raise file.damaged("it does not say which policy it contains")
     if not all(isinstance(name, str) for name in config["context"]):
         raise file.damaged("the names of its columns are not text")
+    temperature = config.get("temperature", 1.0)
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise file.damaged("its temperature is not a number above 0")
     return config
 
 
@@ -149,7 +154,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         )
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
-    probabilities = torch.nn.Sequential(deepcopy(policy), torch.nn.Softmax(-1)).cpu().eval()
+    probabilities = torch.nn.Sequential(deepcopy(policy), _Warm(policy.temperature), torch.nn.Softmax(-1)).cpu().eval()
     example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
     try:
         probabilities(example)
@@ -160,6 +165,18 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
             _export(probabilities, example, part)
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
+
+
+class _Warm(torch.nn.Module):
+    """Logits at the temperature that a policy serves with."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """The logits, divided by it."""
+        return logits / self.temperature
 
 
 def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
