@@ -87,10 +87,14 @@ class Source:
         """The folds of a chunk's rows, by a hash of their cluster, or else of their number: always the same, and the same in files."""
         if (start, folds) in self._folds:
             return self._folds[start, folds]
-        import polars as pl
+        try:
+            import polars as pl
 
-        from counterpoise.models.folds import folds_of
-
+            from counterpoise.models.folds import folds_of
+        except ImportError as error:  # a bare machine
+            raise OptionError(
+                "judging a policy in folds needs polars.", do=["Install it, or pass ", Argument("folds", None), "."]
+            ) from error
         numbers = np.arange(self.before(start), self.before(start) + len(rows))
         found = folds_of(pl.Series(numbers if rows.unit is None else rows.unit.cpu().numpy()), folds)
         if self.files is None:  # files may be larger than memory, and so may their folds
