@@ -43,7 +43,9 @@ def test_the_bound_is_rarely_above_the_value():
     runs, n, missed, lowers = 2000, 1000, 0, []
     random = np.random.default_rng(1)
     for _ in range(runs):
-        explored = random.random(n) < 0.01  # logging takes another action one time in 100, the target always takes that one
+        explored = (
+            random.random(n) < 0.01
+        )  # logging takes another action one time in 100, the target always takes that one
         w = np.where(explored, 100.0, 0.0)
         r = random.random(n) < np.where(explored, 0.6, 0.3)
         lowers.append(pessimistic_value(w, r.astype(float)).lower)

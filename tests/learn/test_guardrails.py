@@ -13,6 +13,7 @@ from counterpoise.errors import TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, PolicyLearner
 from counterpoise.learn.batches import Split
 from counterpoise.learn.checkpoints import copy_of
+from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.guardrails import LearningWarning, fold_policies, remarks
 from counterpoise.learn.inspection import inspect
 from counterpoise.learn.options import LOOKS, STEPS, WAIT, checked
@@ -128,6 +129,21 @@ def test_every_epoch_has_its_effective_sample_and_verdict():
     assert epoch.verdict == result.verdict().verdict
     few = PolicyLearner(**OPTIONS | {"batch_size": 50}, folds=None).fit(**{k: v[:100] for k, v in ARRAYS.items()})
     assert few.history_[0].verdict == "caution"
+
+
+def test_epochs_are_scored_by_their_value_if_the_held_out_rows_measure_it_and_else_by_a_lower_bound():
+    found = PolicyLearner(**OPTIONS, folds=None, holdout=0.3).fit(**ARRAYS)
+    assert all(epoch.score == epoch.value for epoch in found.history_)
+    few = {name: part[:400] for name, part in ARRAYS.items()}
+    options = OPTIONS | {"epochs": 1, "batch_size": 100}
+    found = PolicyLearner(**options, folds=None).fit(**few)
+    held = Split(0.1, 0).held_out(0, 400)
+    weight = found.predict_proba(few["context"])[np.arange(400), few["action"]][held] / few["propensity"][held]
+    expected = pessimistic_value(weight, few["reward"][held])
+    assert not expected.is_measured
+    # the size of rewards is that of all rows, and so is λ, almost
+    assert found.history_[0].score == pytest.approx(expected.lower, rel=0.05)
+    assert 0 < found.history_[0].score < found.history_[0].value
 
 
 def test_folds_resume_from_their_own_checkpoints(tmp_path):

@@ -10,6 +10,8 @@ from learning import policies, small_log, torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import MLP, LinearSoftmax, PolicyLearner, export_onnx, load_policy, save_policy
+from counterpoise.learn.batches import Split
+from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.steps import Batch, backward
 
@@ -134,6 +136,8 @@ def test_log_smoothing_learns_and_wants_rewards_of_0_and_more():
         ({"imitation": -1}, "imitation must be 0 or more; found -1"),
         ({"smoothing": 0}, "smoothing must be above 0"),
         ({"clip": "10"}, "clip must be above 0"),
+        ({"temperature": -1}, "temperature must be 0 or more, or 'auto'; found -1"),
+        ({"temperature": "auto", "holdout": 0}, "chosen on held-out rows, and with holdout=0 there are none"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"fallback": "ignore"}, "fallback must be 'warn', 'imitate' or 'raise'; found 'ignore'"),
     ],
@@ -143,27 +147,57 @@ def test_odd_options_are_refused(options, says):
         PolicyLearner(**options).fit(**ARRAYS)
 
 
-def test_a_temperature_is_served_with_and_saved(tmp_path):
+def test_the_policy_serves_with_the_temperature_it_was_asked_for():
+    warm = fit().predict_proba(LOG.context)
+    half = fit(temperature=0.5)
+    assert half.policy_.temperature == 0.5
+    np.testing.assert_allclose(
+        half.predict_proba(LOG.context), warm**2 / (warm**2).sum(1, keepdims=True), rtol=1e-4, atol=1e-9
+    )
+    judged = fit(temperature=0, folds=2).result_
+    assert judged.diagnostics().zero_weight_share > 0.5  # the policies of the folds take one action each
+
+
+def test_the_temperature_is_the_one_with_the_largest_score_on_held_out_rows():
+    held = Split(0.3, 0).held_out(0, 3000)
+    warm = fit(holdout=0.3).predict_proba(LOG.context)[held]
+    scores = {}
+    for one in (1.0, 0.5, 0.25, 0.0):
+        table = np.eye(8)[warm.argmax(1)] if one == 0 else warm ** (1 / one)
+        target = (table / table.sum(1, keepdims=True))[np.arange(len(warm)), LOG.action[held]]
+        found = pessimistic_value(target / LOG.propensity[held], LOG.reward[held])
+        assert found.is_measured
+        scores[one] = found.criterion
+    assert fit(holdout=0.3, temperature="auto").policy_.temperature == max(scores, key=scores.get)
+    assert max(scores, key=scores.get) != 1.0  # the logs of this simulator explore enough for fewer chances
+    assert fit("imitation", temperature="auto", epochs=1).policy_.temperature == 1.0
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.0])
+def test_a_temperature_is_served_with_and_saved(tmp_path, temperature):
     torch.manual_seed(0)
     policy = MLP(3, 4)
     context = np.random.default_rng(0).normal(size=(50, 3))
     logits = policy(torch.tensor(context, dtype=torch.float32)).detach().double().numpy()
-    policy.temperature = 0.5
+    policy.temperature = temperature
     expected = np.exp(2 * logits) / np.exp(2 * logits).sum(1, keepdims=True)
+    if temperature == 0:
+        expected = np.eye(4)[logits.argmax(1)]
     np.testing.assert_allclose(policy.predict_proba(context), expected, rtol=1e-5)
     action, propensity = policy.sample(torch.tensor(context, dtype=torch.float32))
     np.testing.assert_allclose(propensity, expected[np.arange(50), action], rtol=1e-5)
     save_policy(policy, tmp_path / "policy.safetensors")
     loaded = load_policy(tmp_path / "policy.safetensors")
-    assert loaded.temperature == 0.5
+    assert loaded.temperature == temperature
     np.testing.assert_allclose(loaded.predict_proba(context), expected, rtol=1e-5)
 
 
-def test_onnx_has_the_temperature(tmp_path):
+@pytest.mark.parametrize("temperature", [2.0, 0.0])
+def test_onnx_has_the_temperature(tmp_path, temperature):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     policy = LinearSoftmax(3, 4)
-    policy.temperature = 2.0
+    policy.temperature = temperature
     export_onnx(policy, tmp_path / "policy.onnx")
     context = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     session = runtime.InferenceSession(str(tmp_path / "policy.onnx"))

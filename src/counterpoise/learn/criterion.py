@@ -82,10 +82,10 @@ def lambdas_of(rows: int, size: float) -> tuple[float, ...]:
 
 def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
     """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest)."""
-    n, mean = moments.n, 1.0 + float(moments.average("u"))
+    n = moments.n
     if not n:
         return Score(math.nan, math.nan, 0.0, False)
-    scatter = float(moments.scatter[0, 0])
+    mean, scatter = 1.0 + float(moments.average("u")), float(moments.scatter[0, 0])
     squares = scatter + n * mean**2  # Σw²
     effective = n * mean * (n * mean / squares) if squares else 0.0
     error = math.sqrt(scatter / n / max(n - 1, 1))

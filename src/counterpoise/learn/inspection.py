@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,37 @@ class Inspection:
     reward_size: float  # the root of their mean square
     ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
 
+    @property
+    def gain_size(self) -> float:
+        """The root of the mean square of the rewards above the least."""
+        low = self.rewards[0]
+        return math.sqrt(max(self.reward_size**2 - low * (2 * self.mean_reward - low), 0.0))
+
+
+@dataclass
+class _Rewards:
+    """What is to be known of rewards, some at a time."""
+
+    total: float = 0.0
+    square: float = 0.0
+    lowest: float = np.inf
+    highest: float = -np.inf
+
+    def add(self, reward: Tensor) -> None:
+        """Take in some."""
+        if len(reward):
+            self.lowest, self.highest = min(self.lowest, float(reward.min())), max(self.highest, float(reward.max()))
+            self.total += float(reward.sum(dtype=torch.float64))
+            self.square += float(reward.double().square().sum())
+
+    def of(self, rows: int) -> dict[str, Any]:
+        """What an `Inspection` of so many rows says of them."""
+        return {
+            "mean_reward": self.total / rows,
+            "rewards": (self.lowest, self.highest),
+            "reward_size": math.sqrt(self.square / rows),
+        }
+
 
 @dataclass
 class _Totals:
@@ -41,19 +73,11 @@ class _Totals:
     problems: list[Problem] = field(default_factory=list)
     unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
     held_out: int = 0
-    reward: float = 0.0
-    square: float = 0.0
-    lowest: float = np.inf
-    highest: float = -np.inf
+    rewards: _Rewards = field(default_factory=_Rewards)
 
     def add(self, rows: Rows, held_out: Tensor) -> None:
         """Take in the rows of a chunk."""
-        self.lowest, self.highest = (
-            min(self.lowest, float(rows.reward.min())),
-            max(self.highest, float(rows.reward.max())),
-        )
-        self.reward += float(rows.reward.sum(dtype=torch.float64))
-        self.square += float(rows.reward.double().square().sum())
+        self.rewards.add(rows.reward)
         self.held_out += int(held_out.sum())
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
@@ -83,34 +107,32 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
         n_actions = len(ids)
     elif n_actions is None:
         n_actions, ids = _actions(found.distinct, source)
-    mean_reward = found.reward / source.rows
     return Inspection(
         rows=source.rows,
         n_actions=n_actions,
         held_out=found.held_out,
         digest=source.digest(),
         columns=found.columns,
-        mean_reward=mean_reward,
-        rewards=(found.lowest, found.highest),
-        reward_size=math.sqrt(found.square / source.rows),
         ids=ids,
+        **found.rewards.of(source.rows),
     )
 
 
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
-    rows, held_out, columns = 0, 0, Columns(len(source.names.context))
+    rows, held_out, columns, rewards = 0, 0, Columns(len(source.names.context)), _Rewards()
     for start in source.starts:
         chunk = source.chunk(start)
         held, trained = split.parts(source, start, chunk)
         rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
         columns.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())
+        rewards.add(chunk.reward[torch.as_tensor(held | trained, device=chunk.reward.device)])
     if rows - held_out < 1:
         raise OptionError(
             ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
-    return replace(found, rows=rows, held_out=held_out, columns=columns)
+    return replace(found, rows=rows, held_out=held_out, columns=columns, **rewards.of(rows))
 
 
 def _refuse(found: _Totals, source: Source) -> None:
@@ -127,9 +149,9 @@ def _refuse(found: _Totals, source: Source) -> None:
             f"{one.row:,} with {one.found}.",
             do=["Leave those rows out, or change ", Argument("n_actions"), " or the policy."],
         )
-    if found.lowest == found.highest:
+    if found.rewards.lowest == found.rewards.highest:
         raise LogError(
-            f"all {source.rows:,} rewards are {found.lowest:g}, so no action is better than another and there is nothing to learn."
+            f"all {source.rows:,} rewards are {found.rewards.lowest:g}, so no action is better than another and there is nothing to learn."
         )
 
 

@@ -1,4 +1,4 @@
-"""How good a policy is while it trains: the moments of its weights, and β-IPS on the held-out rows with its verdict."""
+"""How good a policy is while it trains: the moments of its weights, and what the held-out rows say of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
+from counterpoise.learn.criterion import lambdas_of, score_of
+from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.powers import NOTHING
+from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 from counterpoise.moments.tails import EMPTY, KEPT, Tail
 
 Weighed = tuple[Floats, Floats, Floats]  # weights, rewards, and log π of some rows
@@ -38,15 +41,26 @@ class HeldOut:
     verdict: str
     likelihood: float
     """The mean of log π(a|x)."""
+    criterion: float
+    """The number to choose policies by."""
 
 
-def held_out_estimate(policy: Policy, source: Source, split: Split, level: float) -> HeldOut:
-    """β-IPS with its interval and verdict; nan if no row is held out."""
-    seen, likelihood = _seen(weighed(policy, split.held_out_rows(source)))
-    found, diagnostics = beta_ips(seen.moments), diagnose(seen)
-    interval = normal(found.value, found.stderr, level)
-    effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
-    return HeldOut(found.value, found.stderr, interval, effective, verdict, likelihood)
+def held_out_estimate(
+    policy: Policy, source: Source, found: Inspection, split: Split, level: float, temperature: float = 1.0
+) -> HeldOut:
+    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out."""
+    parts = weighed(policy, split.held_out_rows(source), temperature)
+    seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
+    estimate, diagnostics = beta_ips(seen.moments), diagnose(seen)
+    return HeldOut(
+        value=estimate.value,
+        stderr=estimate.stderr,
+        interval=normal(estimate.value, estimate.stderr, level),
+        effective_sample_size=diagnostics.effective_sample_size,
+        verdict=judge(diagnostics).verdict,
+        likelihood=likelihood,
+        criterion=score_of(seen.moments, smoothed, found.rewards[0]).criterion,
+    )
 
 
 def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
@@ -55,8 +69,8 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
 
 
 @torch.no_grad()
-def weighed(policy: Policy, parts: Iterable[Rows]) -> Iterator[Weighed]:
-    """Weights, rewards and log π of rows, some at a time."""
+def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
+    """Weights, rewards and log π of rows, some at a time, at a temperature."""
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
@@ -64,21 +78,23 @@ def weighed(policy: Policy, parts: Iterable[Rows]) -> Iterator[Weighed]:
     for rows in parts:
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = logged_probability(policy(part.context.to(device)), part.action.to(device))[0].double().cpu()
+            logits = cooled(policy(part.context.to(device)), temperature)
+            target = logged_probability(logits, part.action.to(device))[0].double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
 
 
-def _seen(parts: Iterable[Weighed]) -> tuple[Seen, float]:
-    """What diagnostics need to know of the rows, and the mean of log π."""
-    moments, tail, excess, rewards = Moments.empty(), EMPTY, NOTHING, NOTHING
+def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
+    """What diagnostics need to know of the rows, what the criterion does, and the mean of log π."""
+    smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high, likelihood = math.inf, -math.inf, 0.0
     for weight, reward, log_target in parts:
         moments = moments + Moments.of(weight=weight, reward=reward)
+        smoothed = smoothed + Smoothed.of(weight * (reward - lowest), lambdas)
         tail = tail + Tail(np.sort(weight)[::-1][:KEPT], int((weight == 0).sum()))
         excess, rewards = excess + Powers.of(weight - 1), rewards + Powers.of(reward)
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
         likelihood += float(log_target.sum())
     mean = likelihood / rewards.n if rewards.n else math.nan
-    return Seen(moments, tail, excess, rewards, (low, high)), mean
+    return Seen(moments, tail, excess, rewards, (low, high)), smoothed, mean

@@ -50,6 +50,7 @@ class Options:
     imitation: float
     smoothing: float | None
     clip: float | None
+    temperature: float | Literal["auto"]
     level: float
     seed: int
     device: str
@@ -70,7 +71,7 @@ class Options:
 
     def objective_at(self, banditnet_lambda: float, found: Inspection) -> Objective:
         """The objective with everything filled in, on this log."""
-        smoothing = self.smoothing or 1 / (found.reward_size * math.sqrt(found.rows))
+        smoothing = self.smoothing or 1 / ((found.reward_size or 1.0) * math.sqrt(found.rows))
         return replace(self.trained.at(banditnet_lambda, smoothing), imitation=self.imitation, clip=self.clip)
 
     def lambdas(self, found: Inspection) -> float | tuple[float, ...]:
@@ -127,6 +128,7 @@ def checked(given: Mapping[str, Any]) -> Options:
             "imitation": number("imitation", given["imitation"], "be 0 or more", lambda x: 0 <= x < math.inf),
             "smoothing": positive("smoothing", given["smoothing"]),
             "clip": positive("clip", given["clip"]),
+            "temperature": _temperature(given["temperature"], given["holdout"]),
             "seed": whole("seed", given["seed"], least=0),
             "learning_rate": number("learning_rate", given["learning_rate"], "be above 0", lambda x: 0 < x < math.inf),
             "decay": number("decay", given["decay"], "lie in [0, 1]", lambda x: 0 <= x <= 1),
@@ -160,6 +162,18 @@ def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -
 def positive(name: str, value: Any) -> float | None:
     """A number above 0, or None."""
     return None if value is None else number(name, value, "be above 0, or None", lambda x: 0 < x < math.inf)
+
+
+def _temperature(given: Any, holdout: Any) -> float | Literal["auto"]:
+    """The temperature to serve with: a number, or to be chosen on the held-out rows."""
+    if not isinstance(given, str) or given != "auto":
+        return number("temperature", given, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
+    if holdout == 0:
+        raise OptionError(
+            ["a temperature is chosen on held-out rows, and with ", Argument("holdout", 0), " there are none."],
+            do=["Pass a ", Argument("holdout"), ", or a number as ", Argument("temperature"), "."],
+        )
+    return "auto"
 
 
 def lambdas(given: Any) -> float | tuple[float, ...] | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, checked_ids, placed
 from counterpoise.learn.scaling import Standardize
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.softmax import cooled, logged_probability
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 
@@ -42,7 +42,7 @@ class Policy(nn.Module):
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
-    takes fewer chances, above 1 more."""
+    takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
     _ids: Ids | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Policy(nn.Module):
         """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
         actions, propensities = [], []
         for part in self._parts(context):
-            logits = self(part) / self.temperature
+            logits = cooled(self(part), self.temperature)
             # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
             noise = torch.empty_like(logits).exponential_(generator=generator).log()
             action = (logits - noise).argmax(-1)
@@ -126,7 +126,7 @@ class Policy(nn.Module):
         was_training = self.training
         self.eval()
         parts = [
-            torch.softmax(self(part).double() / self.temperature, -1).cpu()
+            torch.softmax(cooled(self(part).double(), self.temperature), -1).cpu()
             for part in self._parts(inputs.to(parameter.dtype))
         ]
         self.train(was_training)

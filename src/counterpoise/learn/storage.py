@@ -14,6 +14,7 @@ from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
 
@@ -98,8 +99,8 @@ def _config(file: TensorFile) -> dict[str, Any]:
     if not all(isinstance(name, str) for name in config["context"]):
         raise file.damaged("the names of its columns are not text")
     temperature = config.get("temperature", 1.0)
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise file.damaged("its temperature is not a number above 0")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+        raise file.damaged("its temperature is not a number of 0 or more")
     return config
 
 
@@ -175,8 +176,8 @@ class _Warm(torch.nn.Module):
         self.temperature = temperature
 
     def forward(self, logits: Tensor) -> Tensor:
-        """The logits, divided by it."""
-        return logits / self.temperature
+        """The logits, at that temperature."""
+        return cooled(logits, self.temperature)
 
 
 def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:

@@ -105,7 +105,7 @@ class Training:
                 self._check_finite(int(bad), epoch, good)
                 bar.advance(LOOK)
         self._check_finite(int(bad), epoch, good)
-        estimate = held_out_estimate(state.policy, self.source, self.options.split, self.options.level)
+        estimate = held_out_estimate(state.policy, self.source, self.found, self.options.split, self.options.level)
         report = Epoch(
             epoch=epoch + 1,
             value=estimate.value,
@@ -116,7 +116,7 @@ class Training:
             baseline=float(last),
             effective_sample_size=estimate.effective_sample_size,
             verdict=estimate.verdict,
-            score=estimate.likelihood if self.options.objective == IMITATION else estimate.value,
+            score=estimate.likelihood if self.options.objective == IMITATION else estimate.criterion,
         )
         bar.epoch_done(report.epoch, report.value, report.gradient_variance)
         state.progress["history"].append(asdict(report))

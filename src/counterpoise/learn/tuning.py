@@ -1,4 +1,4 @@
-"""Trains a policy, and tunes BanditNet's λ: one run for each value, and the best by SNIPS on the training rows, as published."""
+"""Trains a policy, chooses its temperature, and tunes BanditNet's λ: one run for each value, and the best by SNIPS, as published."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from counterpoise.estimators.constant import snips
 from counterpoise.learn.checkpoints import Epoch, copy_of, restore_checkpoint, save_checkpoint
 from counterpoise.learn.devices import join
 from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.measure import moments_of
+from counterpoise.learn.measure import held_out_estimate, moments_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.sources import Source
-from counterpoise.learn.training import Training, settings_of, start_of
+from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
+
+TEMPERATURES = (1.0, 0.5, 0.25, 0.0)  # those to choose from
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,28 @@ class Trained:
 
 
 def train(options: Options, source: Source, found: Inspection, policy: Policy) -> Trained:
-    """Train the policy; it ends as that of the best epoch, with the best λ."""
+    """Train the policy; it ends as that of the best epoch, with the best λ, at the temperature to serve with."""
     given = options.lambdas(found) if options.trained.needs_lambda else None
     if isinstance(given, tuple):
-        return tune(options, source, found, policy, given)
-    training = Training(options, source, found, policy, given or 0.0)
-    training.run(options.checkpoint)
-    return Trained(training.history, training.best_epoch, given)
+        done = tune(options, source, found, policy, given)
+    else:
+        training = Training(options, source, found, policy, given or 0.0)
+        training.run(options.checkpoint)
+        done = Trained(training.history, training.best_epoch, given)
+    policy.temperature = temperature_of(options, source, found, policy)
+    return done
+
+
+def temperature_of(options: Options, source: Source, found: Inspection, policy: Policy) -> float:
+    """The temperature to serve with: as given, or the one with the largest score on the held-out rows, of equal ones the highest."""
+    if options.temperature != "auto":
+        return options.temperature
+    if options.objective == IMITATION:
+        return 1.0
+    return max(
+        TEMPERATURES,
+        key=lambda one: held_out_estimate(policy, source, found, options.split, options.level, one).criterion,
+    )
 
 
 def tune(options: Options, source: Source, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
