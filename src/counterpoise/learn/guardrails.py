@@ -72,7 +72,7 @@ def refused(result: Result) -> TrainingError:
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:
     """What is odd about a policy that was trained: that it never moved, that it is uniform, or that it takes nearly no chances."""
-    rows = source.chunk(source.starts[0])
+    rows = next(rows for start in source.starts if len(rows := source.chunk(start)))
     some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
     found = list(_of_table(policy.predict_proba(some.cpu().numpy()), policy.classes_))
     moved = any(not torch.equal(tensor.cpu(), start[name].cpu()) for name, tensor in policy.state_dict().items())
