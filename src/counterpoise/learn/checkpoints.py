@@ -27,7 +27,7 @@ class Epoch:
 
     `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
     ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
-    it (an effective sample of 50 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
+    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
     smoothing; for an imitation, the mean of log π(a|x).
     """
 

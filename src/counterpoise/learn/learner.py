@@ -52,8 +52,8 @@ class PolicyLearner:
         standardized by the mean and standard deviation of the training rows. A policy that you pass sees the contexts as they are, unless
         you made it with ``standardize=True``.
     epochs
-        How often to go through the log; by default, until `patience` looks at the held-out rows were in vain (as many as make up 400 steps,
-        and at least 20), and for 4,000 steps at most.
+        How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
+        up 200 steps, and at least 10), and for 8,000 steps at most.
     banditnet_lambda
         BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
         0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
