@@ -7,6 +7,7 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.guardrails import LearningWarning
 from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
@@ -17,8 +18,10 @@ from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "EpochEnd",
     "LearningWarning",
     "LinearSoftmax",
+    "LogTo",
     "ModulePolicy",
     "Objective",
     "Policy",

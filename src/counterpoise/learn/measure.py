@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import Seen, diagnose
@@ -18,7 +19,7 @@ from counterpoise.learn.batches import Split
 from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
-from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.policies import Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
@@ -74,15 +75,21 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
-    size = max(1, CELLS // policy.n_actions)
+    size = policy.rows_at_once
     for rows in parts:
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            logits = cooled(policy(part.context.to(device)), temperature)
-            target = logged_probability(logits, part.action.to(device))[0].double().cpu()
+            target = _targets(policy, part.to(device), temperature).double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
+
+
+def _targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
+    """π(a|x) of the logged actions at a temperature."""
+    if temperature == 1:
+        return policy.target_at(rows.context, rows.action)
+    return logged_probability(cooled(policy(rows.context), temperature), rows.action)[0]
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:

@@ -10,10 +10,10 @@ from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
-from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
 from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
@@ -29,8 +29,9 @@ UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, Runti
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
     """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. If you wrote the policy's class yourself, it
-    needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
+    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
+    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
     names = list(context or policy.context_)
     policy.check_context(names)
@@ -42,10 +43,14 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     write_tensors(path, tensors, {"format": FORMAT, "config": config})
 
 
-def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
+def load_policy(
+    path: str | PathLike[str], *, make: Callable[..., Policy] | None = None, module: nn.Module | None = None
+) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is allocated.
+    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the policy from
+    then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is
+    allocated, or any weight of the module changed.
 
     Examples
     --------
@@ -58,7 +63,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     """
     with opened(path) as file:
         config = _config(file)
-        build = make or KINDS.get(config["kind"])
+        build = _into(file, config["kind"], make, module) or make or KINDS.get(config["kind"])
         if build is None:
             raise PolicyFileError(
                 f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
@@ -82,6 +87,29 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
+
+
+def _into(
+    file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
+) -> Callable[..., Policy] | None:
+    """What makes a policy of the user's module, if the file has the weights of one."""
+    if module is None:
+        if kind == ModulePolicy.__name__ and make is None:
+            raise PolicyFileError(
+                f"{str(file.path)!r} has the weights of a module of your own, without the module.",
+                do=["Pass ", Argument("module"), ", one with the same layers."],
+            )
+        return None
+    if make is not None:
+        raise OptionError(["you passed both ", Argument("make"), " and ", Argument("module"), "."], do="Pass one.")
+    if kind != ModulePolicy.__name__:
+        raise OptionError(
+            f"{str(file.path)!r} contains a {kind}, which needs no module.", do=["Leave out ", Argument("module"), "."]
+        )
+    if not isinstance(module, nn.Module):
+        raise OptionError([Argument("module"), f" must be a torch.nn.Module; found {type(module).__name__}."])
+    given = module
+    return lambda n_actions: ModulePolicy(given, n_actions)
 
 
 def _config(file: TensorFile) -> dict[str, Any]:
