@@ -53,10 +53,8 @@ def _dropping():
 def test_the_result_is_of_the_folds_and_the_policy_of_all_rows():
     found = PolicyLearner(**OPTIONS).fit(**ARRAYS)
     same(found.policy_, PolicyLearner(**OPTIONS, folds=None).fit(**ARRAYS).policy_)
-    dropping = [_dropping(), _dropping()]
-    for policy, folds in zip(dropping, (2, None), strict=True):
-        PolicyLearner(policy=policy, **OPTIONS | {"epochs": 1}, folds=folds).fit(**ARRAYS)
-    same(*dropping)
+    dropping = {"policy": _dropping()} | OPTIONS | {"epochs": 1}
+    same(*(PolicyLearner(**dropping, folds=folds).fit(**ARRAYS).policy_ for folds in (2, None)))
     assert found.result_.targets == ("fold policies",)
     assert found.result_.n == ROWS
     assert found.result_.verdict().verdict == "ok"
@@ -199,13 +197,13 @@ def test_passed_policies_that_standardize_take_mean_and_scale_from_the_rows_they
     policy = MLP(5, 6, hidden=(8,), standardize=True)
     found = PolicyLearner(policy=policy, **OPTIONS).fit(**log)
     training = log["context"].astype(np.float32)[~Split(0.1, 0).held_out(0, ROWS)]
-    np.testing.assert_allclose(policy.body[0].mean, training.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(policy.body[0].scale, training.std(0), rtol=1e-3)
+    np.testing.assert_allclose(found.policy_.body[0].mean, training.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found.policy_.body[0].scale, training.std(0), rtol=1e-3)
     assert LOG.value(lambda context: found.predict_proba(1000 + 50 * context)) > LOG.reward.mean() + 0.03
     own = LinearSoftmax(5, 6, standardize=True)
     own.body.load_state_dict({"mean": torch.full((5,), 7.0), "scale": torch.full((5,), 3.0)})
-    PolicyLearner(policy=own, **OPTIONS | {"epochs": 1}, folds=None).fit(**ARRAYS)
-    assert own.body.mean.tolist() == [7.0] * 5
+    found = PolicyLearner(policy=own, **OPTIONS | {"epochs": 1}, folds=None).fit(**ARRAYS)
+    assert found.policy_.body.mean.tolist() == [7.0] * 5
 
 
 def test_without_epochs_training_goes_on_until_it_no_longer_helps():

@@ -256,7 +256,7 @@ class PolicyLearner(ScikitLearn):
         """
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
-        refuse_lists(asked.slate, "learning")
+        refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
         if options.trained.needs_model_rewards != (model_rewards is not None):
             needs = "needs" if model_rewards is None else "does not use"
             raise OptionError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
@@ -20,6 +21,8 @@ from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.ranking.measure import held_out_lists
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
@@ -49,19 +52,24 @@ class HeldOut:
 def held_out_estimate(
     policy: Policy, source: Source, found: Inspection, split: Split, level: float, temperature: float = 1.0
 ) -> HeldOut:
-    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out."""
+    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out.
+
+    Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
+    """
+    if isinstance(policy, PlackettLuce):
+        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
+        return _held_out(lists, interval, judged, math.nan, interval.lower)
     parts = weighed(policy, split.held_out_rows(source), temperature)
     seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
-    estimate, diagnostics = beta_ips(seen.moments), diagnose(seen)
-    return HeldOut(
-        value=estimate.value,
-        stderr=estimate.stderr,
-        interval=normal(estimate.value, estimate.stderr, level),
-        effective_sample_size=diagnostics.effective_sample_size,
-        verdict=judge(diagnostics).verdict,
-        likelihood=likelihood,
-        criterion=score_of(seen.moments, smoothed, found.rewards[0]).criterion,
-    )
+    estimate = beta_ips(seen.moments)
+    interval = normal(estimate.value, estimate.stderr, level)
+    return _held_out(estimate, interval, seen, likelihood, score_of(seen.moments, smoothed, found.rewards[0]).criterion)
+
+
+def _held_out(estimate: Estimate, interval: Interval, seen: Seen, likelihood: float, criterion: float) -> HeldOut:
+    diagnostics = diagnose(seen)
+    effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
+    return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
 
 
 def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
@@ -21,7 +22,7 @@ from counterpoise.whole_files import whole_file
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
+KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
@@ -134,9 +135,9 @@ def _config(file: TensorFile) -> dict[str, Any]:
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
     """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
-    if build in KINDS.values() and any(
-        isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
-    ):
+    nested = arguments.get("arguments")
+    values = [*arguments.values(), *(nested.values() if isinstance(nested, dict) else ())]
+    if build in KINDS.values() and any(isinstance(one, list) and len(one) > len(file.tensors) for one in values):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
         return  # a function may do anything, and once
@@ -150,10 +151,14 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
     check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
 
 
-def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str) -> Policy:
+def _built(
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str, under: str = ""
+) -> Policy:
     given = dict(arguments)
+    if build is PlackettLuce:
+        given["scores"] = _scores(file, given.pop("kind", None), given.pop("arguments", None), device)
     if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
-        features = file.tensors.get("scores.features")
+        features = file.tensors.get(f"{under}scores.features")
         if features is None or features.dtype is None:
             raise file.damaged("the features of its items are missing")
         given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
@@ -163,6 +168,18 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
         raise PolicyFileError(
             f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
         ) from error
+
+
+def _scores(file: TensorFile, kind: Any, arguments: Any, device: str) -> Policy:
+    """The policy that scores the items of a ranking policy."""
+    if not isinstance(kind, str) or not isinstance(arguments, dict):
+        raise file.damaged("it does not say what scores its items")
+    if kind not in KINDS or KINDS[kind] is PlackettLuce:
+        raise PolicyFileError(
+            f"the scores of {str(file.path)!r} are a {kind}, which counterpoise does not know.",
+            do=["Pass ", Argument("make"), ", a function that builds the whole policy."],
+        )
+    return _built(file, KINDS[kind], arguments, device, "scores.")
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
