@@ -587,7 +587,7 @@ def learning(audit: Audit) -> None:
             from counterpoise.learn import PolicyLearner
 
             log = SyntheticBandit(n_actions=4, seed=1).draw(200)
-            learner = PolicyLearner(epochs=epochs, batch_size=50, checkpoint=path)
+            learner = PolicyLearner(epochs=epochs, batch_size=50, checkpoint=path, folds=None)
             learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
             learner.save(place / "policy.safetensors")
 

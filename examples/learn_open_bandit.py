@@ -27,8 +27,9 @@ def learn(folder: Path, saved: Path) -> cp.Result:
     context = [*affinity, "at_1", "at_2", "at_3"]
     past, future = log.head(int(0.7 * len(log))), log.tail(len(log) - int(0.7 * len(log)))
 
+    # without folds: what it is worth, the future tells
     learner = PolicyLearner(
-        "beta_ips", n_actions=source.n_actions, epochs=10, batch_size=256, learning_rate=0.01, holdout=0.2, patience=3
+        n_actions=source.n_actions, epochs=10, batch_size=256, learning_rate=0.01, holdout=0.2, patience=3, folds=None
     )
     learner.fit(past, context=context, action="action", reward="reward", propensity="propensity")
     for epoch in learner.history_:

@@ -17,7 +17,7 @@ def stop_after_four(end):
     return end.epoch.epoch == 4
 
 
-def train(objective="beta_ips", norms="last_layer", checkpoint=None):
+def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None):
     """A small deep policy; the same however it is started."""
     log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
     torch.manual_seed(7)
@@ -29,6 +29,7 @@ def train(objective="beta_ips", norms="last_layer", checkpoint=None):
         batch_size=250,
         learning_rate=0.05,
         norms=norms,
+        folds=folds,
         checkpoint=checkpoint,
     )
     return learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
@@ -56,7 +57,8 @@ if __name__ == "__main__":
         train("running_beta_ips", checkpoint=out / "checkpoint")
     else:
         for kind in ("last_layer", "all"):
-            found = train(norms=kind)
+            found = train(norms=kind, folds=2)
             if torch.distributed.get_rank() == 0:
                 found.save(out / kind)
+                (out / f"{kind} lift").write_text(str(found.result_["fold policies", "lift"].value), encoding="utf-8")
         torch.distributed.destroy_process_group()

@@ -17,7 +17,9 @@ ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "p
 
 
 def learner(objective="beta_ips", **options):
-    return PolicyLearner(objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05} | options))
+    return PolicyLearner(
+        objective, **({"epochs": 4, "folds": None, "batch_size": 256, "learning_rate": 0.05} | options)
+    )
 
 
 def same(first, second):

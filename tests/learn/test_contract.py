@@ -14,7 +14,7 @@ LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
 CONTEXT = [f"context_{k}" for k in range(5)]
 NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
-OPTIONS = {"epochs": 1, "batch_size": 256}
+OPTIONS = {"epochs": 1, "batch_size": 256, "folds": None}
 
 
 def test_parameters_are_stored_exactly_as_given_and_checked_in_fit():

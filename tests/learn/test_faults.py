@@ -32,7 +32,9 @@ TURNED = FRAME.with_columns(reward=1 - pl.col("reward"))
 
 
 def learner(objective="beta_ips", **options):
-    return PolicyLearner(objective, **({"epochs": 3, "batch_size": 256, "learning_rate": 0.05} | options))
+    return PolicyLearner(
+        objective, **({"epochs": 3, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+    )
 
 
 def same(first, second):

@@ -29,7 +29,9 @@ ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "p
 
 
 def learner(objective="beta_ips", **options):
-    return PolicyLearner(objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05} | options))
+    return PolicyLearner(
+        objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+    )
 
 
 def same(first, second, tolerance=0.0):
@@ -128,9 +130,9 @@ def test_lambda_is_tuned_by_snips_on_the_training_rows():
 
 def test_the_epoch_kept_is_the_best_on_held_out_rows():
     fitted = learner(epochs=8, learning_rate=0.5, patience=2).fit(**ARRAYS)
-    values = [epoch.value for epoch in fitted.history_]
-    assert fitted.best_epoch_ == 1 + int(np.argmax(values))
-    assert len(values) == min(8, fitted.best_epoch_ + 2)
+    scores = [epoch.score for epoch in fitted.history_]
+    assert fitted.best_epoch_ == 1 + int(np.argmax(scores))
+    assert len(scores) == min(8, fitted.best_epoch_ + 2)
     same(fitted.policy_, learner(epochs=fitted.best_epoch_, learning_rate=0.5).fit(**ARRAYS).policy_)
     assert all(epoch.lower < epoch.value < epoch.upper for epoch in fitted.history_)
 
@@ -160,11 +162,15 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path):
     assert resumed.history_ == whole.history_
 
 
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 def test_two_processes_reach_what_one_reaches(tmp_path):
     done = run_script("two", tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
     for norms in ("last_layer", "all"):
-        same(load_policy(tmp_path / norms), train(norms=norms).policy_, tolerance=1e-5)
+        alone = train(norms=norms, folds=2)
+        same(load_policy(tmp_path / norms), alone.policy_, tolerance=1e-5)
+        lift = float((tmp_path / f"{norms} lift").read_text(encoding="utf-8"))
+        assert lift == pytest.approx(alone.result_["fold policies", "lift"].value, abs=1e-5)
 
 
 def broken(part, row, value):

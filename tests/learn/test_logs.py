@@ -23,7 +23,7 @@ ROW = 20  # where a bad value is put
 
 
 def learner(**options):
-    return PolicyLearner(**{"epochs": 2, "batch_size": 256, "learning_rate": 0.05} | options)
+    return PolicyLearner(**{"epochs": 2, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
 
 
 def same(first, second):

@@ -22,7 +22,7 @@ def registry(monkeypatch):
 
 def learn(objective, model_rewards=None, **options):
     size = None if objectives.objective_of(objective).full_batch else 256
-    options = {"epochs": 2, "batch_size": size, "learning_rate": 0.05} | options
+    options = {"epochs": 2, "batch_size": size, "learning_rate": 0.05, "folds": None} | options
     return PolicyLearner(objective, **options).fit(**ARRAYS, model_rewards=model_rewards)
 
 

@@ -29,7 +29,9 @@ def people(seed=0):
 
 
 def learn(arrays, **options):
-    return PolicyLearner(**({"batch_size": 256, "learning_rate": 0.05, "epochs": 10} | options)).fit(**arrays)
+    return PolicyLearner(**({"batch_size": 256, "learning_rate": 0.05, "epochs": 10, "folds": None} | options)).fit(
+        **arrays
+    )
 
 
 def fitted():

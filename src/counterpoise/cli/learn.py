@@ -67,7 +67,13 @@ def learn(
     from counterpoise.learn import PolicyLearner
 
     learner = PolicyLearner(
-        objective, epochs=epochs, batch_size=batch_size or None, learning_rate=learning_rate, seed=seed, device=device
+        objective,
+        epochs=epochs,
+        batch_size=batch_size or None,
+        learning_rate=learning_rate,
+        seed=seed,
+        device=device,
+        folds=None,
     )
     learner.fit(
         log[0] if len(log) == 1 else log,

@@ -8,7 +8,9 @@ except ImportError as error:
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, LogTo
+from counterpoise.learn.guardrails import LearningWarning
 from counterpoise.learn.items_frame import item_features
+from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
@@ -20,6 +22,7 @@ __all__ = [
     "MLP",
     "OBJECTIVES",
     "EpochEnd",
+    "LearningWarning",
     "LinearSoftmax",
     "LogTo",
     "ModulePolicy",
@@ -34,6 +37,7 @@ __all__ = [
     "baselines",
     "export_onnx",
     "item_features",
+    "judge",
     "load_policy",
     "norms",
     "objectives",

@@ -16,10 +16,15 @@ from counterpoise.learn.steps import Batch
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows are held out from training: a share of them, chosen by a hash of row number and seed (splitmix64)."""
+    """Which rows are held out from training: a share of them, chosen by a hash of row number and seed (splitmix64).
+
+    With a `fold` out of `folds`, the rows of that fold are left alone: they are neither trained on nor held out.
+    """
 
     holdout: float
     seed: int
+    fold: int | None = None
+    folds: int = 0
 
     def held_out(self, start: int, rows: int) -> NDArray[np.bool_]:
         """Which of some rows are held out, the same in every process."""
@@ -32,12 +37,20 @@ class Split:
             x = x ^ (x >> np.uint64(31))
         return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < self.holdout)
 
+    def parts(self, source: Source, start: int, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows of a chunk are held out, and which are trained on."""
+        held = self.held_out(source.before(start), len(rows))
+        if self.fold is None:
+            return held, ~held
+        ours = source.folds(start, rows, self.folds) != self.fold
+        return held & ours, ~held & ours
+
     def held_out_rows(self, source: Source, *, others: bool = False) -> Iterator[Rows]:
-        """The rows that are held out, chunk by chunk, or the others."""
+        """The rows that are held out, chunk by chunk, or those that are trained on."""
         for start in source.starts:
             rows = source.chunk(start)
-            held = self.held_out(source.before(start), len(rows)) != others
-            yield rows.take(torch.as_tensor(np.flatnonzero(held), device=rows.action.device))
+            held, trained = self.parts(source, start, rows)
+            yield rows.take(torch.as_tensor(np.flatnonzero(trained if others else held), device=rows.action.device))
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ def batches(source: Source, epoch: int, batch_size: int | None, split: Split, sh
     left: Rows | None = None
     for last, place in enumerate(random.permutation(len(starts)), start=1):
         rows = source.chunk(starts[place])
-        ours = np.flatnonzero(~split.held_out(source.before(starts[place]), len(rows)))
+        ours = np.flatnonzero(split.parts(source, starts[place], rows)[1])
         order = torch.as_tensor(random.permutation(ours) if batch_size is not None else ours, device=rows.action.device)
         if left is not None:
             rows, order = left.followed_by(rows.take(order)), torch.arange(len(left) + len(order))

@@ -18,13 +18,19 @@ from counterpoise.learn.schedules import replay
 from counterpoise.learn.settings import differences, plain
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
-FORMAT = "counterpoise checkpoint 3"
+FORMAT = "counterpoise checkpoint 4"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches."""
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
+
+    `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
+    ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
+    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
+    smoothing; for an imitation, the mean of log π(a|x).
+    """
 
     epoch: int
     value: float
@@ -33,6 +39,9 @@ class Epoch:
     upper: float
     gradient_variance: float
     baseline: float
+    effective_sample_size: float
+    verdict: str
+    score: float
 
 
 @dataclass
@@ -127,7 +136,11 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
         and progress.keys() == {"done", "history", "best", "stopped"}
         and isinstance(progress["history"], list)
         and all(isinstance(one, dict) and one.keys() == names for one in progress["history"])
-        and all(_is_number(value) for one in progress["history"] for value in one.values())
+        and all(
+            isinstance(value, str) if name == "verdict" else _is_number(value)
+            for one in progress["history"]
+            for name, value in one.items()
+        )
         and [one["epoch"] for one in progress["history"]] == list(range(1, len(progress["history"]) + 1))
         and _is_count(progress["done"], len(progress["history"]), len(progress["history"]))
         and _is_count(progress["best"], min(1, progress["done"]), progress["done"])

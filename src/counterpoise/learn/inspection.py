@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import Argument, LogError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.learn.actions import DistinctIds, Ids, placed
 from counterpoise.learn.batches import Split
 from counterpoise.learn.rows import Problem, Rows, merge, refusal
@@ -26,7 +28,40 @@ class Inspection:
     digest: str  # of every number of the log, in its order
     columns: Columns  # of the contexts to train on
     mean_reward: float
+    rewards: tuple[float, float]  # the least and the largest
+    reward_size: float  # the root of their mean square
     ids: Ids | None  # of the actions, where they are not 0, 1, 2, …
+
+    @property
+    def gain_size(self) -> float:
+        """The root of the mean square of the rewards above the least."""
+        low = self.rewards[0]
+        return math.sqrt(max(self.reward_size**2 - low * (2 * self.mean_reward - low), 0.0))
+
+
+@dataclass
+class _Rewards:
+    """What is to be known of rewards, some at a time."""
+
+    total: float = 0.0
+    square: float = 0.0
+    lowest: float = np.inf
+    highest: float = -np.inf
+
+    def add(self, reward: Tensor) -> None:
+        """Take in some."""
+        if len(reward):
+            self.lowest, self.highest = min(self.lowest, float(reward.min())), max(self.highest, float(reward.max()))
+            self.total += float(reward.sum(dtype=torch.float64))
+            self.square += float(reward.double().square().sum())
+
+    def of(self, rows: int) -> dict[str, Any]:
+        """What an `Inspection` of so many rows says of them."""
+        return {
+            "mean_reward": self.total / rows,
+            "rewards": (self.lowest, self.highest),
+            "reward_size": math.sqrt(self.square / rows),
+        }
 
 
 @dataclass
@@ -38,17 +73,11 @@ class _Totals:
     problems: list[Problem] = field(default_factory=list)
     unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
     held_out: int = 0
-    reward: float = 0.0
-    lowest: float = np.inf
-    highest: float = -np.inf
+    rewards: _Rewards = field(default_factory=_Rewards)
 
     def add(self, rows: Rows, held_out: Tensor) -> None:
         """Take in the rows of a chunk."""
-        self.lowest, self.highest = (
-            min(self.lowest, float(rows.reward.min())),
-            max(self.highest, float(rows.reward.max())),
-        )
-        self.reward += float(rows.reward.sum(dtype=torch.float64))
+        self.rewards.add(rows.reward)
         self.held_out += int(held_out.sum())
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
@@ -78,14 +107,44 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
                 found.unknown += _unknown(rows.candidates, source, source.before(start), n_actions, ids)
         found.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
     _refuse(found, source)
-    if source.reading is not None and source.reading.encoding is not None:
-        found.columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
+    _leave_levels(found.columns, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
         n_actions, ids = _actions(found.distinct, source)
-    mean_reward = found.reward / source.rows
-    return Inspection(source.rows, n_actions, found.held_out, source.digest(), found.columns, mean_reward, ids)
+    return Inspection(
+        rows=source.rows,
+        n_actions=n_actions,
+        held_out=found.held_out,
+        digest=source.digest(),
+        columns=found.columns,
+        ids=ids,
+        **found.rewards.of(source.rows),
+    )
+
+
+def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
+    """The same of the rows outside the split's fold, which was all checked before."""
+    rows, held_out, columns, rewards = 0, 0, Columns(source.width), _Rewards()
+    _leave_levels(columns, source)
+    for start in source.starts:
+        chunk = source.chunk(start)
+        held, trained = split.parts(source, start, chunk)
+        rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
+        columns.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())
+        rewards.add(chunk.reward[torch.as_tensor(held | trained, device=chunk.reward.device)])
+    if rows - held_out < 1:
+        raise OptionError(
+            ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
+            do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
+        )
+    return replace(found, rows=rows, held_out=held_out, columns=columns, **rewards.of(rows))
+
+
+def _leave_levels(columns: Columns, source: Source) -> None:
+    """Levels of categories stay 0 and 1."""
+    if source.reading is not None and source.reading.encoding is not None:
+        columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
 
 
 def _refuse(found: _Totals, source: Source) -> None:
@@ -102,9 +161,9 @@ def _refuse(found: _Totals, source: Source) -> None:
             f"{one.row:,} with {one.found}.",
             do=["Leave those rows out, or change ", Argument("n_actions"), " or the policy."],
         )
-    if found.lowest == found.highest:
+    if found.rewards.lowest == found.rewards.highest:
         raise LogError(
-            f"all {source.rows:,} rewards are {found.lowest:g}, so no action is better than another and there is nothing to learn."
+            f"all {source.rows:,} rewards are {found.rewards.lowest:g}, so no action is better than another and there is nothing to learn."
         )
 
 

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import inspect as signatures
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import Ids, Names
 from counterpoise.learn.callbacks import Callback
-from counterpoise.learn.checkpoints import Epoch
+from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
+from counterpoise.learn.guardrails import fold_policies, refused, remarks, warned
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.items.kernels import Precision
+from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.making import describe_columns, known_actions, new_policy
-from counterpoise.learn.options import Optimizer, Options, check_sizes, checked
+from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.scaling import standardize
 from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
 from counterpoise.learn.storage import save_policy
-from counterpoise.learn.training import Training
-from counterpoise.learn.tuning import tune
+from counterpoise.learn.training import IMITATION
+from counterpoise.learn.tuning import beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import LogFields, as_log
 
@@ -46,24 +52,46 @@ class PolicyLearner(ScikitLearn):
     objective
         A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance in each batch;
         ``"running_beta_ips"``, with that of the batches before it, and therefore unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet),
-        with `banditnet_lambda`; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and ``"value_beta_ips"``
-        (differentiated through its baseline); or one that you registered yourself.
+        with `banditnet_lambda`; ``"log_smoothing"``, for rewards of 0 and more, which trusts large weights less; ``"imitation"``, which
+        learns the logging policy itself; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and
+        ``"value_beta_ips"`` (differentiated through its baseline); or one that you registered yourself.
     policy
-        A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept, on
-        contexts standardized by the mean and standard deviation of the training rows. A policy that you pass sees the contexts as they are.
-        If contexts are encoded, only the log tells how many numbers they become, so pass the class or a function instead: it is called with
-        that and the number of actions, and with `item_features=` if the log has items.
+        A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
+        starts as the uniform policy, on contexts standardized by the mean and standard deviation of the training rows. A policy that you
+        pass sees the contexts as they are, unless you made it with ``standardize=True``. If contexts are encoded, only the log tells how
+        many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
+        `item_features=` if the log has items.
+    epochs
+        How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
+        up 200 steps, and at least 10), and for 8,000 steps at most.
     banditnet_lambda
         BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
-        0.6, 0.65, …, 0.95, as published.
+        0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
     norms
         ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default, that of the last layer if it has a
         closed form (exact for linear policies, nearly free for others).
     holdout
-        The share of the rows that is kept from training. The epoch with the largest β-IPS value on those rows is kept, never the one
+        The share of the rows that is kept from training. The epoch that is best on those rows is kept (`Epoch.score`), never the one
         with the largest training objective. With 0, the last epoch is kept.
     patience
         Stop after this many epochs without a better held-out value.
+    folds
+        In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its own. That
+        costs about `folds` times the time, and `result_` says what came of it. Rows of one cluster are in one fold. With None, nothing is
+        judged. The policy that you get is trained on all rows, and is the same with and without folds.
+    fallback
+        What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
+        0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is
+        then ``"imitation"``, `result_` is about it, and `rejected_` is about what was learned); or ``"raise"``.
+    imitation
+        κ: this much of the mean of log π(a|x) on the logged rows is added to the objective, which keeps the policy near what was logged.
+    smoothing
+        λ of the objective ``"log_smoothing"``; by default, 1/√n over the usual size of a reward.
+    clip
+        The largest weight that a row with a reward above the baseline counts with.
+    temperature
+        What the policy serves with: its logits are divided by it, and 0 takes the most probable action always. ``"auto"`` takes the
+        best of 1, 0.5, 0.25 and 0 on the held-out rows. The policies of the folds are judged with it, the epochs are without it.
     precision
         That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
         which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
@@ -85,7 +113,7 @@ class PolicyLearner(ScikitLearn):
         A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
         epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
         another log is refused. If λ is tuned, this file has the start, and each λ has its own file next to it
-        (``run.lambda-0.6.safetensors``).
+        (``run.lambda-0.6.safetensors``); so has each fold (``run.fold-1.safetensors``).
     progress
         Whether to show a bar with value and gradient variance; by default, only on a terminal.
 
@@ -96,7 +124,9 @@ class PolicyLearner(ScikitLearn):
     After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was best,
     `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and `feature_names_in_` (if
     columns have names) and `n_features_in_` describe the context. The value of the best epoch flatters the policy, because the rows that
-    measure it also chose it.
+    measure it also chose it. `result_`, a `Result`, does not: it is the value of the policies of the folds, by the rows that each of them
+    has not seen, with its lift over what ran, intervals and verdict. `remarks_` says what is odd about the policy: that it never moved, is
+    uniform, or takes one action for sure.
 
     Examples
     --------
@@ -104,8 +134,8 @@ class PolicyLearner(ScikitLearn):
     >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
     >>> learner = PolicyLearner(epochs=5, batch_size=200, learning_rate=0.1)
     >>> _ = learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
-    >>> learner.history_[-1].lower < learner.history_[-1].value < learner.history_[-1].upper
-    True
+    >>> learner.result_["fold policies", "lift"].interval.lower > 0, learner.result_.verdict().verdict
+    (True, 'ok')
     >>> bool(log.value(learner.predict_proba) > log.reward.mean())
     True
     """
@@ -120,6 +150,10 @@ class PolicyLearner(ScikitLearn):
     best_epoch_: int
     banditnet_lambda_: float
     tuning_: dict[float, float]
+    result_: Result
+    kind_: str
+    rejected_: Result
+    remarks_: tuple[str, ...]
 
     def __init__(
         self,
@@ -129,12 +163,18 @@ class PolicyLearner(ScikitLearn):
         n_actions: int | None = None,
         learning_rate: float = 0.01,
         batch_size: int | None = 1024,
-        epochs: int = 20,
+        epochs: int | None = None,
         banditnet_lambda: float | Sequence[float] | None = None,
         norms: Norms | None = None,
         decay: float = 0.9,
         holdout: float = 0.1,
         patience: int | None = None,
+        folds: int | None = 3,
+        fallback: Fallback = "warn",
+        imitation: float = 0.0,
+        smoothing: float | None = None,
+        clip: float | None = None,
+        temperature: float | Literal["auto"] = 1.0,
         level: float = 0.95,
         seed: int = 0,
         device: str = "cpu",
@@ -158,6 +198,12 @@ class PolicyLearner(ScikitLearn):
         self.decay = decay
         self.holdout = holdout
         self.patience = patience
+        self.folds = folds
+        self.fallback = fallback
+        self.imitation = imitation
+        self.smoothing = smoothing
+        self.clip = clip
+        self.temperature = temperature
         self.level = level
         self.seed = seed
         self.device = device
@@ -255,11 +301,24 @@ class PolicyLearner(ScikitLearn):
         self._know(source, found, named=not asked.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            self._train(options, source, found, policy or new_policy(options.policy, source, found, known.features))
+
+            def start(seen: Inspection) -> Policy:
+                made = new_policy(options.policy, source, seen, known.features) if policy is None else deepcopy(policy)
+                standardize(made, seen.columns)
+                made.context_, made.actions_ = self.context_, seen.ids
+                describe_columns(made, source)
+                return made
+
+            random = torch.get_rng_state()
+            chosen = self._judge(options, source, found, start) if options.folds else options
+            torch.set_rng_state(random)
+            self._train(chosen, source, found, start(found))
         return self
 
     def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
         """Remember what the log alone tells us."""
+        for name in ("result_", "rejected_", "banditnet_lambda_", "tuning_"):
+            vars(self).pop(name, None)  # of an earlier fit
         self.mean_reward_, self.dropped_rows_ = found.mean_reward, source.dropped
         self.context_ = source.names.context if named else ()
         self.n_features_in_ = len(source.names.context)
@@ -268,22 +327,38 @@ class PolicyLearner(ScikitLearn):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    def _judge(
+        self, options: Options, source: Source, found: Inspection, make: Callable[[Inspection], Policy]
+    ) -> Options:
+        """Judge the policies of the folds, and return the options of the policy to hand out: those asked for, or those of an imitation."""
+
+        def judged(options: Options, name: str) -> Result:
+            return judge(source, fold_policies(options, source, found, make), name=name, level=options.level)
+
+        self.result_ = judged(options, FOLDS)
+        if is_surely_better(self.result_) or options.objective == IMITATION:
+            return options
+        if options.fallback == "raise":
+            raise refused(self.result_)
+        if options.fallback == "warn":
+            warnings.warn(warned(self.result_), stacklevel=3)
+            return options
+        self.rejected_ = self.result_
+        options = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0)
+        options = replace(options, checkpoint=beside(options.checkpoint, IMITATION))
+        self.result_ = judged(options, f"imitating {FOLDS}")
+        return options
+
     def _train(self, options: Options, source: Source, found: Inspection, policy: Policy) -> None:
-        policy.context_, policy.actions_ = self.context_, found.ids
-        describe_columns(policy, source)
-        self.policy_ = policy
-        given = options.banditnet_lambda
-        if options.trained.needs_lambda and isinstance(given, tuple):
-            tuned = tune(options, source, found, policy, given)
-            self.tuning_, self.banditnet_lambda_ = tuned.values, tuned.banditnet_lambda
-            self.history_, self.best_epoch_ = tuned.history, tuned.best_epoch
-            return
-        chosen = given if options.trained.needs_lambda and isinstance(given, float) else 0.0
-        if options.trained.needs_lambda:
-            self.banditnet_lambda_ = chosen
-        training = Training(options, source, found, policy, chosen)
-        training.run(options.checkpoint)
-        self.history_, self.best_epoch_ = training.history, training.best_epoch
+        self.policy_, before = policy, copy_of(policy)
+        done = train(options, source, found, policy)
+        self.history_, self.best_epoch_ = done.history, done.best_epoch
+        if done.banditnet_lambda is not None:
+            self.banditnet_lambda_ = done.banditnet_lambda
+        if done.values is not None:
+            self.tuning_ = done.values
+        self.kind_ = IMITATION if options.objective == IMITATION else "learned"
+        self.remarks_ = remarks(policy, source, before)
 
     # -- using ---------------------------------------------------------------------------------------------------------
 

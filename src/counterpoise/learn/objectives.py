@@ -14,6 +14,7 @@ Oosterhuis & de Rijke, RecSys 2024.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,7 +26,8 @@ from counterpoise.errors import OptionError
 from counterpoise.learn import baselines
 
 GIVEN = ("target", "reward", "propensity")
-ON_REQUEST = ("baseline", "banditnet_lambda", "probabilities", "model_rewards", "action")
+ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "probabilities", "model_rewards", "action")
+FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarithm goes on as a straight line
 
 
 def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
@@ -132,6 +134,43 @@ def reinforce(log_target: Tensor, reward: Tensor, *, baseline: float | Tensor = 
     return ((reward - baseline) * log_target).mean()
 
 
+def log_smoothing(target: Tensor, reward: Tensor, propensity: Tensor, *, smoothing: float) -> Tensor:
+    r"""IPS with every term smoothed by a logarithm, for rewards of 0 and more: a lower estimate, most of all where weights are large.
+
+    .. math:: \hat V_\lambda = \frac1n \sum_i \frac{\log(1 + \lambda w_i r_i)}{\lambda}
+
+    It is IPS as λ goes to 0. Where it is large, a policy gains little by weights that few rows have.
+
+    References
+    ----------
+    Sakhi, Aouali, Alquier & Chopin, "Logarithmic smoothing for pessimistic off-policy evaluation, selection and learning", NeurIPS 2024.
+    """
+    return (torch.log1p(smoothing * target / propensity * reward) / smoothing).mean()
+
+
+def imitation(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""The mean of log π(a|x) of the logged actions, whatever they earned: its maximum imitates the logging policy."""
+    return logarithm(target).mean()
+
+
+def logarithm(target: Tensor) -> Tensor:
+    """log π, and below `FLOOR` its tangent there, so that no gradient is infinite."""
+    return torch.where(target > FLOOR, target.clamp(min=FLOOR).log(), math.log(FLOOR) + target / FLOOR - 1)
+
+
+def imitated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+    """n ∂/∂π of `imitation`."""
+    return 1 / target.clamp(min=FLOOR)
+
+
+def smoothed(
+    target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, smoothing: float
+) -> Tensor:
+    """n ∂/∂π of `log_smoothing`."""
+    gain = reward / propensity
+    return gain / (1 + smoothing * gain * target)
+
+
 def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
     """n ∂/∂π of every objective of the form mean(w (r − β)), without autograd."""
     return (reward - baseline) / propensity
@@ -146,6 +185,9 @@ class Objective:
     `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would bias it. `slope`, if it is
     known, saves us autograd: it is n ∂value/∂π for every row.
 
+    `imitation` adds κ times the mean of log π(a|x) to the value. `clip` is the largest weight that a row with a reward above the baseline
+    counts with: more of an action that did well is worth nothing then, less of one that did badly always is.
+
     Examples
     --------
     >>> def clipped(target, reward, propensity):
@@ -156,8 +198,10 @@ class Objective:
 
     value: Callable[..., Tensor]
     baseline: baselines.Rule = baselines.of_batch
-    slope: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
+    slope: Callable[..., Tensor] | None = None
     full_batch: bool = False
+    imitation: float = 0.0
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self._asked if name not in GIVEN + ON_REQUEST]
@@ -188,15 +232,47 @@ class Objective:
         """Whether several processes may train it, each on its share of a batch."""
         return not (self.full_batch or self.needs_model_rewards)
 
-    def at(self, banditnet_lambda: float) -> Objective:
-        """The same objective with λ filled in."""
-        if not self.needs_lambda:
-            return self
-        return replace(self, value=partial(self.value, banditnet_lambda=banditnet_lambda))
+    @property
+    def needs_smoothing(self) -> bool:
+        """Whether it takes the λ of logarithmic smoothing."""
+        return "smoothing" in self._asked
+
+    def at(self, banditnet_lambda: float, smoothing: float = 1.0) -> Objective:
+        """The same objective with λ filled in, BanditNet's or that of logarithmic smoothing."""
+        found = self
+        if self.needs_lambda:
+            found = replace(found, value=partial(found.value, banditnet_lambda=banditnet_lambda))
+        if self.needs_smoothing:
+            slope = None if found.slope is None else partial(found.slope, smoothing=smoothing)
+            found = replace(found, value=partial(found.value, smoothing=smoothing), slope=slope)
+        return found
 
     def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
         """The scalar to maximize, from everything that is known; what the function does not ask for is left out."""
-        return self.value(target, reward, propensity, **{name: known[name] for name in self._asked if name in known})
+        seen = target
+        if self.clip is not None:
+            seen = torch.where(
+                self._is_free(target, reward, propensity, known["baseline"]), target, self.clip * propensity
+            )
+        value = self.value(seen, reward, propensity, **{name: known[name] for name in self._asked if name in known})
+        return value + self.imitation * logarithm(target).mean() if self.imitation else value
+
+    def slopes(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor) -> Tensor:
+        """n ∂/∂π of the scalar to maximize, for every row: in closed form if `slope` is known."""
+        if self.slope is None:
+            with torch.enable_grad():
+                free = target.detach().requires_grad_()
+                (found,) = torch.autograd.grad(self(free, reward, propensity, baseline=baseline), free)
+            return found * len(target)
+        found = self.slope(target, reward, propensity, baseline)
+        if self.clip is not None:
+            found = found * self._is_free(target, reward, propensity, baseline)
+        return found + self.imitation * imitated(target, reward, propensity, baseline) if self.imitation else found
+
+    def _is_free(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor | float) -> Tensor:
+        """Which rows count with their own weight, and not with the largest."""
+        assert self.clip is not None
+        return (target <= self.clip * propensity) | (reward <= baseline)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -205,6 +281,8 @@ OBJECTIVES: dict[str, Objective] = {
     "ips": Objective(ips, baselines.zero, translated),
     "lambda_ips": Objective(lambda_ips, baselines.of_lambda, translated),
     "dr": Objective(dr, baselines.zero),
+    "log_smoothing": Objective(log_smoothing, baselines.zero, smoothed),
+    "imitation": Objective(imitation, baselines.zero, imitated),
     "snips": Objective(snips, full_batch=True),
     "value_beta_ips": Objective(value_beta_ips, full_batch=True),
 }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.learn.candidates import masked
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.softmax import cooled
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
@@ -32,7 +33,8 @@ class Probabilities(nn.Module):
 
     def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
         """One row per context, one column per action."""
-        return torch.softmax(masked(self.policy(context), candidates), -1)
+        logits = masked(self.policy(context), candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1)
 
 
 def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | PathLike[str]) -> None:

@@ -19,7 +19,7 @@ from counterpoise.learn.items import blocks
 from counterpoise.learn.items.logged import log_probability
 from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.scaling import Standardize
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.softmax import cooled, logged_probability
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
@@ -55,8 +55,8 @@ class Policy(nn.Module):
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
     temperature: float = 1.0
-    """What logits are divided by when the policy serves (`predict_proba`, `sample`), but not while it trains: below 1 it takes fewer
-    chances, above 1 more, and at 0 it takes the most probable action always."""
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
+    takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
     _ids: Ids | Names | None = None
 
     def forward(self, context: Tensor) -> Tensor:
@@ -95,12 +95,16 @@ class Policy(nn.Module):
             return log_probability(many, self._places(action))[0]
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
 
-    def target_at(self, context: Tensor, place: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """π of the actions with these columns in the logits, among candidates (by their columns), differentiable."""
+    def target_at(
+        self, context: Tensor, place: Tensor, candidates: Tensor | None = None, temperature: float = 1.0
+    ) -> Tensor:
+        """π of the actions with these columns in the logits, among candidates (by their columns) and at a temperature; differentiable."""
         many = self._many(context) if candidates is None else None
-        if many is not None:
-            return log_probability(many, place)[0].exp()
-        return logged_probability(among(self(context), candidates), place)[0]
+        if many is None:
+            return logged_probability(cooled(among(self(context), candidates), temperature), place)[0]
+        if temperature == 0:
+            return (blocks.greedy(many) == place).to(many.contexts.dtype)
+        return log_probability(many.cooled(temperature), place)[0].exp()
 
     @torch.no_grad()
     def greedy(self, context: Any, *, candidates: Any = None) -> Any:
@@ -317,8 +321,8 @@ def serving(module: nn.Module) -> Iterator[None]:
 class LinearSoftmax(Policy):
     """The softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
 
-    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with);
-    when `PolicyLearner` makes the policy itself, it takes both from the training rows.
+    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with),
+    which `PolicyLearner` takes from the training rows unless you have set them.
     """
 
     def __init__(
@@ -341,21 +345,28 @@ class LinearSoftmax(Policy):
 
 
 class MLP(Policy):
-    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer."""
+    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer; `standardize` as in `LinearSoftmax`."""
 
     def __init__(
-        self, context_dimension: int, n_actions: int, *, hidden: Sequence[int] = (64,), normalize: bool = False
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (64,),
+        normalize: bool = False,
+        standardize: bool = False,
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        self.body, width = _tower(context_dimension, hidden, normalize)
+        self.body, width = _tower(context_dimension, hidden, normalize, standardize)
         self.scores = nn.Linear(width, n_actions)
         self._config = {
             "context_dimension": context_dimension,
             "n_actions": n_actions,
             "hidden": list(hidden),
             "normalize": normalize,
+            "standardize": standardize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -366,7 +377,7 @@ class TwoTower(Policy):
     """Inner products of a context vector and an item vector, for catalogs of 10⁵ actions and more.
 
     With `item_features` (one row per action), an item's vector is a linear map of its features, so you can also score an item that
-    was never logged; without them, every item has its own vector.
+    was never logged; without them, every item has its own vector. `standardize` as in `LinearSoftmax`.
     """
 
     def __init__(
@@ -378,6 +389,7 @@ class TwoTower(Policy):
         hidden: Sequence[int] = (64,),
         normalize: bool = False,
         item_features: Tensor | None = None,
+        standardize: bool = False,
     ) -> None:
         super().__init__()
         _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
@@ -387,7 +399,7 @@ class TwoTower(Policy):
                 f"{tuple(item_features.shape)}."
             )
         self.context_dimension, self.n_actions = context_dimension, n_actions
-        tower, width = _tower(context_dimension, hidden, normalize)
+        tower, width = _tower(context_dimension, hidden, normalize, standardize)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (
             nn.Linear(dimension, n_actions, bias=False)
@@ -401,6 +413,7 @@ class TwoTower(Policy):
             "hidden": list(hidden),
             "normalize": normalize,
             "item_dimension": None if item_features is None else item_features.shape[1],
+            "standardize": standardize,
         }
 
     def config(self) -> dict[str, Any]:
@@ -478,9 +491,9 @@ def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
         )
 
 
-def _tower(width: int, hidden: Sequence[int], normalize: bool) -> tuple[nn.Sequential, int]:
+def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:
     """Hidden layers, and how many features they return."""
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [Standardize(width)] if standardize else []
     for size in hidden:
         _check_sizes(hidden=size)
         layers.append(nn.Linear(width, size))

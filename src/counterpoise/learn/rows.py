@@ -28,7 +28,7 @@ CANDIDATES = "candidates"
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a log as tensors."""
+    """Some rows of a log as tensors; `unit` is the number of the cluster that a row belongs to, if the log has clusters."""
 
     context: Tensor
     action: Tensor
@@ -36,6 +36,7 @@ class Rows:
     propensity: Tensor
     model_rewards: Tensor | None = None
     candidates: Tensor | None = None  # the ids or places of each row's candidates, filled up with −1
+    unit: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -95,6 +96,11 @@ class Names:
         numbers = [("model_reward", log.model_reward), *(("control", name) for name in log.control or {})]
         judged = [(part, name) for part, name in [*numbers, ("cluster", log.cluster)] if name is not None]
         return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged), log.candidates)
+
+    @property
+    def cluster(self) -> str | None:
+        """The column of the cluster, if there is one."""
+        return next((column for part, column in self.judged if part == "cluster"), None)
 
     @property
     def parts(self) -> list[tuple[str, str]]:
@@ -163,9 +169,23 @@ def read_rows(
             torch.as_tensor(floats[names.propensity].astype(np.float32)),
             None if table is None else torch.as_tensor(table),
             None if candidates is None else torch.as_tensor(candidates),
+            _units(columns, names),
         )
     _check_precision(rows, usable, floats, contexts, names)
     return rows, usable, problems
+
+
+def _units(columns: Mapping[str, Any], names: Names) -> Tensor | None:
+    """The clusters as numbers, by the rule that `evaluate` has for them; 0 for one that is missing, whose row is bad anyway."""
+    if names.cluster is None:
+        return None
+    import polars as pl  # whoever has no polars has no clusters either
+
+    from counterpoise.log.groups import PRIME, integer_ids
+
+    found = plain(columns[names.cluster])
+    values = pl.Series(found.tolist() if found.dtype == object else found)
+    return torch.as_tensor(integer_ids(values).fill_null(0).to_numpy() % PRIME)
 
 
 def merge(problems: Sequence[Problem]) -> list[Problem]:

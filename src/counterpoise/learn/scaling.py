@@ -27,6 +27,22 @@ class Standardize(nn.Module):
         """The context in units of its columns' spread."""
         return (context - self.mean) / self.scale
 
+    @property
+    def is_unset(self) -> bool:
+        """Whether mean and scale are still 0 and 1, so that it does nothing."""
+        return not bool(self.mean.any()) and bool((self.scale == 1).all())
+
+    def set_to(self, columns: Columns) -> None:
+        """Take mean and scale from the columns of a log."""
+        self.load_state_dict({"mean": columns.mean, "scale": columns.scale})
+
+
+def standardize(policy: nn.Module, columns: Columns) -> None:
+    """Give a policy that standardizes its contexts the mean and scale of a log's columns, unless it has others already."""
+    for layer in policy.modules():
+        if isinstance(layer, Standardize) and layer.is_unset and len(layer.mean) == len(columns.mean):
+            layer.set_to(columns)
+
 
 class Columns:
     """The mean and standard deviation of every column, part by part, in one pass.

@@ -53,6 +53,22 @@ def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     return found
 
 
+def cooled(logits: Tensor, temperature: float) -> Tensor:
+    """Logits at a temperature: divided by it; at 0, all but the largest are ruled out, or but the first of the largest.
+
+    >>> torch.softmax(cooled(torch.tensor([1.0, 3.0]).log().double(), 0.5), -1).numpy().round(3).tolist()
+    [0.1, 0.9]
+    >>> torch.softmax(cooled(torch.tensor([1.0, 4.0]), 0), -1).tolist()
+    [0.0, 1.0]
+    """
+    if temperature == 1:
+        return logits
+    if temperature == 0:
+        return torch.full_like(logits, -torch.inf).scatter(-1, logits.argmax(-1, keepdim=True), 0.0)
+    # minus the largest, because what is divided by a tiny temperature must not overflow
+    return (logits - logits.amax(-1, keepdim=True)) / temperature
+
+
 def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
     """‖∂π_a/∂z‖², from what `logged_probability` returns."""
     t = target.detach()

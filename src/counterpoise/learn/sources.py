@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.fetching import in_memory
@@ -20,6 +21,8 @@ from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from counterpoise.learn.encoding import Encoding
     from counterpoise.learn.parquet import ParquetFiles
     from counterpoise.learn.reading import Reading
@@ -51,6 +54,7 @@ class Source:
         self._before: dict[int, int] = {}
         self._digests: dict[int, bytes] = {}
         self._ids: Ids | None = None
+        self._folds: dict[tuple[int, int], NDArray[np.int64]] = {}
         if self.files is not None:
             needed(
                 self.names, log.where, self.files.columns
@@ -98,7 +102,7 @@ class Source:
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """The rows of a chunk on the first pass, and what is wrong with them, unless bad rows are to be dropped."""
-        rows, good, problems = self._read(start)
+        _, rows, good, problems = self._read(start)
         kept, seen = self._kept(rows, good), self.rows + self.dropped
         self._before[start] = self.rows
         self.rows += len(kept)
@@ -113,13 +117,36 @@ class Source:
         """The rows of one chunk."""
         if self.memory is not None:
             return self.memory
-        assert self.files is not None
-        rows, good, _ = self._read(start)
-        kept = self._kept(rows, good)
-        # only files that were touched are compared by content, which costs a tenth of the reading
-        if not self.files.untouched() and kept.digest() != self._digests[start]:
-            raise self.files.changed()
-        return _numbered(kept, self._ids)
+        return _numbered(self._again(start)[1], self._ids)
+
+    def frame(self, start: int) -> pl.DataFrame:
+        """The rows of one chunk as the log itself has them: context, action, reward, propensity and cluster, of any type."""
+        import polars as pl
+
+        columns, kept, good = self._again(start)
+        wanted = [*(column for _, column in self.names.trained), self.names.cluster, self.names.candidates]
+        from counterpoise.learn.encoding import series
+
+        found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(wanted) if name is not None])
+        return found if len(kept) == found.height else found.filter(good)
+
+    def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
+        """The folds of a chunk's rows, by a hash of their cluster, or else of their number: always the same, and the same in files."""
+        if (start, folds) in self._folds:
+            return self._folds[start, folds]
+        try:
+            import polars as pl
+
+            from counterpoise.models.folds import folds_of
+        except ImportError as error:  # a bare machine
+            raise OptionError(
+                "judging a policy in folds needs polars.", do=["Install it, or pass ", Argument("folds", None), "."]
+            ) from error
+        numbers = np.arange(self.before(start), self.before(start) + len(rows))
+        found = folds_of(pl.Series(numbers if rows.unit is None else rows.unit.cpu().numpy()), folds)
+        if self.files is None:  # files may be larger than memory, and so may their folds
+            self._folds[start, folds] = found
+        return found
 
     def before(self, start: int) -> int:
         """How many rows to train on there are in earlier chunks, which is the number of this chunk's first row."""
@@ -142,12 +169,21 @@ class Source:
         if self.memory is not None:
             self.memory = self.memory.to(device)
 
-    def _read(self, start: int) -> tuple[Rows, Good, list[Problem]]:
+    def _again(self, start: int) -> tuple[Mapping[str, Any], Rows, Good]:
+        """A chunk read once more: its columns, its rows to train on, and which those are."""
+        columns, rows, good, _ = self._read(start)
+        kept = self._kept(rows, good)
+        # only files that were touched are compared by content, which costs a tenth of the reading
+        if self.files is not None and not self.files.untouched() and kept.digest() != self._digests[start]:
+            raise self.files.changed()
+        return columns, kept, good
+
+    def _read(self, start: int) -> tuple[Mapping[str, Any], Rows, Good, list[Problem]]:
         model_rewards = self._model_rewards
         columns, index = self._columns_of(start, CHUNK)
         if index is not None and model_rewards is not None:
             model_rewards = np.asarray(model_rewards)[index]
-        return read_rows(columns, self.names, model_rewards, self.reading)
+        return columns, *read_rows(columns, self.names, model_rewards, self.reading)
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows

@@ -245,13 +245,7 @@ def _weights(
     """The c of each row in the gradient Σ c ∇π; β; and the two sums that β* comes from."""
     sums = _over_processes(gradient_sums(squared_norms, batch.reward, batch.propensity), processes)
     beta = _as_baseline(baseline, sums, batch.reward)
-    if objective.slope is not None:
-        return objective.slope(target.detach(), batch.reward, batch.propensity, beta), beta, sums
-    with torch.enable_grad():
-        free = target.detach().requires_grad_()
-        value = objective(free, batch.reward, batch.propensity, baseline=beta)
-        (slope,) = torch.autograd.grad(value, free)
-    return slope * len(target), beta, sums
+    return objective.slopes(target.detach(), batch.reward, batch.propensity, beta), beta, sums
 
 
 def _as_baseline(baseline: Tensor | float | None, sums: Tensor, like: Tensor) -> Tensor:

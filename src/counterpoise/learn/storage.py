@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from os import PathLike
@@ -38,7 +39,8 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     """
     names = list(context or policy.context_)
     policy.check_context(names)
-    config = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
+    config: dict[str, Any] = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
+    config["temperature"] = policy.temperature
     tensors = dict(policy.state_dict())
     more = kept_columns(policy)
     if policy.actions_ is not None and policy.actions_.dtype.kind == "O":
@@ -92,7 +94,7 @@ def load_policy(
             policy.check_context(config["context"])
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
-    policy.context_ = tuple(config["context"])
+    policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
 
 
@@ -133,6 +135,9 @@ def _config(file: TensorFile) -> dict[str, Any]:
         raise file.damaged("it does not say which policy it contains")
     if not all(isinstance(name, str) for name in config["context"]):
         raise file.damaged("the names of its columns are not text")
+    temperature = config.get("temperature", 1.0)
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
+        raise file.damaged("its temperature is not a number of 0 or more")
     return config
 
 

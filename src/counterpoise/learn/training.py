@@ -28,6 +28,7 @@ from counterpoise.learn.settings import settings_of_optimizer, settings_of_polic
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, default_norms
 
+IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 Path = str | PathLike[str] | None
 
@@ -51,7 +52,9 @@ class Training:
         self.banditnet_lambda = banditnet_lambda
         self.policy = policy.to(self.device).train()
         source.to(self.device)
-        self._objective = options.trained.at(banditnet_lambda)
+        self._objective = options.objective_at(banditnet_lambda, found)
+        self._steps = math.ceil((found.rows - found.held_out) / (options.batch_size or found.rows))
+        self._epochs, self._patience = options.limits(self._steps)
         self._norms: Norms = options.norms or default_norms(policy)
         self._running = RunningBaseline(decay=options.decay)
         lazy = options.optimizer is None and self.processes == 1  # only our own optimizer takes sparse gradients
@@ -63,12 +66,10 @@ class Training:
         self._checkpoint = checkpoint
         state, settings = self._restored()
         self._running.sums = state.sums.to(self.device)
-        training_rows = self.found.rows - self.found.held_out
-        steps = math.ceil(training_rows / (self.options.batch_size or self.found.rows))
         watched = self.options.progress if self.rank == 0 else False
         faster = compiled(self.policy, self.options.compile, self._norms)
-        with Progress(watched, self.options.epochs, steps) as bar, faster:
-            while state.progress["done"] < self.options.epochs and not state.progress["stopped"]:
+        with Progress(watched, self._epochs, self._steps, self._name) as bar, faster:
+            while state.progress["done"] < self._epochs and not state.progress["stopped"]:
                 self._epoch(state, bar)
                 self._end_epoch(state)
                 if self.rank == 0 and checkpoint is not None:
@@ -80,11 +81,19 @@ class Training:
         self.policy.load_state_dict(state.best)
         self.policy.eval()
 
+    @property
+    def _name(self) -> str:
+        """What the progress bar calls the run."""
+        fold = self.options.fold
+        if fold is not None:
+            return f"fold {fold + 1} of {self.options.folds}, "
+        return "all rows, " if self.options.folds else ""
+
     def _restored(self) -> tuple[State, dict[str, Any]]:
         state = start_of(self.options, self.policy)
         settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found)
         if self._checkpoint is not None:
-            restore_checkpoint(self._checkpoint, state, settings, self.options.epochs)
+            restore_checkpoint(self._checkpoint, state, settings, self._epochs)
         return state, settings
 
     def _epoch(self, state: State, bar: Progress) -> None:
@@ -105,7 +114,7 @@ class Training:
                 self._check_finite(int(bad), epoch, good)
                 bar.advance(LOOK)
         self._check_finite(int(bad), epoch, good)
-        estimate = held_out_estimate(state.policy, self.source, self.options.split, self.options.level)
+        estimate = held_out_estimate(state.policy, self.source, self.found, self.options.split, self.options.level)
         report = Epoch(
             epoch=epoch + 1,
             value=estimate.value,
@@ -114,6 +123,9 @@ class Training:
             upper=estimate.interval.upper,
             gradient_variance=float(variance) / max(count, 1),
             baseline=float(last),
+            effective_sample_size=estimate.effective_sample_size,
+            verdict=estimate.verdict,
+            score=estimate.likelihood if self.options.objective == IMITATION else estimate.criterion,
         )
         bar.epoch_done(report.epoch, report.value, report.gradient_variance)
         state.progress["history"].append(asdict(report))
@@ -148,13 +160,12 @@ class Training:
         return step
 
     def _select(self, state: State) -> None:
-        """Keep the epoch with the largest held-out value; stop if that was long ago."""
+        """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
         history, best = state.progress["history"], state.progress["best"]
-        value, patience = history[-1]["value"], self.options.patience
-        first = not self.options.holdout or not best or math.isnan(history[best - 1]["value"])
-        if first or value > history[best - 1]["value"]:
+        first = not self.options.holdout or not best or math.isnan(history[best - 1]["score"])
+        if first or history[-1]["score"] > history[best - 1]["score"]:
             state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif patience is not None and len(history) - best >= patience:
+        elif self._patience is not None and len(history) - best >= self._patience:
             state.progress["stopped"] = True
 
     def _check_finite(self, bad: int, epoch: int, good: dict[str, Tensor]) -> None:
@@ -195,7 +206,12 @@ def settings_of(
         "norms": options.norms or default_norms(policy),
         "decay": options.decay,
         "holdout": options.holdout,
-        "patience": options.patience,
+        "patience": options.patience if options.epochs is not None or options.patience is not None else "by steps",
+        "folds": options.folds if options.fold is not None else 0,
+        "fold": options.fold,
+        "imitation": options.imitation,
+        "smoothing": options.smoothing,
+        "clip": options.clip,
         "level": options.level,
         "precision of training": options.precision,
         "negatives": options.negatives,

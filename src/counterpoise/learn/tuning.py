@@ -1,4 +1,4 @@
-"""Tunes BanditNet's λ: one training run for each value, and the best by SNIPS on the training rows, as published."""
+"""Trains a policy, chooses its temperature, and tunes BanditNet's λ: one run for each value, and the best by SNIPS, as published."""
 
 from __future__ import annotations
 
@@ -12,24 +12,51 @@ from counterpoise.estimators.constant import snips
 from counterpoise.learn.checkpoints import Epoch, copy_of, restore_checkpoint, save_checkpoint
 from counterpoise.learn.devices import join
 from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.measure import moments_of
+from counterpoise.learn.measure import held_out_estimate, moments_of
 from counterpoise.learn.options import Options
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.sources import Source
-from counterpoise.learn.training import Training, settings_of, start_of
+from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
+
+TEMPERATURES = (1.0, 0.5, 0.25, 0.0)  # those to choose from
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What came of it: the λ chosen, the SNIPS value of each, and the run with the chosen one."""
+class Trained:
+    """What came of it: the run's epochs, and with BanditNet the λ and, if it was tuned, the SNIPS value of each."""
 
-    banditnet_lambda: float
-    values: dict[float, float]
     history: list[Epoch]
     best_epoch: int
+    banditnet_lambda: float | None = None
+    values: dict[float, float] | None = None
 
 
-def tune(options: Options, source: Source, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Tuned:
+def train(options: Options, source: Source, found: Inspection, policy: Policy) -> Trained:
+    """Train the policy; it ends as that of the best epoch, with the best λ, at the temperature to serve with."""
+    given = options.lambdas(found) if options.trained.needs_lambda else None
+    if isinstance(given, tuple):
+        done = tune(options, source, found, policy, given)
+    else:
+        training = Training(options, source, found, policy, given or 0.0)
+        training.run(options.checkpoint)
+        done = Trained(training.history, training.best_epoch, given)
+    policy.temperature = temperature_of(options, source, found, policy)
+    return done
+
+
+def temperature_of(options: Options, source: Source, found: Inspection, policy: Policy) -> float:
+    """The temperature to serve with: as given, or the one with the largest score on the held-out rows, of equal ones the highest."""
+    if options.temperature != "auto":
+        return options.temperature
+    if options.objective == IMITATION:
+        return 1.0
+    return max(
+        TEMPERATURES,
+        key=lambda one: held_out_estimate(policy, source, found, options.split, options.level, one).criterion,
+    )
+
+
+def tune(options: Options, source: Source, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
     """Train the policy with each λ from the same start; it ends as the best of them."""
     _share_start(options, found, policy, lambdas)
     start, values, tried = copy_of(policy), {}, []
@@ -37,12 +64,12 @@ def tune(options: Options, source: Source, found: Inspection, policy: Policy, la
         policy.load_state_dict(start)
         torch.manual_seed(options.seed)
         training = Training(options, source, found, policy, one)
-        training.run(_beside(options.checkpoint, one))
+        training.run(beside(options.checkpoint, f"lambda-{one}"))
         values[one] = snips(moments_of(policy, options.split.held_out_rows(source, others=True))).value
         tried.append((values[one], one, copy_of(policy), training))
     _, chosen, best, training = max(tried, key=lambda run: run[0])
     policy.load_state_dict(best)
-    return Tuned(chosen, values, training.history, training.best_epoch)
+    return Trained(training.history, training.best_epoch, chosen, values)
 
 
 def _share_start(options: Options, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
@@ -51,14 +78,14 @@ def _share_start(options: Options, found: Inspection, policy: Policy, lambdas: t
         return
     state = start_of(options, policy)
     settings = settings_of(options, policy, state, list(lambdas), found)
-    restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs)
+    restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
     if not restored and join(options.device)[0] == 0:
         save_checkpoint(options.checkpoint, state, settings)
 
 
-def _beside(checkpoint: str | PathLike[str] | None, banditnet_lambda: float) -> Path | None:
-    """The checkpoint of one λ, next to the one that has the start."""
+def beside(checkpoint: str | PathLike[str] | None, run: str) -> Path | None:
+    """The checkpoint of one run of several, next to the one that the user named."""
     if checkpoint is None:
         return None
     path = Path(checkpoint)
-    return path.with_name(f"{path.stem}.lambda-{banditnet_lambda}{path.suffix}")
+    return path.with_name(f"{path.stem}.{run}{path.suffix}")

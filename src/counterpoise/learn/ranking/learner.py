@@ -39,9 +39,11 @@ class RankingLearner(PolicyLearner):
       slots as the longest list.
     - `objective` is computed for every position (or for the list as a whole, if its weight is one) and added up. β-IPS has a baseline for
       each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear). ``"dr"``,
-      ``norms="all"``, `precision`, `negatives`, `compile` and tuning of BanditNet's λ are not there for lists.
+      ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning of BanditNet's λ are
+      not there for lists.
     - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
-      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all.
+      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all. `folds` and `fallback`
+      make no difference.
 
     After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
     the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with

@@ -11,7 +11,7 @@ from counterpoise.learn.options import Options
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
-from counterpoise.learn.training import Training, settings_of, start_of
+from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
 
 
 class ListTraining(Training):
@@ -39,16 +39,16 @@ class ListTraining(Training):
         state.sums = self._running.sums
         settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found) | self._settings
         if self._checkpoint is not None:
-            restore_checkpoint(self._checkpoint, state, settings, self.options.epochs)
+            restore_checkpoint(self._checkpoint, state, settings, self._epochs)
         return state, settings
 
     def _select(self, state: State) -> None:
-        """Keep the epoch whose interval has the largest lower end, because the values of sharp rankers are mostly noise; see `Training`."""
-        history, best, patience = state.progress["history"], state.progress["best"], self.options.patience
-        score = [(one["lower"], one["value"]) for one in history]
+        """As in `Training`; where the lists say nothing of any epoch yet, the value decides."""
+        history, best = state.progress["history"], state.progress["best"]
+        score = [(one["score"], one["value"]) for one in history]
         if not self.options.holdout or not best or score[-1] > score[best - 1]:
             state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif patience is not None and len(history) - best >= patience:
+        elif self._patience is not None and len(history) - best >= self._patience:
             state.progress["stopped"] = True
 
 
@@ -56,6 +56,9 @@ def check_options(options: Options) -> None:
     """Check that the options are for lists."""
     for name in ("precision", "negatives", "compile"):
         if getattr(options, name) is not None:
+            raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
+    for name, usual in (("imitation", 0.0), ("smoothing", None), ("clip", None), ("temperature", 1.0)):
+        if getattr(options, name) != usual:
             raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
     if options.norms == "all":
         raise OptionError(
@@ -70,6 +73,8 @@ def check_options(options: Options) -> None:
             f"objective {options.objective!r} needs a reward model, which learning from lists has none of.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
+    if options.trained.needs_smoothing or options.objective == IMITATION:
+        raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
     if options.trained.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
             ["with lists, λ is not tuned: pass one number as ", Argument("banditnet_lambda"), "."],

@@ -1,0 +1,100 @@
+r"""By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from counterpoise.estimators.constant import beta_ips
+from counterpoise.moments import Moments
+from counterpoise.moments.smoothed import Smoothed
+
+ROWS = 30  # how many rows' worth the weights must leave for a value to count as measured, as for verdicts
+ERRORS = 3  # and by how many of its standard errors their mean may be off 1
+ROUNDING = 1e-6  # weights are ratios of numbers in single precision
+DELTA = 0.05  # how often the bound may be above the value
+FACTORS = tuple(2.0**k for k in range(2, -6, -1))  # the λ that are tried, in units of 1/(√n · size of a reward)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a policy looks: β-IPS, a bound from below, how many rows' worth its weights leave, and whether these measure it."""
+
+    value: float
+    lower: float
+    effective_sample_size: float
+    is_measured: bool
+
+    @property
+    def criterion(self) -> float:
+        """The number to choose by: the value where it is measured, and else the bound.
+
+        >>> Score(0.9, 0.2, 3.0, is_measured=False).criterion < Score(0.5, 0.4, 800.0, is_measured=True).criterion
+        True
+        """
+        return self.value if self.is_measured else self.lower
+
+
+def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
+    r"""How good a policy looks by rows that neither trained nor chose it, from their weights π/π₀ and rewards.
+
+    Few large weights make β-IPS as good as unknown, and then the largest of many such values is an accident. So the value only counts
+    where it is measured: where the effective sample, (Σw)²/Σw², is 30 rows or more, and the mean weight, which should be 1, is within
+    three standard errors of it. Elsewhere a lower bound counts, which few large weights do not lift:
+
+    .. math:: V \ge m + \max_\lambda \frac{e^{\lambda S_\lambda} - 1}{\lambda}, \qquad
+        S_\lambda = \frac{1}{\lambda n} \Big(\sum_i \log(1 + \lambda w_i (r_i - m)) - \log \frac{K}{\delta}\Big)
+
+    with m the lowest reward and δ = 0.05. For one λ it is that of `counterpoise.intervals.LogSmoothing`; because the best of K = 8 is
+    taken, δ is divided among them. They reach from 4 to 1/32 over √n times the root mean square of r − m. (Lowest reward and size come
+    from these very rows, which the proof does not allow for; in simulations it makes no difference.)
+
+    Examples
+    --------
+    What two rows with weight 500 promise does not count for much:
+
+    >>> few = pessimistic_value([500.0, 500.0] + [0.0] * 998, [1.0, 1.0] + [0.0] * 998)
+    >>> round(few.value, 3), few.is_measured, few.criterion < 0.05
+    (1.0, False, True)
+    >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
+    >>> many.value, many.is_measured, round(many.effective_sample_size), round(many.lower, 2)
+    (0.75, True, 800, 0.66)
+
+    References
+    ----------
+    Sakhi, Aouali, Alquier & Chopin, "Logarithmic smoothing for pessimistic off-policy evaluation, selection and learning", NeurIPS 2024.
+    """
+    w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
+    if not len(r):
+        return Score(math.nan, math.nan, 0.0, False)
+    lowest = float(r.min())
+    lambdas = lambdas_of(len(r), float(np.sqrt(np.mean((r - lowest) ** 2))))
+    return score_of(Moments.of(weight=w, reward=r), Smoothed.of(w * (r - lowest), lambdas), lowest)
+
+
+def lambdas_of(rows: int, size: float) -> tuple[float, ...]:
+    """The λ to try with so many rows, whose rewards are of this size above the lowest."""
+    return tuple(factor / (math.sqrt(max(rows, 1)) * (size or 1.0)) for factor in FACTORS)
+
+
+def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
+    """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest)."""
+    n = moments.n
+    if not n:
+        return Score(math.nan, math.nan, 0.0, False)
+    mean, scatter = 1.0 + float(moments.average("u")), float(moments.scatter[0, 0])
+    squares = scatter + n * mean**2  # Σw²
+    effective = n * mean * (n * mean / squares) if squares else 0.0
+    error = math.sqrt(scatter / n / max(n - 1, 1))
+    measured = effective >= ROWS and abs(mean - 1) <= ERRORS * error + ROUNDING
+    return Score(float(beta_ips(moments).value), lowest + _lower(smoothed, n), effective, bool(measured))
+
+
+def _lower(smoothed: Smoothed, n: int) -> float:
+    """The bound on the mean of what was smoothed."""
+    price = math.log(len(smoothed.lambdas) / DELTA)
+    found = [(total - price / one) / n for one, total in zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)]
+    return max(0.0, *(math.expm1(one * bound) / one for one, bound in zip(smoothed.lambdas, found, strict=True)))

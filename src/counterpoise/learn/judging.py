@@ -1,0 +1,129 @@
+"""Judges policies that were learned in folds: each row by a policy that it neither trained nor chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterpoise.errors import OptionError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.result import Result
+from counterpoise.intervals import Method
+from counterpoise.learn.batches import Split
+from counterpoise.learn.inspection import inspect
+from counterpoise.learn.policies import CELLS
+from counterpoise.learn.sources import Source
+from counterpoise.log.log import Log
+from counterpoise.log.question import Question
+from counterpoise.moments import LogMoments
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FOLDS = "fold policies"  # what the target of such a result is called
+
+
+def judge(
+    log: Log | Source,
+    policies: Sequence[Any],
+    *,
+    name: str = FOLDS,
+    interval: str | Method | None = None,
+    level: float = 0.95,
+) -> Result:
+    """What policies learned in folds would have earned: the k-th judges, and is judged by, the rows of the k-th fold alone.
+
+    There is one policy per fold, none of which may have seen the rows of its fold, be it to train or to choose: `Source.folds` says which
+    those are. A policy is anything that is a target of `evaluate`: a `Policy`, anything with `predict_proba` (and `classes_`, unless
+    actions are 0, 1, 2, …), or a function of record batches. Weights, intervals, clusters, verdict and the lift over what ran
+    (``result["fold policies", "lift"]``) are those of `evaluate`. The value is that of the fold policies, not of one refitted on all
+    rows, which has seen more and is usually a little better.
+
+    Logs in files are read chunk by chunk, and the result of several chunks comes from their moments.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> from counterpoise.learn import LinearSoftmax
+    >>> drawn = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(500)
+    >>> log = Log(context=drawn.context, action=drawn.action, reward=drawn.reward, propensity=drawn.propensity)
+    >>> result = judge(log, [LinearSoftmax(5, 4), LinearSoftmax(5, 4)])
+    >>> result.n, result.targets
+    (500, ('fold policies',))
+    """
+    if not policies:
+        raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
+    source = log if isinstance(log, Source) else _opened(log)
+    total: LogMoments | None = None
+    for start in source.starts:
+        judged = _judged(source, start, policies, name)
+        if judged.is_empty():
+            continue
+        result = evaluate(judged, target=name, interval=interval, level=level, **_parts(source))
+        if len(source.starts) == 1:
+            return result
+        total = result.moments if total is None else total + result.moments
+    assert total is not None
+    return evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
+
+
+def is_surely_better(result: Result, target: str | None = None) -> bool:
+    """Whether a target surely earns more than the policy that wrote the log: the interval of the lift is above 0, and the verdict is ok."""
+    name = result.targets[0] if target is None else target
+    return result[name, "lift"].interval.lower > 0 and result.verdict(name).verdict == "ok"
+
+
+def doubts(result: Result, target: str | None = None) -> str:
+    """Why a target is not surely better than the policy that wrote the log, in plain words; empty if it is.
+
+    >>> log = {"r": [1, 0, 1, 0] * 50, "p": [0.5] * 200, "new": [0.5, 0.6, 0.5, 0.4] * 50}
+    >>> print(doubts(evaluate(log, reward="r", propensity="p", target="new")))
+    It would have earned 0.5 per row, and the logging policy earned 0.5; the lift is between -0.002 and 0.002.
+    """
+    name = result.targets[0] if target is None else target
+    lift, verdict, logged = result[name, "lift"], result.verdict(name), result.diagnostics(name).mean_reward
+    said = []
+    if not lift.interval.lower > 0:
+        said.append(
+            f"It would have earned {logged + lift.value:.4g} per row, and the logging policy earned {logged:.4g}; the lift is between "
+            f"{lift.interval.lower:.2g} and {lift.interval.upper:.2g}."
+        )
+    if verdict.verdict != "ok":
+        said += verdict.reasons
+    return " ".join(said)
+
+
+def _opened(log: Log) -> Source:
+    """A log that nobody has looked at yet, checked row by row."""
+    source = Source(log)
+    inspect(source, None, Split(0.0, 0))
+    return source
+
+
+def _judged(source: Source, start: int, policies: Sequence[Any], name: str) -> pl.DataFrame:
+    """The rows of a chunk, with the probability of the logged action under the policy of their fold."""
+    import polars as pl
+
+    from counterpoise.readers.policies import probabilities
+
+    frame, question = source.frame(start), Question(source.log, (), None)
+    folds, probability = source.folds(start, source.chunk(start), len(policies)), np.zeros(frame.height)
+    for fold, policy in enumerate(policies):
+        rows = np.flatnonzero(folds == fold)
+        size = max(1, CELLS // getattr(policy, "n_actions", 1000))
+        for at in range(0, len(rows), size):
+            part = rows[at : at + size]
+            probability[part] = probabilities(
+                policy, frame[part], question, f"{name} {fold + 1}", "the rows of its fold"
+            )
+    return frame.with_columns(pl.Series(name, probability))
+
+
+def _parts(source: Source) -> dict[str, Any]:
+    """What `evaluate` is told of the rows."""
+    names, log = source.names, source.log
+    found: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": names.cluster}
+    found |= {"groups": log.groups, "reward_bounds": log.reward_bounds}
+    return {part: value for part, value in found.items() if value is not None}

@@ -1,0 +1,116 @@
+"""Policies that were learned in folds, judged by the rows that neither trained nor chose them."""
+
+import numpy as np
+import polars as pl
+import pytest
+from learning import torch
+
+import counterpoise.learn.sources as sources
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import OptionError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.learn import LinearSoftmax
+from counterpoise.learn.judging import doubts, is_surely_better, judge
+from counterpoise.log.log import Log
+from counterpoise.models.folds import folds_of
+
+LOG = SyntheticBandit(n_actions=6, inverse_temperature=-2, seed=2).draw(900)
+CONTEXT = [f"context_{k}" for k in range(5)]
+FRAME = LOG.frame().with_columns(pl.Series("user", [f"u{k // 3}" for k in range(900)]))
+NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
+USERS = NAMES | {"cluster": "user"}
+
+
+def policies(folds=3):
+    torch.manual_seed(0)
+    made = [LinearSoftmax(5, 6, bias=True) for _ in range(folds)]
+    for k, policy in enumerate(made):
+        with torch.no_grad():
+            policy.scores.bias[k] += 2.0  # so that which of them answers makes a difference
+    return made
+
+
+def by_a_loop(made, ids):
+    """The target's probability of every row, one at a time, and β-IPS of the lift from them."""
+    folds = folds_of(pl.Series(ids), len(made))
+    target = np.array(
+        [made[folds[i]].predict_proba(LOG.context[i][None])[0, LOG.action[i]] for i in range(len(LOG.action))]
+    )
+    u = target / LOG.propensity - 1
+    ur = u * LOG.reward
+    beta = np.cov(ur, u)[0, 1] / np.var(u, ddof=1)
+    return folds, (u * (LOG.reward - beta)).mean()
+
+
+def test_every_row_is_judged_by_the_policy_of_its_fold():
+    made = policies()
+    result = judge(Log(FRAME, **NAMES), made)
+    _, lift = by_a_loop(made, np.arange(900))
+    assert result.n == 900
+    assert result["fold policies", "lift"].value == pytest.approx(lift, rel=1e-6)  # single precision
+
+
+def test_rows_of_one_cluster_stay_in_one_fold_and_errors_allow_for_them():
+    made = policies()
+    result = judge(Log(FRAME, **USERS), made)
+    from counterpoise.log.groups import integer_ids
+
+    folds, lift = by_a_loop(made, integer_ids(FRAME["user"]).to_numpy())
+    assert all(len(set(folds[k : k + 3])) == 1 for k in range(0, 900, 3))
+    assert result["fold policies", "lift"].value == pytest.approx(lift, rel=1e-6)  # single precision
+    assert result.diagnostics().cluster_groups is not None
+
+
+@pytest.mark.parametrize("names", [NAMES, USERS])
+def test_files_in_chunks_give_what_a_frame_gives(tmp_path, monkeypatch, names):
+    FRAME.write_parquet(tmp_path / "log.parquet")
+    made = policies()
+    expected = judge(Log(FRAME, **names, where="reward >= 0"), made, level=0.9)
+    monkeypatch.setattr(sources, "CHUNK", 250)
+    found = judge(Log(str(tmp_path / "log.parquet"), **names), made, level=0.9)
+    assert found.n == 900
+    for estimator in ("lift", "beta_ips"):
+        one, other = found["fold policies", estimator], expected["fold policies", estimator]
+        assert one.value == pytest.approx(other.value, rel=1e-9)
+        assert one.interval.lower == pytest.approx(other.interval.lower, rel=1e-9)
+    assert found.verdict() == expected.verdict()
+
+
+def test_anything_that_is_a_target_can_be_judged_and_columns_may_be_expressions():
+    class Third:
+        classes_ = np.arange(6)
+
+        def predict_proba(self, context):
+            return np.eye(6)[np.full(len(context), 3)]
+
+    parts = NAMES | {"reward": "reward * 10"}
+    result = judge(Log(FRAME.with_columns(pl.col("action").cast(pl.Float64)), **parts), [Third(), Third()])
+    plain = (LOG.reward * 10 * (LOG.action == 3) / LOG.propensity).mean()
+    assert result["fold policies", "ips"].value == pytest.approx(plain, rel=1e-9)
+
+
+def test_what_is_surely_better_and_why_not():
+    class Knowing:
+        def __init__(self, sign):
+            self.sign = sign
+
+        def predict_proba(self, context):
+            expected = {tuple(x): row for x, row in zip(LOG.context, LOG.expected(slice(0, 900)), strict=True)}
+            best = np.array([np.argmax(self.sign * expected[tuple(x)]) for x in context])
+            return 0.5 * np.eye(6)[best] + 0.5 / 6
+
+    good = judge(Log(FRAME, **NAMES), [Knowing(1)] * 2)
+    assert is_surely_better(good)
+    assert doubts(good) == ""
+    bad = judge(Log(FRAME, **NAMES), [Knowing(-1)] * 2)
+    assert not is_surely_better(bad)
+    assert "the logging policy earned" in doubts(bad)
+    few = evaluate(reward=[1, 0] * 10, propensity=[0.5] * 20, target=[0.9, 0.1] * 10)
+    assert few[few.targets[0], "lift"].interval.lower > 0
+    assert not is_surely_better(few)
+    assert doubts(few) == " ".join(few.verdict().reasons)
+
+
+def test_no_policies_are_refused():
+    with pytest.raises(OptionError, match="no policies to judge"):
+        judge(Log(FRAME, **NAMES), [])
