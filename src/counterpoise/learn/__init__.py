@@ -12,6 +12,8 @@ from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.ranking.learner import RankingLearner
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 
 __all__ = [
@@ -22,9 +24,12 @@ __all__ = [
     "LogTo",
     "ModulePolicy",
     "Objective",
+    "PlackettLuce",
     "Policy",
     "PolicyLearner",
+    "RankingLearner",
     "RunningBaseline",
+    "Shown",
     "TwoTower",
     "baselines",
     "export_onnx",

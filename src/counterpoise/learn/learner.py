@@ -13,7 +13,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import Ids, Names
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
@@ -222,7 +221,7 @@ class PolicyLearner(ScikitLearn):
         """
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
-        refuse_lists(asked.slate, "learning")
+        refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
         if options.negatives is not None and asked.candidates is not None:
             raise OptionError(
                 [
@@ -288,7 +287,7 @@ class PolicyLearner(ScikitLearn):
     # -- using ---------------------------------------------------------------------------------------------------------
 
     @property
-    def classes_(self) -> Ids | Names:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 

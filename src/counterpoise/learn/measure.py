@@ -12,6 +12,8 @@ from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.ranking.measure import held_out_lists
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.sources import Source
 from counterpoise.moments import Moments
@@ -19,6 +21,8 @@ from counterpoise.moments import Moments
 
 def held_out_estimate(policy: Policy, source: Source, split: Split, level: float) -> Estimate:
     """β-IPS with its interval; nan if no row is held out."""
+    if isinstance(policy, PlackettLuce):
+        return held_out_lists(policy, split.held_out_rows(source), level)
     found = beta_ips(moments_of(policy, split.held_out_rows(source)))
     return replace(found, interval=normal(found.value, found.stderr, level))
 

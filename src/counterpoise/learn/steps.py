@@ -17,6 +17,8 @@ from counterpoise.learn.layers import RULES
 from counterpoise.learn.norms import SampleGradients, has_rules
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
+from counterpoise.learn.ranking.steps import as_lists
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
@@ -121,6 +123,8 @@ def backward(
     The variance is that of the same parameters, over the rows of all processes. Without `measure`, the variance is nan and the step is a
     little cheaper. `arithmetic` says in which precision to compute, and `logged` must have the same; very many actions are not written out.
     """
+    if isinstance(policy, PlackettLuce):
+        return Step(*as_lists(logged).backward(batch, baseline, objective, measure))
     if objective.needs_model_rewards:
         return _backward_logits(policy, batch, baseline, objective, arithmetic)
     if norms == "all":

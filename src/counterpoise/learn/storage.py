@@ -14,6 +14,7 @@ from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
 
@@ -21,7 +22,7 @@ __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_t
 
 FORMAT = "counterpoise policy 2"
 WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
+KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
 OWN = (IDS, NAMES)  # tensors that are not the module's
@@ -137,9 +138,9 @@ def _config(file: TensorFile) -> dict[str, Any]:
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
     """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
-    if build in KINDS.values() and any(
-        isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
-    ):
+    nested = arguments.get("arguments")
+    values = [*arguments.values(), *(nested.values() if isinstance(nested, dict) else ())]
+    if build in KINDS.values() and any(isinstance(one, list) and len(one) > len(file.tensors) for one in values):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
         return  # a function may do anything, and once
@@ -153,10 +154,14 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
     check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name not in OWN})
 
 
-def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str) -> Policy:
+def _built(
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str, under: str = ""
+) -> Policy:
     given = dict(arguments)
+    if build is PlackettLuce:
+        given["scores"] = _scores(file, given.pop("kind", None), given.pop("arguments", None), device)
     if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
-        features = file.tensors.get("scores.features")
+        features = file.tensors.get(f"{under}scores.features")
         if features is None or features.dtype is None:
             raise file.damaged("the features of its items are missing")
         given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
@@ -166,6 +171,18 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
         raise PolicyFileError(
             f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
         ) from error
+
+
+def _scores(file: TensorFile, kind: Any, arguments: Any, device: str) -> Policy:
+    """The policy that scores the items of a ranking policy."""
+    if not isinstance(kind, str) or not isinstance(arguments, dict):
+        raise file.damaged("it does not say what scores its items")
+    if kind not in KINDS or KINDS[kind] is PlackettLuce:
+        raise PolicyFileError(
+            f"the scores of {str(file.path)!r} are a {kind}, which counterpoise does not know.",
+            do=["Pass ", Argument("make"), ", a function that builds the whole policy."],
+        )
+    return _built(file, KINDS[kind], arguments, device, "scores.")
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
