@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
@@ -46,8 +45,8 @@ class ListTraining(Training):
     def _select(self, state: State) -> None:
         """Keep the epoch whose interval has the largest lower end, because the values of sharp rankers are mostly noise; see `Training`."""
         history, best, patience = state.progress["history"], state.progress["best"], self.options.patience
-        lower = [one["lower"] for one in history]
-        if not self.options.holdout or not best or math.isnan(lower[best - 1]) or lower[-1] > lower[best - 1]:
+        score = [(one["lower"], one["value"]) for one in history]
+        if not self.options.holdout or not best or score[-1] > score[best - 1]:
             state.best, state.progress["best"] = copy_of(state.policy), len(history)
         elif patience is not None and len(history) - best >= patience:
             state.progress["stopped"] = True
