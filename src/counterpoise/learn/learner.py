@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.actions import Ids, Names
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
@@ -363,7 +362,7 @@ class PolicyLearner(ScikitLearn):
     # -- using ---------------------------------------------------------------------------------------------------------
 
     @property
-    def classes_(self) -> Ids | Names:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import Ids, Names, checked_ids, placed
+from counterpoise.learn.actions import checked_ids, placed
 from counterpoise.learn.candidates import among, is_truth, mask_of, masked
 from counterpoise.learn.choices import Choices, generator_of
 from counterpoise.learn.items import blocks
@@ -57,7 +57,7 @@ class Policy(nn.Module):
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
     takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
-    _ids: Ids | Names | None = None
+    _ids: NDArray[Any] | None = None
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -184,7 +184,7 @@ class Policy(nn.Module):
         return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
 
     @property
-    def actions_(self) -> Ids | Names | None:
+    def actions_(self) -> NDArray[Any] | None:
         """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
         return self._ids
 
@@ -193,7 +193,7 @@ class Policy(nn.Module):
         self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
 
     @property
-    def classes_(self) -> Ids | Names:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
         return np.arange(self.n_actions) if self._ids is None else self._ids
 
@@ -463,7 +463,7 @@ class ModulePolicy(Policy):
         return {"n_actions": self.n_actions}
 
 
-def _are_names(ids: Ids | Names | None) -> bool:
+def _are_names(ids: NDArray[Any] | None) -> bool:
     return ids is not None and ids.dtype.kind == "O"
 
 
