@@ -17,7 +17,9 @@ ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "p
 
 
 def learner(objective="beta_ips", **options):
-    return PolicyLearner(objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05} | options))
+    return PolicyLearner(
+        objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+    )
 
 
 def same(first, second):
@@ -58,6 +60,15 @@ def test_runs_of_several_lambdas_are_told_apart():
     told = []
     learner("lambda_ips", banditnet_lambda=[0.0, 0.5], epochs=1, callbacks=told.append).fit(**ARRAYS)
     assert [end.run for end in told] == ["lambda-0.0", "lambda-0.5"]
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+def test_runs_of_folds_are_told_apart():
+    told = []
+    learner(epochs=1, folds=2, callbacks=told.append).fit(**ARRAYS)
+    learner("lambda_ips", epochs=1, folds=2, callbacks=told.append).fit(**ARRAYS)
+    assert [end.run for end in told[:3]] == ["fold-1", "fold-2", ""]
+    assert len({end.run for end in told[3:]}) == 3 * 8
 
 
 def test_what_is_not_a_function_is_refused():
