@@ -61,7 +61,7 @@ class LogTo:
     >>> _ = PolicyLearner(epochs=1, batch_size=100, folds=None, callbacks=[LogTo(Printed(), prefix="policy/")]).fit(
     ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity
     ... )  # doctest: +ELLIPSIS
-    1 ['policy/baseline', 'policy/gradient_variance', 'policy/learning_rate', ...
+    1 ['policy/baseline', 'policy/effective_sample_size', 'policy/gradient_variance', ...
     """
 
     def __init__(self, where: Any, *, prefix: str = "") -> None:
