@@ -20,23 +20,30 @@ FLATTERS = (
 @ends_at_once
 def learn(
     log: Annotated[
-        list[str], typer.Argument(help="Parquet: files, a folder or a glob; they may be larger than memory.")
+        list[str],
+        typer.Argument(
+            help="Files (Parquet, which may be larger than memory, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or "
+            "postgresql:// URL."
+        ),
     ],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="File for the policy (safetensors); `evaluate --target` takes it.")
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers.")
+        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text.")
     ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
+    candidates: options.Candidates = None,
     objective: Annotated[
         str,
         typer.Option(
             help="beta_ips, running_beta_ips, ips or lambda_ips; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = "beta_ips",
+    table: options.TableName = None,
+    query: options.Query = None,
     where: options.Where = None,
     drop_bad_rows: options.DropBadRows = False,
     epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the log.")] = 20,
@@ -74,6 +81,9 @@ def learn(
         action=action,
         reward=reward,
         propensity=propensity,
+        candidates=candidates,
+        table=options.table_path(table),
+        query=query,
         where=where,
         drop_bad_rows=drop_bad_rows,
     )

@@ -17,11 +17,12 @@ from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
+from counterpoise.learn.candidates import among
 from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policies import Policy
-from counterpoise.learn.ranking.measure import held_out_lists
+from counterpoise.learn.ranking.measure import estimate_of, seen_lists
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import cooled, logged_probability
@@ -57,8 +58,9 @@ def held_out_estimate(
     Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
     """
     if isinstance(policy, PlackettLuce):
-        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
-        return _held_out(lists, interval, judged, math.nan, interval.lower)
+        lists = seen_lists(policy, split.held_out_rows(source))
+        ranked = estimate_of(lists, level)
+        return _held_out(ranked, ranked.interval, lists, math.nan, ranked.interval.lower)
     parts = weighed(policy, split.held_out_rows(source), temperature)
     seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
     estimate = beta_ips(seen.moments)
@@ -83,8 +85,8 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
-    size = policy.rows_at_once
     for rows in parts:
+        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
             target = _targets(policy, part.to(device), temperature).double().cpu()
@@ -96,8 +98,8 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
 def _targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
     """π(a|x) of the logged actions at a temperature."""
     if temperature == 1:
-        return policy.target_at(rows.context, rows.action)
-    return logged_probability(cooled(policy(rows.context), temperature), rows.action)[0]
+        return policy.target_at(rows.context, rows.action, rows.candidates)
+    return logged_probability(cooled(among(policy(rows.context), rows.candidates), temperature), rows.action)[0]
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
