@@ -62,6 +62,15 @@ def test_runs_of_several_lambdas_are_told_apart():
     assert [end.run for end in told] == ["lambda-0.0", "lambda-0.5"]
 
 
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+def test_runs_of_folds_are_told_apart():
+    told = []
+    learner(epochs=1, folds=2, callbacks=told.append).fit(**ARRAYS)
+    learner("lambda_ips", epochs=1, folds=2, callbacks=told.append).fit(**ARRAYS)
+    assert [end.run for end in told[:3]] == ["fold-1", "fold-2", ""]
+    assert len({end.run for end in told[3:]}) == 3 * 8
+
+
 def test_what_is_not_a_function_is_refused():
     with pytest.raises(OptionError, match="callbacks= must be functions of an EpochEnd; found int"):
         learner(callbacks=[print, 3]).fit(**ARRAYS)

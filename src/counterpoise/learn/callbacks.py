@@ -19,7 +19,8 @@ class EpochEnd:
     """What a callback is told after an epoch.
 
     `history` ends with the epoch itself, and `best_epoch` (counted from 1) is the one that would be kept now. `policy` and `optimizer` are
-    those in training, not copies. `run` names the run where one `fit` has several, such as ``"lambda-0.6"``.
+    those in training, not copies. `run` names the run where one `fit` has several, such as ``"fold-1"``, ``"lambda-0.6"`` or
+    ``"fold-1/lambda-0.6"``; it is empty for the run that the policy comes from, unless λ is tuned.
     """
 
     history: tuple[Epoch, ...]
@@ -57,10 +58,10 @@ class LogTo:
     >>> from counterpoise.environments import SyntheticBandit
     >>> from counterpoise.learn import PolicyLearner
     >>> log = SyntheticBandit(n_actions=4, seed=1).draw(400)
-    >>> _ = PolicyLearner(epochs=1, batch_size=100, callbacks=[LogTo(Printed(), prefix="policy/")]).fit(
+    >>> _ = PolicyLearner(epochs=1, batch_size=100, folds=None, callbacks=[LogTo(Printed(), prefix="policy/")]).fit(
     ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity
     ... )  # doctest: +ELLIPSIS
-    1 ['policy/baseline', 'policy/gradient_variance', 'policy/learning_rate', ...
+    1 ['policy/baseline', 'policy/effective_sample_size', 'policy/gradient_variance', ...
     """
 
     def __init__(self, where: Any, *, prefix: str = "") -> None:

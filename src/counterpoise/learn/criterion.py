@@ -61,7 +61,7 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     (1.0, False, True)
     >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
     >>> many.value, many.is_measured, round(many.effective_sample_size), round(many.lower, 2)
-    (0.75, True, 800, 0.66)
+    (0.75, True, 800, 0.67)
 
     References
     ----------

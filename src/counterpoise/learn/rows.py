@@ -183,8 +183,10 @@ def _units(columns: Mapping[str, Any], names: Names) -> Tensor | None:
 
     from counterpoise.log.groups import PRIME, integer_ids
 
-    found = plain(columns[names.cluster])
-    values = pl.Series(found.tolist() if found.dtype == object else found)
+    values = columns[names.cluster]
+    if not isinstance(values, pl.Series):
+        found = plain(values)
+        values = pl.Series(found.tolist() if found.dtype == object else found)
     return torch.as_tensor(integer_ids(values).fill_null(0).to_numpy() % PRIME)
 
 

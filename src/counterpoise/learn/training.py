@@ -135,9 +135,10 @@ class Training:
     def _end_epoch(self, state: State) -> None:
         """Whatever the user wants after an epoch, then the next learning rate."""
         history = tuple(Epoch(**one) for one in state.progress["history"])
-        tuned = self.options.trained.needs_lambda and isinstance(self.options.banditnet_lambda, tuple)
-        run = f"lambda-{self.banditnet_lambda}" if tuned else ""
-        end = EpochEnd(history, state.progress["best"], self.policy, state.optimizer, run)
+        tuned = self.options.trained.needs_lambda and not isinstance(self.options.banditnet_lambda, float)
+        runs = [] if self.options.fold is None else [f"fold-{self.options.fold + 1}"]
+        runs += [f"lambda-{self.banditnet_lambda}"] if tuned else []
+        end = EpochEnd(history, state.progress["best"], self.policy, state.optimizer, "/".join(runs))
         if asked_to_stop(self.options.callbacks, end, self.rank, self.processes, self.device):
             state.progress["stopped"] = True
         advance(state.scheduler, end.epoch.value)

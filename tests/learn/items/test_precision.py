@@ -69,7 +69,9 @@ def test_a_policy_learns_in_bfloat16():
     for precision in ("float32", "bfloat16"):
         torch.manual_seed(0)
         policy = MLP(log.context.shape[1], 10, hidden=(16,))
-        learner = PolicyLearner(policy=policy, precision=precision, epochs=4, learning_rate=0.02, progress=False)
+        learner = PolicyLearner(
+            policy=policy, precision=precision, epochs=4, learning_rate=0.02, progress=False, folds=None
+        )
         values.append(log.value(learner.fit(**parts).predict_proba))
         assert all(p.dtype == torch.float32 for p in policy.parameters())
     assert min(values) > log.reward.mean() + 0.05
