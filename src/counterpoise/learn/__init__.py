@@ -7,29 +7,37 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.forest import Forest
 from counterpoise.learn.guardrails import LearningWarning
 from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.search import Direct, Found, Reduction, learn_policy, portfolio
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "Direct",
+    "Forest",
+    "Found",
     "LearningWarning",
     "LinearSoftmax",
     "ModulePolicy",
     "Objective",
     "Policy",
     "PolicyLearner",
+    "Reduction",
     "RunningBaseline",
     "TwoTower",
     "baselines",
     "export_onnx",
     "judge",
+    "learn_policy",
     "load_policy",
     "norms",
     "objectives",
+    "portfolio",
     "save_policy",
 ]

@@ -121,7 +121,7 @@ class Policy(nn.Module):
         except (TypeError, ValueError) as error:
             raise OptionError(f"context must be numbers, a row per context: {error}.") from error
         self.check_width(*table.shape[1:])
-        parameter = next(self.parameters())
+        parameter = self._like
         inputs = torch.as_tensor(table, device=parameter.device)
         was_training = self.training
         self.eval()
@@ -131,6 +131,17 @@ class Policy(nn.Module):
         ]
         self.train(was_training)
         return torch.cat(parts).numpy()
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor with the device and the precision of the policy."""
+        tensors = [*self.parameters(), *self.buffers()]
+        return next(one for one in tensors if one.is_floating_point())
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the numbers that it computes with."""
+        return self._like.dtype
 
     def check_width(self, *found: int) -> None:
         """Check that contexts have as many numbers as the policy takes, if it knows how many."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.learn.forest import Forest
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
 from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
@@ -21,7 +22,7 @@ from counterpoise.whole_files import whole_file
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower)}
+KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, Forest)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
@@ -156,7 +157,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
     probabilities = torch.nn.Sequential(deepcopy(policy), _Warm(policy.temperature), torch.nn.Softmax(-1)).cpu().eval()
-    example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
+    example = torch.zeros(2, width, dtype=policy.precision)
     try:
         probabilities(example)
     except RuntimeError as error:

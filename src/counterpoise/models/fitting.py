@@ -101,7 +101,7 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
             others, own = folds != fold, folds == fold
             _check_classes(estimator, rewards, others, fold)
             some = None if weights is None else weights[others]
-            fits.append(_fit(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action))
+            fits.append(fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action))
             predictions[own] = fits[-1].pairs(x[own], codes[own])
             if report is not None:
                 report(1)
@@ -141,7 +141,7 @@ def _weights(rows: pl.DataFrame, question: Question) -> Floats:
     return np.where(np.isfinite(found), found, 0.0) + 1e-9  # no fold may be left without weight
 
 
-def _fit(
+def fit_one(
     estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None, per_action: bool
 ) -> Fit:
     """One model, in the form that predicts fastest."""

@@ -1,0 +1,66 @@
+"""A forest as a policy: trees as tensors, so that it is saved, loaded and exported like every other policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.learn.policies import Policy
+
+
+class Trees(nn.Module):
+    """The mean over trees of the leaf that a context falls into; a leaf has a number per action."""
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    leaf: Tensor
+    roots: Tensor
+    values: Tensor
+
+    def __init__(self, n_actions: int, trees: int, nodes: int, leaves: int, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+        for name in ("feature", "left", "right", "leaf"):
+            self.register_buffer(name, torch.zeros(nodes, dtype=torch.int64))
+        self.register_buffer("threshold", torch.zeros(nodes, dtype=torch.float64))
+        self.register_buffer("roots", torch.zeros(trees, dtype=torch.int64))
+        self.register_buffer("values", torch.zeros(leaves, n_actions))
+
+    def forward(self, context: Tensor) -> Tensor:
+        """The scores; a leaf's children are itself, so that every tree can be walked to the same depth."""
+        node = self.roots.expand(len(context), -1)
+        for _ in range(self.depth):
+            goes_left = context.gather(1, self.feature[node]) <= self.threshold[node]
+            node = torch.where(goes_left, self.left[node], self.right[node])
+        leaf = self.leaf[node]
+        total = self.values[leaf[:, 0]]
+        for tree in range(1, leaf.shape[1]):
+            total = total + self.values[leaf[:, tree]]
+        return total / leaf.shape[1]
+
+
+class Forest(Policy):
+    """A softmax of the scores of a forest; it is saved, loaded and exported like every other policy, but not trained by gradients."""
+
+    def __init__(
+        self, context_dimension: int, n_actions: int, *, trees: int, nodes: int, leaves: int, depth: int
+    ) -> None:
+        super().__init__()
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self.body = nn.Identity()
+        self.scores = Trees(n_actions, trees, nodes, leaves, depth)
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "trees": trees,
+            "nodes": nodes,
+            "leaves": leaves,
+            "depth": depth,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)

@@ -1,0 +1,51 @@
+"""Policies around models of other libraries: scores of all actions, as numbers come out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from counterpoise.errors import OptionError
+
+Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+class ModelPolicy:
+    """A softmax of the scores that a model of another library gives to actions, or the best of them at temperature 0."""
+
+    def __init__(self, scores: Scores, n_actions: int) -> None:
+        self.scores, self.n_actions = scores, n_actions
+        self.temperature = 1.0
+        self.context_: tuple[str, ...] = ()
+        self.actions_: NDArray[Any] | None = None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The actions, in the order of `predict_proba`'s columns."""
+        return np.arange(self.n_actions) if self.actions_ is None else self.actions_
+
+    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+        """The probabilities of all actions, one row per context."""
+        scores = np.asarray(self.scores(np.array(context, dtype=np.float32, ndmin=2)), dtype=np.float64)
+        if self.temperature == 0:
+            return np.asarray(scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
+        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / self.temperature)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    def sample(self, context: ArrayLike, *, seed: int | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
+        table = self.predict_proba(context)
+        drawn = np.random.default_rng(seed).random(len(table))[:, None]
+        places = np.minimum((table.cumsum(axis=1) < drawn).sum(axis=1), table.shape[1] - 1)
+        return self.classes_[places], table[np.arange(len(table)), places]
+
+    def save(self, path: str | PathLike[str]) -> NoReturn:
+        """Not possible: a model of another library would have to be pickled."""
+        raise OptionError(
+            "a policy around a model of another library cannot be saved here.",
+            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
+        )

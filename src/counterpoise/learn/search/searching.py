@@ -1,0 +1,173 @@
+"""`learn_policy`: tries several ways to learn a policy, judges what it chose by rows that had no part in it, and keeps what is safe."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.evaluation.result import Result
+from counterpoise.intervals import check_level
+from counterpoise.learn.batches import Split
+from counterpoise.learn.guardrails import refused, warned
+from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.judging import FOLDS, is_surely_better, judge
+from counterpoise.learn.options import whole
+from counterpoise.learn.search.candidates import Candidate, imitation, portfolio
+from counterpoise.learn.search.direct import Direct
+from counterpoise.learn.search.found import Found
+from counterpoise.learn.search.race import Race, at_temperature, by_bound, by_score
+from counterpoise.learn.search.reduction import Reduction
+from counterpoise.learn.sources import Source
+from counterpoise.log.lists import refuse_lists
+from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.readers.progress import progress_bar
+
+FALLBACKS = ("imitate", "warn", "raise")
+IMITATION = "imitation"
+ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
+
+
+def learn_policy(
+    log: Any = None,
+    *,
+    minutes: float | None = 0.5,
+    candidates: Sequence[Candidate] | None = None,
+    objective: str | None = None,
+    folds: int = 3,
+    fallback: str = "imitate",
+    level: float = 0.95,
+    seed: int = 0,
+    progress: bool | None = None,
+    **parts: Unpack[LogFields],
+) -> Found:
+    """Find a policy on the log of another one: try several ways to learn, and keep the best that is safe.
+
+    The rows are cut into folds, by cluster if there is one, and rows with the same context stay together. Every candidate is learned once
+    without each fold, and that fold's rows judge it. For each fold, a candidate (and the temperature it serves at) is chosen by the other
+    folds' rows; `Found.result` is the value of what was so chosen, on every row by a policy that it neither trained nor chose.
+    The policy handed out is that of the candidate best over all folds, learned from all rows.
+
+    Candidates are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
+    (`counterpoise.learn.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0 with
+    the verdict ok, or if that lower bound, which holds for any weights, is above what ran earned. If it is not, candidates are chosen once
+    more by the bound alone, and if that is not surely better either, `fallback` says what to do.
+
+    Parameters
+    ----------
+    log
+        A `Log`, or its data with the parts of a log, as in `evaluate`; it must fit into memory.
+    minutes
+        The time to stay within, as far as candidates can be left out: the first one and an imitation are always tried. Which ones are
+        tried then depends on the speed of the machine; None tries all of them.
+    candidates
+        What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, or your own.
+    objective
+        Only this one: ``"reduction"`` with a classifier as `model`, or ``"direct"`` with a reward model.
+    folds
+        How many parts the log is cut into.
+    fallback
+        ``"imitate"``: hand out a policy that imitates the one that ran; ``"warn"``, or ``"raise"`` an error.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticBandit
+    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
+    >>> found = learn_policy(
+    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, candidates=portfolio(4)[:2]
+    ... )
+    >>> found.kind, bool(log.value(found.predict_proba) > log.reward.mean())
+    ('learned', True)
+    """
+    began = time.perf_counter()
+    _check(minutes, folds, fallback, level, seed)
+    given = as_log(log, parts)
+    model, asked = given.model, given.but(model=None)
+    source, seen = _opened(asked, folds, seed)
+    names = () if asked.is_arrays else source.names.context
+    rows = source.chunk(source.starts[0])
+    race = Race(rows, source.folds(source.starts[0], rows, folds), folds, seen.n_actions, seed)
+    first, *others = _wanted(candidates, objective, model, seen.n_actions)
+    with progress_bar(progress, "trying policies", "fits") as report:
+        race.run([first, imitation(), *others], None if minutes is None else began + 60 * minutes, report)
+
+    def named(policy: Any) -> Any:
+        policy.context_, policy.actions_ = names, seen.ids
+        return policy
+
+    for rule in (by_score, by_bound):
+        chosen = [race.best(rule, without=fold) for fold in range(folds)]
+        policies = [named(race.served(one, fold)) for fold, one in enumerate(chosen)]
+        result, best = judge(source, policies, level=level), race.best(rule)
+        if sure := _is_sure(result, race.bound(chosen), seen.mean_reward):
+            break
+    rejected = None
+    if not sure and fallback != "imitate":
+        if fallback == "raise":
+            raise refused(result)
+        warnings.warn(warned(result), stacklevel=2)
+    elif not sure and IMITATION in race.policies:
+        best, rejected = (IMITATION, 1.0), result
+        policies = [named(race.served(best, fold)) for fold in range(folds)]
+        result = judge(source, policies, name=f"imitating {FOLDS}", level=level)
+    start = time.perf_counter()
+    policy = named(at_temperature(race.learned(race.candidates[best[0]], None), best[1]))
+    ended = time.perf_counter()
+    return Found(
+        policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
+        tuple(race.leaderboard(level)), tuple(policies), seen.mean_reward, ended - began, ended - start, race.skipped,
+    )  # fmt: skip
+
+
+def _is_sure(result: Result, bound: float, earned: float) -> bool:
+    """Whether the fold policies are surely better than what ran: by interval and verdict, or by a bound that holds for any weights."""
+    return is_surely_better(result) or bound > earned
+
+
+def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
+    """The log in memory, checked row by row, with rows of the same context in one fold."""
+    refuse_lists(asked.slate, "learning")
+    source = Source(asked)
+    if source.files is not None:
+        source = Source(asked.of(source.files.read(list(source.files.columns), 0, source.files.rows)))
+    seen = inspect(source, None, Split(0.0, seed))
+    source.number(seen.ids)
+    source.keep_alike_together(ALIKE * folds)
+    return source, seen
+
+
+def _wanted(
+    candidates: Sequence[Candidate] | None, objective: str | None, model: Any, n_actions: int
+) -> Sequence[Candidate]:
+    """The candidates that were asked for."""
+    if objective is None:
+        if model is not None:
+            raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
+        found = portfolio(n_actions) if candidates is None else list(candidates)
+        if not found:
+            raise OptionError([Argument("candidates"), " is empty."])
+        return found
+    if candidates is not None:
+        raise OptionError([Argument("objective"), " and ", Argument("candidates"), " exclude each other."])
+    if objective == "reduction":
+        if model is None:
+            raise OptionError("a reduction needs a classifier.", do=["Pass one as ", Argument("model"), "."])
+        return [Reduction(model)]
+    if objective == "direct":
+        return [Direct("auto" if model is None else model)]
+    raise OptionError(
+        [Argument("objective", objective), " is not known here; choose 'reduction' or 'direct', or leave it out."],
+        do="For an objective of gradients, such as 'beta_ips', use PolicyLearner.",
+    )
+
+
+def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:
+    if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0):
+        raise OptionError([Argument("minutes", minutes), " must be above 0, or None for as long as it takes."])
+    whole("folds", folds, least=2)
+    whole("seed", seed, least=0)
+    check_level(level)
+    if fallback not in FALLBACKS:
+        raise OptionError([Argument("fallback", fallback), f" is not known; choose from {', '.join(FALLBACKS)}."])
