@@ -62,8 +62,8 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     >>> round(few.value, 3), few.is_measured, few.criterion < 0.05
     (1.0, False, True)
     >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
-    >>> many.value, many.is_measured, round(many.effective_sample_size), round(many.lower, 2)
-    (0.75, True, 800, 0.66)
+    >>> many.value, many.is_measured, round(many.effective_sample_size), 0.6 < many.lower < many.value
+    (0.75, True, 800, True)
 
     References
     ----------

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counterpoise.errors import OptionError
 from counterpoise.learn.policies import Policy
+
+NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken
 
 
 class Trees(nn.Module):
-    """The mean over trees of the leaf that a context falls into; a leaf has a number per action."""
+    """The mean over trees of the leaf that a context falls into, or its logarithm; a leaf has a number per action."""
 
     feature: Tensor
     threshold: Tensor
@@ -21,12 +24,12 @@ class Trees(nn.Module):
     roots: Tensor
     values: Tensor
 
-    def __init__(self, n_actions: int, trees: int, nodes: int, leaves: int, depth: int) -> None:
+    def __init__(self, n_actions: int, trees: int, nodes: int, leaves: int, depth: int, logarithm: bool) -> None:
         super().__init__()
-        self.depth = depth
+        self.depth, self.logarithm = depth, logarithm
         for name in ("feature", "left", "right", "leaf"):
             self.register_buffer(name, torch.zeros(nodes, dtype=torch.int64))
-        self.register_buffer("threshold", torch.zeros(nodes, dtype=torch.float64))
+        self.register_buffer("threshold", torch.zeros(nodes))
         self.register_buffer("roots", torch.zeros(trees, dtype=torch.int64))
         self.register_buffer("values", torch.zeros(leaves, n_actions))
 
@@ -40,19 +43,33 @@ class Trees(nn.Module):
         total = self.values[leaf[:, 0]]
         for tree in range(1, leaf.shape[1]):
             total = total + self.values[leaf[:, tree]]
-        return total / leaf.shape[1]
+        mean = total / leaf.shape[1]
+        return mean.clamp(min=NEVER).log() if self.logarithm else mean
 
 
 class Forest(Policy):
-    """A softmax of the scores of a forest; it is saved, loaded and exported like every other policy, but not trained by gradients."""
+    """A softmax of the scores of a forest; it is saved, loaded and exported like every other policy, but not trained by gradients.
+
+    With `logarithm`, leaves have probabilities, and those of the forest are their mean, as in scikit-learn's `predict_proba`.
+    """
 
     def __init__(
-        self, context_dimension: int, n_actions: int, *, trees: int, nodes: int, leaves: int, depth: int
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        trees: int,
+        nodes: int,
+        leaves: int,
+        depth: int,
+        logarithm: bool = False,
     ) -> None:
         super().__init__()
+        if depth > nodes:
+            raise OptionError(f"a forest of {nodes:,} nodes cannot be {depth:,} deep.")
         self.context_dimension, self.n_actions = context_dimension, n_actions
         self.body = nn.Identity()
-        self.scores = Trees(n_actions, trees, nodes, leaves, depth)
+        self.scores = Trees(n_actions, trees, nodes, leaves, depth, logarithm)
         self._config = {
             "context_dimension": context_dimension,
             "n_actions": n_actions,
@@ -60,6 +77,7 @@ class Forest(Policy):
             "nodes": nodes,
             "leaves": leaves,
             "depth": depth,
+            "logarithm": logarithm,
         }
 
     def config(self) -> dict[str, Any]:

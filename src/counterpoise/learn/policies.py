@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class Policy(nn.Module):
             f"{type(self).__name__} has no config.",
             do="Save its state_dict yourself, or give the class a config method.",
         )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to a file (`save_policy`), which `load_policy` reads."""
+        from counterpoise.learn.storage import save_policy  # which knows all policies
+
+        save_policy(self, path)
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""

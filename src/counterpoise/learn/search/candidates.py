@@ -14,6 +14,7 @@ from counterpoise.learn.rows import Rows
 from counterpoise.learn.scaling import Columns
 
 FOREST_ACTIONS = 200  # a leaf has a number for every action, and a forest has many leaves
+IMITATION = "imitation"
 SMALL, LARGE = (128,), (256, 128)  # hidden layers
 
 
@@ -54,7 +55,7 @@ class Candidate(Protocol):
         """How it may serve: 1 as it was learned, less with fewer chances taken, 0 always with the best action."""
 
     def fit(self, rest: Rest, seed: int) -> Any:
-        """A policy with `predict_proba`, `classes_`, and a `temperature` that may be set."""
+        """A `Policy`, or anything with `predict_proba`: a column for each of the actions 0, 1, …, or for those in its `classes_`."""
 
 
 def portfolio(n_actions: int) -> list[Candidate]:
@@ -82,4 +83,4 @@ def imitation() -> Candidate:
     """The likelihood fit of the policy that wrote the log."""
     from counterpoise.learn.search import networks
 
-    return networks.Network("imitation", networks.Imitation(), hidden=LARGE, epochs=20, rate=0.005)
+    return networks.Network(IMITATION, networks.Imitation(), hidden=LARGE, epochs=20, rate=0.005)

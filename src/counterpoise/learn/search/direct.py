@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.errors import TrainingError
 from counterpoise.learn.search.candidates import Rest
-from counterpoise.learn.search.models import ModelPolicy
+from counterpoise.learn.search.models import ModelPolicy, seeded
 from counterpoise.models.actions import actions_of
 from counterpoise.models.design import Design
 from counterpoise.models.encoding import Encoder
@@ -40,12 +41,15 @@ class Direct:
         rewards = rest.rows.reward.double().numpy()
         names = [f"x{k}" for k in range(rest.rows.context.shape[1])]
         frame = _frame(rest.rows.context.numpy(), names)
-        estimator = estimator_of(asked.estimator, rewards)
+        estimator = seeded(estimator_of(asked.estimator, rewards), seed)
         check_rewards(estimator, rewards)
         actions = actions_of(pl.Series(np.arange(rest.n_actions)), None)
         design = Design(Encoder.of(frame, names), actions, is_native(estimator))
         codes = actions.codes(pl.Series(rest.rows.action.numpy()))
-        fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
+        try:
+            fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
+        except ValueError as error:
+            raise TrainingError(f"{type(estimator).__name__} could not be fitted: {error}") from error
         every = actions.codes(pl.Series(np.arange(rest.n_actions)))
         scale = float(rewards.std()) or 1.0
 

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from counterpoise.errors import LogError
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.search.candidates import Rest
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
+Nodes = dict[str, NDArray[Any]]
 PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
 
 
@@ -38,23 +40,39 @@ class ForestLearner:
         gain = rows.reward.double().numpy() - rest.lowest
         inverse = 1.0 / rows.propensity.double().numpy()
         rewarded = gain > 0
+        if not rewarded.any():
+            raise LogError("all rewards are the same.")
         cost = (gain * inverse)[rewarded]
         found = ExtraTreesClassifier(self.trees, min_samples_leaf=self.rows_per_leaf, random_state=seed)
         found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
         grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
-        sizes = np.array([tree.node_count for tree in grown])
-        first = np.concatenate([[0], sizes.cumsum()[:-1]])
-        feature, threshold, left, right, leaf = _flat(grown, first)
-        forest = Forest(
-            x.shape[1], n_actions, trees=len(grown), nodes=int(sizes.sum()), leaves=int(leaf.max()) + 1,
-            depth=max(tree.max_depth for tree in grown),
-        )  # fmt: skip
-        values = _values(grown, first, leaf, x, action, gain, inverse, n_actions)
-        parts = {"feature": feature, "threshold": threshold, "left": left, "right": right, "leaf": leaf, "roots": first}
-        parts["values"] = values / (gain.std() or 1.0)
-        state = {f"scores.{name}": torch.as_tensor(part) for name, part in parts.items()}
-        forest.load_state_dict(state)
-        return forest.eval()
+        nodes = _flat(grown)
+        values = _values(grown, nodes, x, action, gain, inverse, n_actions)
+        return _forest(grown, nodes, values / (gain.std() or 1.0), x.shape[1])
+
+
+def of_classifier(model: Any, n_actions: int) -> Forest:
+    """A forest of scikit-learn, fitted on places of actions, as a policy with the probabilities that it predicts."""
+    grown = [one.tree_ for one in model.estimators_]
+    nodes = _flat(grown)
+    shares = np.concatenate([tree.value[tree.feature < 0, 0] for tree in grown])
+    values = np.zeros((len(shares), n_actions), dtype=np.float32)
+    values[:, np.asarray(model.classes_, dtype=np.int64)] = shares / shares.sum(axis=1, keepdims=True)
+    return _forest(grown, nodes, values, model.n_features_in_, logarithm=True)
+
+
+def _forest(
+    trees: list[Any], nodes: Nodes, values: NDArray[Any], context_dimension: int, logarithm: bool = False
+) -> Forest:
+    """The trees as a policy, with these numbers in their leaves."""
+    forest = Forest(
+        context_dimension, values.shape[1], trees=len(trees), nodes=len(nodes["leaf"]), leaves=len(values),
+        depth=max(tree.max_depth for tree in trees), logarithm=logarithm,
+    )  # fmt: skip
+    forest.load_state_dict(
+        {f"scores.{name}": torch.as_tensor(part) for name, part in {**nodes, "values": values}.items()}
+    )
+    return forest.eval()
 
 
 def _few_enough(trees: list[Any], n_actions: int) -> list[Any]:
@@ -63,25 +81,37 @@ def _few_enough(trees: list[Any], n_actions: int) -> list[Any]:
     return trees[: max(1, int(np.searchsorted(leaves * n_actions, CELLS, side="right")))]
 
 
-def _flat(trees: list[Any], first: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """The nodes of all trees in one list each: feature, threshold, children, and the number of a leaf."""
+def _flat(trees: list[Any]) -> Nodes:
+    """The nodes of all trees in one array each, and where each tree starts."""
+    sizes = np.array([tree.node_count for tree in trees])
+    first = np.concatenate([[0], sizes.cumsum()[:-1]])
     feature = np.concatenate([tree.feature for tree in trees])
     own = np.arange(len(feature))
     is_leaf = feature < 0
-    shift = np.repeat(first, [tree.node_count for tree in trees])
+    shift = np.repeat(first, sizes)
     left, right = (
         np.where(is_leaf, own, np.concatenate([getattr(tree, side) for tree in trees]) + shift)
         for side in ("children_left", "children_right")
     )
-    leaf = np.where(is_leaf, is_leaf.cumsum() - 1, 0)
-    threshold = np.where(is_leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))
-    return np.where(is_leaf, 0, feature), threshold, left, right, leaf
+    return {
+        "feature": np.where(is_leaf, 0, feature),
+        "threshold": _rounded_down(np.where(is_leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
+        "left": left,
+        "right": right,
+        "leaf": np.where(is_leaf, is_leaf.cumsum() - 1, 0),
+        "roots": first,
+    }
+
+
+def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest float32 that is not above: a context in float32 is at most the one exactly if it is at most the other."""
+    near = threshold.astype(np.float32)
+    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def _values(
     trees: list[Any],
-    first: NDArray[np.int64],
-    leaf: NDArray[np.int64],
+    nodes: Nodes,
     x: NDArray[Any],
     action: NDArray[np.int64],
     gain: NDArray[np.float64],
@@ -92,8 +122,9 @@ def _values(
     known = np.bincount(action, inverse, n_actions)
     mean = np.bincount(action, inverse * gain, n_actions) / np.where(known > 0, known, 1.0)
     prior = PRIOR * float(np.median(inverse))
+    leaf = nodes["leaf"]
     found = np.empty((int(leaf.max()) + 1, n_actions), dtype=np.float32)
-    for tree, start in zip(trees, first, strict=True):
+    for tree, start in zip(trees, nodes["roots"], strict=True):
         place = leaf[start + tree.apply(x)]
         low = leaf[start + np.flatnonzero(tree.feature < 0)[0]]
         high = low + tree.n_leaves

@@ -13,7 +13,6 @@ from counterpoise.evaluation.result import Result
 from counterpoise.learn.judging import doubts
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.search.models import ModelPolicy
-from counterpoise.learn.storage import save_policy
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,8 @@ class Found:
         return self.policy.classes_
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read."""
-        if isinstance(self.policy, ModelPolicy):
-            self.policy.save(path)
-        save_policy(self.policy, path)
+        """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read; networks and forests can be saved."""
+        self.policy.save(path)
 
     def summary(self) -> str:
         """What was found, in a sentence or two."""

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import OptionError, TrainingError
+from counterpoise.learn.policies import Policy
 
 Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -49,3 +50,41 @@ class ModelPolicy:
             "a policy around a model of another library cannot be saved here.",
             do="Save it the way that library does, or learn a network or a forest, which can be saved.",
         )
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    """A copy of an estimator that is not fitted, with this seed if it draws anything."""
+    from sklearn.base import clone
+
+    model = clone(estimator)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model
+
+
+def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:
+    """What a candidate learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
+
+    >>> class Second:
+    ...     classes_ = [1]
+    ...     def predict_proba(self, context):
+    ...         return np.ones((len(context), 1))
+    >>> as_policy(Second(), 3).predict_proba([[0.5], [0.7]]).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    if isinstance(found, Policy | ModelPolicy):
+        return found
+    if not hasattr(found, "predict_proba"):
+        raise TrainingError(
+            f"a candidate learned a {type(found).__name__}, which has no predict_proba.",
+            do="Return a policy, or anything that has it.",
+        )
+    known = np.asarray(getattr(found, "classes_", np.arange(n_actions)), dtype=np.int64)
+
+    def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
+        table = np.full((len(context), n_actions), -np.inf)
+        with np.errstate(divide="ignore"):
+            table[:, known] = np.log(found.predict_proba(context))
+        return table
+
+    return ModelPolicy(scores, n_actions)

@@ -166,6 +166,7 @@ class Direct:
         def loss(logits: Tensor, rows: Rows) -> Tensor:
             found = logits.gather(1, rows.action[:, None])[:, 0]
             each = score(found, (rows.reward - lowest) / width, reduction="none")
-            return (each * rows.propensity**-0.5).mean() / scale
+            mean: Tensor = (each * rows.propensity**-0.5).mean() / scale
+            return mean
 
         return loss

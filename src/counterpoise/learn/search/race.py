@@ -20,9 +20,9 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.search.candidates import Candidate, Rest
+from counterpoise.learn.search.candidates import IMITATION, Candidate, Rest
 from counterpoise.learn.search.found import Standing
-from counterpoise.learn.search.models import ModelPolicy
+from counterpoise.learn.search.models import ModelPolicy, as_policy
 from counterpoise.moments import Moments
 from counterpoise.moments.smoothed import Smoothed
 from counterpoise.readers.progress import Report
@@ -80,7 +80,7 @@ class Race:
             )
             if why is not None:
                 self.skipped[candidate.name] = why
-        if not self.policies:
+        if not any(one.name in self.policies for one in candidates if one.name != IMITATION):
             raise TrainingError(f"no candidate could be learned: {' '.join(self.skipped.values())}")
 
     def _enter(self, candidate: Candidate, deadline: float | None, report: Report | None) -> str | None:
@@ -104,10 +104,10 @@ class Race:
         self.seconds[candidate.name] = time.perf_counter() - began
         return None
 
-    def learned(self, candidate: Candidate, fold: int | None) -> Any:
+    def learned(self, candidate: Candidate, fold: int | None) -> Policy | ModelPolicy:
         """What a candidate learns from the rows outside a fold, or from all."""
         rows = self.rows if fold is None else self.rows.take(torch.as_tensor(self.folds != fold))
-        return candidate.fit(Rest(rows, self.n_actions), self.seed)
+        return as_policy(candidate.fit(Rest(rows, self.n_actions), self.seed), self.n_actions)
 
     def _judged(self, policy: Any, fold: int, temperatures: Sequence[float]) -> Iterator[tuple[float, Sums]]:
         rows = self.rows.take(torch.as_tensor(self.folds == fold))

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import LogError, OptionError, TrainingError
+from counterpoise.learn.forest import NEVER, Forest
 from counterpoise.learn.search.candidates import Rest
-from counterpoise.learn.search.models import ModelPolicy
-
-NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken
+from counterpoise.learn.search.forests import of_classifier
+from counterpoise.learn.search.models import ModelPolicy, seeded
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,28 @@ class Reduction:
         if isinstance(self.baseline, str) and self.baseline not in ("lowest", "mean"):
             raise OptionError(f"baseline must be a number, 'lowest' or 'mean'; found {self.baseline!r}.")
 
-    def fit(self, rest: Rest, seed: int) -> ModelPolicy:
-        """The classifier as a policy: its probabilities, or the most probable action."""
-        from sklearn.base import clone
+    def fit(self, rest: Rest, seed: int) -> ModelPolicy | Forest:
+        """The classifier as a policy: its probabilities, or the most probable action. Forests of scikit-learn can be saved."""
+        from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
         x, y, weight = self.examples(rest, seed)
         if len(np.unique(y)) < 2:
             raise LogError("all rows that speak for an action speak for the same one, so there is nothing to classify.")
-        mean, scale = rest.columns.mean.numpy(), rest.columns.scale.numpy()
-        model = clone(self.classifier)
-        if "random_state" in model.get_params():
-            model.set_params(random_state=seed)
+        is_forest = type(self.classifier) in (ExtraTreesClassifier, RandomForestClassifier)
+        # a forest takes contexts as they are, so that its policy does
+        mean, scale = (0.0, 1.0) if is_forest else (rest.columns.mean.numpy(), rest.columns.scale.numpy())
+        model = seeded(self.classifier, seed)
         try:
             model.fit((x - mean) / scale, y, sample_weight=weight)
-        except TypeError as error:
-            raise OptionError(
-                f"{type(model).__name__} does not take sample weights: {error}.", do="Pass a classifier that does."
-            ) from error
+        except (TypeError, ValueError) as error:
+            if "sample_weight" in str(error):
+                raise OptionError(
+                    f"{type(model).__name__} does not take sample weights: {error}",
+                    do="Pass a classifier that does; contexts are standardized before it sees them.",
+                ) from error
+            raise TrainingError(f"{type(model).__name__} could not be fitted: {error}") from error
+        if is_forest:
+            return of_classifier(model, rest.n_actions)
         known = np.asarray(model.classes_, dtype=np.int64)
 
         def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:

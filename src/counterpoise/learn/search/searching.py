@@ -15,7 +15,7 @@ from counterpoise.learn.guardrails import refused, warned
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.options import whole
-from counterpoise.learn.search.candidates import Candidate, imitation, portfolio
+from counterpoise.learn.search.candidates import IMITATION, Candidate, imitation, portfolio
 from counterpoise.learn.search.direct import Direct
 from counterpoise.learn.search.found import Found
 from counterpoise.learn.search.race import Race, at_temperature, by_bound, by_score
@@ -26,7 +26,6 @@ from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.readers.progress import progress_bar
 
 FALLBACKS = ("imitate", "warn", "raise")
-IMITATION = "imitation"
 ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
 
 
