@@ -35,7 +35,7 @@ class Trees(nn.Module):
 
     def forward(self, context: Tensor) -> Tensor:
         """The scores; a leaf's children are itself, so that every tree can be walked to the same depth."""
-        node = self.roots.expand(len(context), -1)
+        node = self.roots.expand(context.shape[0], -1)
         for _ in range(self.depth):
             goes_left = context.gather(1, self.feature[node]) <= self.threshold[node]
             node = torch.where(goes_left, self.left[node], self.right[node])

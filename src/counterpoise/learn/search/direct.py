@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import TrainingError
 from counterpoise.learn.search.candidates import Rest
 from counterpoise.learn.search.models import ModelPolicy, seeded
 from counterpoise.models.actions import actions_of
@@ -46,10 +45,7 @@ class Direct:
         actions = actions_of(pl.Series(np.arange(rest.n_actions)), None)
         design = Design(Encoder.of(frame, names), actions, is_native(estimator))
         codes = actions.codes(pl.Series(rest.rows.action.numpy()))
-        try:
-            fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
-        except ValueError as error:
-            raise TrainingError(f"{type(estimator).__name__} could not be fitted: {error}") from error
+        fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
         every = actions.codes(pl.Series(np.arange(rest.n_actions)))
         scale = float(rewards.std()) or 1.0
 

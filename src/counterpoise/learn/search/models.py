@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn.policies import Policy
+from counterpoise.models.estimators import fresh
 
 Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -54,10 +55,8 @@ class ModelPolicy:
 
 def seeded(estimator: Any, seed: int) -> Any:
     """A copy of an estimator that is not fitted, with this seed if it draws anything."""
-    from sklearn.base import clone
-
-    model = clone(estimator)
-    if "random_state" in model.get_params():
+    model = fresh(estimator)
+    if hasattr(model, "get_params") and "random_state" in model.get_params():
         model.set_params(random_state=seed)
     return model
 

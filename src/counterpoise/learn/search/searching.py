@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from counterpoise.errors import Argument, OptionError
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.batches import Split
@@ -73,9 +77,9 @@ def learn_policy(
     Examples
     --------
     >>> from counterpoise.environments import SyntheticBandit
-    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(4000)
+    >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(2000)
     >>> found = learn_policy(
-    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, candidates=portfolio(4)[:2]
+    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, candidates=portfolio(4)[:1]
     ... )
     >>> found.kind, bool(log.value(found.predict_proba) > log.reward.mean())
     ('learned', True)
@@ -86,9 +90,9 @@ def learn_policy(
     model, asked = given.model, given.but(model=None)
     source, seen = _opened(asked, folds, seed)
     names = () if asked.is_arrays else source.names.context
-    rows = source.chunk(source.starts[0])
-    race = Race(rows, source.folds(source.starts[0], rows, folds), folds, seen.n_actions, seed)
     first, *others = _wanted(candidates, objective, model, seen.n_actions)
+    rows = source.chunk(source.starts[0])
+    race = Race(rows, _folds(source, folds), folds, seen.n_actions, seed)
     with progress_bar(progress, "trying policies", "fits") as report:
         race.run([first, imitation(), *others], None if minutes is None else began + 60 * minutes, report)
 
@@ -137,6 +141,18 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
     return source, seen
 
 
+def _folds(source: Source, folds: int) -> NDArray[np.int64]:
+    """The folds of all rows, each of which must have some."""
+    start = source.starts[0]
+    found = source.folds(start, source.chunk(start), folds)
+    if len(np.unique(found)) < folds:
+        raise LogError(
+            [f"the log has {len(found):,} rows, and with ", Argument("folds", folds), " a fold has none of them."],
+            do=["Pass fewer ", Argument("folds"), ", or a log with more rows or clusters."],
+        )
+    return found
+
+
 def _wanted(
     candidates: Sequence[Candidate] | None, objective: str | None, model: Any, n_actions: int
 ) -> Sequence[Candidate]:
@@ -144,10 +160,7 @@ def _wanted(
     if objective is None:
         if model is not None:
             raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
-        found = portfolio(n_actions) if candidates is None else list(candidates)
-        if not found:
-            raise OptionError([Argument("candidates"), " is empty."])
-        return found
+        return portfolio(n_actions) if candidates is None else _checked(candidates)
     if candidates is not None:
         raise OptionError([Argument("objective"), " and ", Argument("candidates"), " exclude each other."])
     if objective == "reduction":
@@ -160,6 +173,21 @@ def _wanted(
         [Argument("objective", objective), " is not known here; choose 'reduction' or 'direct', or leave it out."],
         do="For an objective of gradients, such as 'beta_ips', use PolicyLearner.",
     )
+
+
+def _checked(candidates: Any) -> list[Candidate]:
+    """Candidates of the user's own choice."""
+    if not isinstance(candidates, Sequence) or isinstance(candidates, str) or not candidates:
+        raise OptionError([Argument("candidates"), f" must be a list of candidates; found {candidates!r}."])
+    for one in candidates:
+        if not all(hasattr(one, part) for part in ("name", "temperatures", "fit")):
+            raise OptionError(
+                [Argument("candidates"), f" must have a name, temperatures and fit; {one!r} does not."],
+                do="Wrap a classifier in Reduction(…), and a reward model in Direct(…).",
+            )
+        if not len(one.temperatures) or not all(0 <= temperature < math.inf for temperature in one.temperatures):
+            raise OptionError(f"candidate {one.name!r} needs temperatures of 0 or more; found {one.temperatures!r}.")
+    return list(candidates)
 
 
 def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:
