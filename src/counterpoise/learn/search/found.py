@@ -55,6 +55,8 @@ class Found:
         How long the search took, and the last fit alone.
     skipped
         Candidates for which there was no time, or that could not be fitted, and why.
+    dropped_rows
+        How many bad rows were left out.
     """
 
     policy: Policy | ModelPolicy
@@ -68,6 +70,7 @@ class Found:
     seconds: float
     fit_seconds: float
     skipped: dict[str, str]
+    dropped_rows: int = 0
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
@@ -119,6 +122,8 @@ class Found:
             "fit_seconds": self.fit_seconds,
             "leaderboard": [asdict(one) for one in self.leaderboard],
             "skipped": self.skipped,
+            "dropped_rows": self.dropped_rows,
+            "n_actions": self.policy.n_actions,
         }
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.batches import Split
+from counterpoise.learn.columns import needed
 from counterpoise.learn.guardrails import refused, warned
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
@@ -121,6 +122,7 @@ def learn_policy(
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
         tuple(race.leaderboard(level)), tuple(policies), seen.mean_reward, ended - began, ended - start, race.skipped,
+        source.dropped,
     )  # fmt: skip
 
 
@@ -134,7 +136,8 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
     refuse_lists(asked.slate, "learning")
     source = Source(asked)
     if source.files is not None:
-        source = Source(asked.of(source.files.read(list(source.files.columns), 0, source.files.rows)))
+        columns = needed(source.names, asked.where, source.files.columns)
+        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)))
     seen = inspect(source, None, Split(0.0, seed))
     source.number(seen.ids)
     source.keep_alike_together(ALIKE * folds)
@@ -192,7 +195,7 @@ def _checked(candidates: Any) -> list[Candidate]:
 
 def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:
     if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0):
-        raise OptionError([Argument("minutes", minutes), " must be above 0, or None for as long as it takes."])
+        raise OptionError([Argument("minutes", minutes), " must be above 0."], do="Infinity tries everything.")
     whole("folds", folds, least=2)
     whole("seed", seed, least=0)
     check_level(level)
