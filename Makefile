@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help setup demo report test lint types tests test-oldest test-newest docs statistics benchmark reproduce-check benchmark-reproduce \
-	benchmark-learning audit clean
+	benchmark-learning benchmark-quality audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make reproduce-check  all published evaluation runs again, digit by digit (under a minute)"
 	@echo "make benchmark-reproduce  one evaluation cell against the dense way, as ratios"
 	@echo "make benchmark-learning  a β-IPS step against IPS, an epoch against the paper's recipe, as ratios"
+	@echo "make benchmark-quality  what learn_policy makes of 16 logs with a known truth (under an hour); OBP=/path/to/its/python for peers"
 	@echo "make audit       tries to break the command line: kills, signals, full disks, damaged files (about 5 minutes)"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
@@ -108,6 +109,10 @@ benchmark-reproduce: $(READY)
 
 benchmark-learning: $(READY)
 	$(BIN)/python benchmarks/learning.py
+
+# OBP=... names a Python that has the Open Bandit Pipeline, whose learners then run on the same logs.
+benchmark-quality: $(READY)
+	$(BIN)/python benchmarks/learning_quality.py $(addprefix --obp ,$(OBP))
 
 # TRIALS=600 tries ten times as often, ONLY=states one kind alone
 TRIALS ?= 60

@@ -1,12 +1,15 @@
 """Propensities that were not logged: how often intervals cover where the model is right, and what a confounder does.
 
     python benchmarks/estimated_propensities.py                    # 400 logs of 2,000 rows and 200 of 10,000, at 2, 5 and 20 actions
+    python benchmarks/estimated_propensities.py --actions 20 --scale 0.2   # policies of 20 actions that overlap as well as those of 5
     python benchmarks/estimated_propensities.py --runs 50          # fewer
     python benchmarks/estimated_propensities.py --model boosted    # trees, whose errors take the propensities as known
+    python benchmarks/estimated_propensities.py --model shallow --error jackknife --actions 5 --rows 2000 --runs 40   # … or refit them
     python benchmarks/estimated_propensities.py --confounded       # a confounder left out, and the Γ that contains the truth
 
 The logging policy is a softmax of three context features, and so is the target. Every log is evaluated with the logged propensities,
-with estimated ones, and with estimated ones taken for logged.
+with estimated ones, and with both by the normal interval: Student's, the default, is wider where few rows carry the variance, whoever
+says what the propensities are.
 """
 
 from __future__ import annotations
@@ -55,32 +58,43 @@ class World:
         return columns | {"new": t[rows, action]} | {name: x[:, k + 1] for k, name in enumerate(CONTEXT)}
 
 
+def asked_model(name, error):
+    """The propensity model that a name stands for; "shallow" are a few small trees, which are quickly fitted again."""
+    if name != "shallow":
+        return cp.models.Propensity(name, error=error)
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return cp.models.Propensity(HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=6), error=error)
+
+
 def coverage(world, n, runs, model, first=0):
     """Bias, spread, mean error and coverage of every estimator, by how propensities are known."""
     found = {}
     for run in range(first, first + runs):
         log = world.log(n, 1_000 + run)
-        estimated = cp.evaluate(
-            log, reward="click", propensity=cp.models.Propensity(model), action="item", context=CONTEXT, target="new"
-        )
+        estimated = cp.evaluate(log, reward="click", propensity=model, action="item", context=CONTEXT, target="new")
         logged = cp.evaluate(log, reward="click", propensity="p", target="new")
+        plain = [cp.evaluate(one.moments, interval="normal") for one in (estimated, logged)]
+        carrying = logged.diagnostics().carrying_rows
         for name in ESTIMATORS:
             truth = world.lift if name == "lift" else world.value
             one, other = estimated["new", name], logged["new", name]
+            row = [one.value - truth, one.stderr, truth in one.interval, other.value - truth, truth in other.interval]
             found.setdefault(name, []).append(
-                (one.value - truth, one.stderr, truth in one.interval, other.value - truth, truth in other.interval)
+                [*row, *(truth in each["new", name].interval for each in plain), carrying]
             )
     return {name: np.array(rows, dtype=float) for name, rows in found.items()}
 
 
 def show(actions, n, found):
     for name, rows in found.items():
-        bias, error, covers, other, other_covers = rows.T
+        bias, error, covers, other, other_covers, plain, other_plain, carrying = rows.T
         noise = 100 * math.sqrt(0.05 * 0.95 / len(rows))
         print(
             f"{actions:>3} actions {n:>6,} rows {name:>9}: bias {bias.mean():+.4f}  spread {bias.std():.4f}  "
-            f"mean error {error.mean():.4f}  covers {100 * covers.mean():.1f} % (± {noise:.1f}); "
-            f"logged: spread {other.std():.4f}, covers {100 * other_covers.mean():.1f} %",
+            f"mean error {error.mean():.4f}  covers {100 * covers.mean():.1f} % (± {noise:.1f}), normal {100 * plain.mean():.1f} %; "
+            f"logged: spread {other.std():.4f}, covers {100 * other_covers.mean():.1f} %, normal {100 * other_plain.mean():.1f} %; "
+            f"{np.median(carrying):.0f} rows carry the variance",
             flush=True,
         )
 
@@ -141,17 +155,20 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the first log, to go on where another run ended")
     parser.add_argument("--actions", type=int, nargs="*", default=[2, 5, 20])
     parser.add_argument("--rows", type=int, nargs="*", default=[2_000, 10_000])
+    parser.add_argument("--scale", type=float, default=0.4, help="how sharp the policies are")
     parser.add_argument("--model", default="logistic")
+    parser.add_argument("--error", default="scores", help="scores or jackknife")
     parser.add_argument("--confounded", action="store_true")
     options = parser.parse_args()
     if options.confounded:
         show_confounded()
         return
     for actions in options.actions:
-        world = World(actions)
+        world = World(actions, options.scale)
         for n in options.rows:
             runs = options.runs if n < 5_000 else max(options.runs // 2, 1)
-            show(actions, n, coverage(world, n, runs, options.model, options.first))
+            model = asked_model(options.model, options.error)
+            show(actions, n, coverage(world, n, runs, model, options.first))
 
 
 if __name__ == "__main__":

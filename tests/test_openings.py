@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "counterpoise"
 ROOMS = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
-MODULES = sorted([*SOURCE.glob("*.py"), *(path for room in ROOMS for path in (SOURCE / room).glob("*.py"))])
+MODULES = sorted([*SOURCE.glob("*.py"), *(path for room in ROOMS for path in (SOURCE / room).rglob("*.py"))])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -19,4 +19,5 @@ def test_a_module_opens_with_what_it_is_for(path):
 
 def test_every_room_is_looked_at():
     assert {"cli", "diagnostics", "engines", "learn", "log", "report"} <= set(ROOMS)
-    assert {path.parent for path in SOURCE.rglob("*.py")} == {SOURCE, *(SOURCE / room for room in ROOMS)}
+    assert set(SOURCE.rglob("*.py")) == set(MODULES)
+    assert all((path.parent / "__init__.py").exists() for path in MODULES)

@@ -12,6 +12,11 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.learn import MLP, PolicyLearner
 
 
+def stop_after_four(end):
+    """A callback, which only the first of several processes calls."""
+    return end.epoch.epoch == 4
+
+
 def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None):
     """A small deep policy; the same however it is started."""
     log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
@@ -19,7 +24,8 @@ def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None)
     learner = PolicyLearner(
         objective,
         policy=MLP(5, 8, hidden=(16,)),
-        epochs=4,
+        epochs=9,
+        callbacks=[stop_after_four],
         batch_size=250,
         learning_rate=0.05,
         norms=norms,

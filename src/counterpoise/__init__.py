@@ -14,6 +14,7 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.scoring import logged, value_scorer
 from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
 from counterpoise.log.action_groups import ActionGroup
@@ -59,11 +60,13 @@ __all__ = [
     "from_sums",
     "intervals",
     "learn_policy",
+    "logged",
     "models",
     "plan",
     "rank",
     "sensitivity",
     "sql",
+    "value_scorer",
     "weights",
 ]
 

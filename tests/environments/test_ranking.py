@@ -133,3 +133,11 @@ def test_what_cannot_be_is_refused() -> None:
         SyntheticRanking(3, items=2)
     with pytest.raises(OptionError, match="not one of position, cascade, dependent"):
         SyntheticRanking(3, clicks="random")  # type: ignore[arg-type]
+
+
+def test_the_value_of_a_policy_of_ones_own_is_that_of_its_scores() -> None:
+    world = SyntheticRanking(3, clicks="position", seed=2)
+    found, error = world.value(world.scores["new"], draws=20_000)
+    assert abs(found - world.value()[0]) < 4 * error
+    with pytest.raises(OptionError, match=r"3 contexts and a column for each of the 8 items; found shape \(8, 3\)"):
+        world.value(world.scores["new"].T)

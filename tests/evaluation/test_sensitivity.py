@@ -8,9 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
+from scipy.optimize import linprog
 
 import counterpoise as cp
 from counterpoise.evaluation.confounded import self_normalized_lift
+from counterpoise.moments.odds_pairs import DIFFERENCE, PairBins
 from counterpoise.weights.odds import AllOdds, Odds
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
@@ -93,7 +95,9 @@ def test_a_result_with_several_rewards_and_a_model_is_asked_about_weights_alone(
     log |= {"clicked": (log["r"] > 3).astype(float), "model": np.full(3000, 3.0)}
     several = cp.evaluate(log, **ASKED | {"reward": ["r", "clicked"]}, reward_bounds={"r": (1, 5), "clicked": (0, 1)})
     expected = cp.sensitivity(log, **ASKED | {"reward": "clicked"}, reward_bounds=(0, 1)).bounds(1.5)
-    assert several.of("clicked").sensitivity().bounds(1.5) == expected
+    found = several.of("clicked").sensitivity().bounds(1.5)
+    for name in ("value", "value_interval", "lift", "lift_interval"):  # up to the order in which threads add up
+        assert list(getattr(found, name)) == pytest.approx(list(getattr(expected, name)), abs=1e-12)
     modeled = cp.evaluate(log, **ASKED, model_reward="model", model_value="model", control={"clicked": 0.3})
     assert modeled.sensitivity().bounds(1.5).value == pytest.approx(several.sensitivity().bounds(1.5).value, abs=1e-12)
     based = cp.evaluate(log, **ASKED, baseline=["user"])
@@ -309,3 +313,131 @@ def test_results_without_their_rows_are_refused(tmp_path):
         result = cp.evaluate(log, **ASKED, state=state, batch=day)
     with pytest.raises(cp.OptionError, match="earlier logs"):
         result.sensitivity()
+
+
+def two_targets(n=3000, seed=3, reward="clicks"):
+    """A log of two targets that are mostly alike, whose probabilities depend on a context."""
+    g = np.random.default_rng(seed)
+    log = a_log(n, seed, reward)
+    log["t"] = np.clip(log["t"] * g.uniform(0.5, 1.3, n), 0, 1)
+    return log | {"o": np.clip(log["t"] * g.uniform(0.8, 1.2, n), 0, 1)}
+
+
+def difference(log, odds):
+    a, b = (weights(log | {"t": log[name]}, odds) for name in "to")
+    return (a @ log["r"]) / a.sum(axis=-1) - (b @ log["r"]) / b.sum(axis=-1)
+
+
+def largest_by_programs(log, gamma):
+    """The largest difference: for each ratio κ of the sums of weights it is a linear program in λ/Σw and 1/Σw."""
+    q, r, n = (1 - log["p"]) / log["p"], log["r"], len(log["r"])
+    limits = np.block([[np.eye(n), np.full((n, 1), -gamma)], [-np.eye(n), np.full((n, 1), 1 / gamma)]])
+
+    def most(kappa):
+        both = log["t"] - kappa * log["o"]
+        equal = np.array([np.append(log["t"] * q, log["t"].sum()), np.append(both * q, both.sum())])
+        solved = linprog(-np.append(both * q * r, both @ r), limits, np.zeros(2 * n), equal, [1.0, 0.0])
+        return -solved.fun if solved.status == 0 else -np.inf
+
+    low, high = 0.5 * log["t"].sum() / log["o"].sum(), 2.0 * log["t"].sum() / log["o"].sum()
+    for _ in range(4):  # ever closer around the best ratio
+        kappas = np.linspace(low, high, 31)
+        found = [most(kappa) for kappa in kappas]
+        best = int(np.argmax(found))
+        low, high = kappas[max(best - 1, 0)], kappas[min(best + 1, 30)]
+    return found[best]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bounds_of_a_difference_are_the_extremes_over_odds_that_both_targets_share(seed):
+    """No corner of the cube of λ is beyond them, and neither is any point inside, which linear programs look for."""
+    log = {name: column[:9] for name, column in two_targets(seed=seed, reward="ratings").items()}
+    log["r"] = log["r"] + np.arange(9) / 7
+    found = cp.sensitivity(log, **ASKED, against="o").bounds(2.5)
+    corners = difference(log, np.array(list(itertools.product((0.4, 2.5), repeat=9))))
+    assert found.lift[0] <= corners.min() + 1e-12
+    assert found.lift[1] >= corners.max() - 1e-12
+    turned = log | {"r": -log["r"]}
+    for side, rows in ((found.lift[1], log), (-found.lift[0], turned)):
+        most = largest_by_programs(rows, 2.5)
+        assert most - 1e-9 <= side <= most + 1e-5  # the programs' ratios are a grid
+    values = cp.sensitivity(log, **ASKED | {"target": ["t", "o"]})
+    (low, high), (least, most) = (values.bounds(2.5, name).value for name in "to")
+    assert found.value == pytest.approx((low, high), abs=1e-9)
+    assert low - most < found.lift[0] < found.lift[1] < high - least  # each at its worst, which cannot be at once
+
+
+@pytest.mark.parametrize("reward", ["clicks", "amounts"])
+def test_bins_lose_little_of_the_bounds_of_a_difference(reward):
+    log = two_targets(2000, reward=reward)
+    found = cp.sensitivity(log, **ASKED, against="o")
+    rows = np.arange(2000)
+    each = PairBins.of(rows, np.zeros(2000, int), *(log[name] for name in "rpto"), (2000, 1), 0.0)
+    for gamma in (1.0, 1.5, 3.0):
+        low, high = (
+            float(each.value(each.sums_at(each.extreme(gamma, DIFFERENCE, upper=up)), DIFFERENCE))
+            for up in (False, True)
+        )
+        least, most = found.bounds(gamma).lift
+        assert low - 1e-9 <= least <= most <= high + 1e-9
+        assert most - least == pytest.approx(high - low, rel=0.01, abs=1e-12)
+
+
+def test_errors_of_a_difference_are_those_of_what_rows_add_to_it():
+    log = two_targets(reward="ratings")
+    for cluster in (None, "user"):
+        found = cp.compare(log, **ASKED, against="o", cluster=cluster).sensitivity([1.0, 1.5])
+        assert (found.targets, found.against, found.n) == (("t",), "o", 3000)
+        pair = found.pairs["t"]
+        ones = np.ones(len(pair.sums))
+        a, b = log["t"] / log["p"], log["o"] / log["p"]
+        one, two = (a @ log["r"]) / a.sum(), (b @ log["r"]) / b.sum()
+        parts = a * (log["r"] - one) / a.sum() - b * (log["r"] - two) / b.sum()
+        value, error = found._at(pair, ones, DIFFERENCE)
+        assert value == pytest.approx(one - two, abs=1e-12)
+        if cluster is None:
+            assert error == pytest.approx(math.sqrt((parts**2).sum()), rel=1e-9)
+            errors = [pair.stderr(np.full(len(ones), odds), DIFFERENCE) for odds in (0.5, 2.0)]
+            assert errors[0] < error < errors[1]
+        else:
+            by_user = np.bincount(log["user"], parts)
+            assert error == pytest.approx(math.sqrt((by_user**2).sum()), rel=0.25)
+        tips = found.tipping()
+        assert found.bounds(tips.point).lift[0 if tips.lift > 0 else 1] == pytest.approx(0.0, abs=1e-5)
+        assert "than o" in str(tips)
+        assert found.verdict() == cp.compare(log, **ASKED, against="o", cluster=cluster).verdict()
+
+
+def test_differences_of_every_kind_of_log_have_the_same_bounds(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    log = pl.DataFrame(two_targets(reward="ratings"))
+    path = tmp_path / "log.parquet"
+    log.write_parquet(path)
+    connection = duckdb.connect()
+    connection.sql(f"CREATE TABLE log AS SELECT * FROM '{path}'")
+    expected = cp.sensitivity(log, **ASKED, against="o", cluster="user").table()
+    for data, extra in ((str(path), {}), (connection, {"table": "log"})):
+        found = cp.sensitivity(data, **ASKED, against="o", cluster="user", **extra).table()
+        for name in ("lift_from", "lift_to", "lift_lower", "lift_upper"):
+            assert found[name].to_list() == pytest.approx(expected[name].to_list(), rel=1e-9)
+    page = cp.compare(log, **ASKED, against="o").report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "difference from o" in page
+    asked = ["--reward", "r", "--propensity", "p", "--target", "t", "--against", "o"]
+    shown = " ".join(invoke("sensitivity", str(path), *asked).stdout.split())
+    assert "difference from o" in shown
+    assert "than o" in " ".join(invoke("compare", str(path), *asked, "--sensitivity").stdout.split())
+
+
+def test_a_verdict_says_the_tipping_point_if_asked(tmp_path):
+    log = a_log()
+    result = cp.evaluate(log, **ASKED, segment="p")
+    plain, told = result.verdict(), result.verdict(sensitivity=True)
+    assert told.verdict == plain.verdict
+    assert told.reasons == (*plain.reasons, str(result.sensitivity().tipping()))
+    with pytest.raises(cp.OptionError, match="where="):
+        result.verdict(segment=0.1, sensitivity=True)
+    path = tmp_path / "log.parquet"
+    pl.DataFrame(log).write_parquet(path)
+    asked = ["evaluate", str(path), "--reward", "r", "--propensity", "p", "--target", "t", "--json"]
+    assert json.loads(invoke(*asked, "--sensitivity").stdout)["verdicts"][0]["reasons"] == list(told.reasons)
+    assert json.loads(invoke(*asked).stdout)["verdicts"][0]["reasons"] == list(plain.reasons)

@@ -68,3 +68,32 @@ def test_fitting_leaves_the_parameters_alone():
     before = learner.get_params()
     after = learner.fit(**ARRAYS).get_params()
     assert all(after[name] is value for name, value in before.items())
+
+
+def test_fitting_twice_gives_what_fitting_once_gives():
+    torch.manual_seed(0)
+    policy = MLP(5, 8)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    learner = PolicyLearner(policy=policy, **OPTIONS).fit(**ARRAYS)
+    once = learner.predict_proba(LOG.context)
+    np.testing.assert_array_equal(learner.fit(**ARRAYS).predict_proba(LOG.context), once)
+    assert learner.policy is policy
+    assert learner.policy_ is not policy
+    assert policy.training
+    assert policy.actions_ is None
+    for name, tensor in policy.state_dict().items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
+    assert not np.allclose(policy.predict_proba(LOG.context), once)
+
+
+def test_training_goes_on_from_the_policy_that_came_of_it():
+    torch.manual_seed(0)
+    first = PolicyLearner(policy=MLP(5, 8), **OPTIONS).fit(**ARRAYS)
+    second = PolicyLearner(policy=first.policy_, **OPTIONS).fit(**ARRAYS)
+    assert not np.allclose(second.predict_proba(LOG.context), first.predict_proba(LOG.context))
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    policy = MLP(5, 8)
+    with pytest.raises(OptionError, match=r"parameters that are not the policy's.* trains a copy"):
+        PolicyLearner(policy=policy, optimizer=lambda _: torch.optim.SGD(policy.parameters()), **OPTIONS).fit(**ARRAYS)

@@ -58,9 +58,9 @@ def test_the_bound_is_rarely_above_the_value():
 
 
 def test_few_large_weights_do_not_count_as_measured():
-    assert pessimistic_value(np.ones(60), RANDOM.random(60)).is_measured
-    assert not pessimistic_value(np.ones(49), RANDOM.random(49)).is_measured
-    heavy = np.where(np.arange(5000) < 40, 125.0, 0.0)
+    assert pessimistic_value(np.ones(40), RANDOM.random(40)).is_measured
+    assert not pessimistic_value(np.ones(29), RANDOM.random(29)).is_measured
+    heavy = np.where(np.arange(5000) < 25, 200.0, 0.0)
     assert not pessimistic_value(heavy, RANDOM.random(5000)).is_measured
     light = RANDOM.gamma(1, 1, size=2000)
     assert pessimistic_value(light, RANDOM.random(2000)).is_measured

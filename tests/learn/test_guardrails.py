@@ -10,10 +10,10 @@ from learning import torch
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import TrainingError
-from counterpoise.learn import MLP, LinearSoftmax, PolicyLearner
+from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
 from counterpoise.learn.batches import Split
 from counterpoise.learn.checkpoints import copy_of
-from counterpoise.learn.criterion import pessimistic_value
+from counterpoise.learn.criterion import DELTA, FACTORS, pessimistic_value
 from counterpoise.learn.guardrails import LearningWarning, fold_policies, remarks
 from counterpoise.learn.inspection import inspect
 from counterpoise.learn.options import LOOKS, STEPS, WAIT, checked
@@ -43,9 +43,18 @@ def same(first, second):
         torch.testing.assert_close(tensor, second.state_dict()[name], rtol=0, atol=0)
 
 
+def _dropping():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 6))
+    return ModulePolicy(module, n_actions=6)
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 def test_the_result_is_of_the_folds_and_the_policy_of_all_rows():
     found = PolicyLearner(**OPTIONS).fit(**ARRAYS)
     same(found.policy_, PolicyLearner(**OPTIONS, folds=None).fit(**ARRAYS).policy_)
+    dropping = {"policy": _dropping()} | OPTIONS | {"epochs": 1}
+    same(*(PolicyLearner(**dropping, folds=folds).fit(**ARRAYS).policy_ for folds in (2, None)))
     assert found.result_.targets == ("fold policies",)
     assert found.result_.n == ROWS
     assert found.result_.verdict().verdict == "ok"
@@ -65,10 +74,11 @@ def fold_policies_of(arrays, **options):
     return fold_policies(given, source, found, lambda seen: LinearSoftmax(5, 6, bias=True))
 
 
-def test_the_rows_of_a_fold_neither_train_nor_choose_its_policy():
+@pytest.mark.parametrize("objective", ["beta_ips", "log_smoothing"])
+def test_the_rows_of_a_fold_neither_train_nor_choose_its_policy(objective):
     fold = folds_of(pl.Series(np.arange(ROWS)), 3)
     turned = ARRAYS | {"reward": np.where(fold == 1, 1 - LOG.reward, LOG.reward)}
-    before, after = fold_policies_of(ARRAYS), fold_policies_of(turned)
+    before, after = (fold_policies_of(arrays, objective=objective) for arrays in (ARRAYS, turned))
     same(before[1], after[1])
     assert not torch.equal(before[0].scores.weight, after[0].scores.weight)
 
@@ -134,15 +144,18 @@ def test_every_epoch_has_its_effective_sample_and_verdict():
 def test_epochs_are_scored_by_their_value_if_the_held_out_rows_measure_it_and_else_by_a_lower_bound():
     found = PolicyLearner(**OPTIONS, folds=None, holdout=0.3, seed=1).fit(**ARRAYS)
     assert all(epoch.score == epoch.value - epoch.stderr for epoch in found.history_)
-    few = {name: part[:400] for name, part in ARRAYS.items()}
-    options = OPTIONS | {"epochs": 1, "batch_size": 100}
+    few = {name: part[:250] for name, part in ARRAYS.items()}
+    options = OPTIONS | {"epochs": 1, "batch_size": 50}
     found = PolicyLearner(**options, folds=None).fit(**few)
-    held = Split(0.1, 0).held_out(0, 400)
-    weight = found.predict_proba(few["context"])[np.arange(400), few["action"]][held] / few["propensity"][held]
-    expected = pessimistic_value(weight, few["reward"][held])
-    assert not expected.is_measured
-    # the size of rewards is that of all rows, and so is λ, almost
-    assert found.history_[0].score == pytest.approx(expected.lower, rel=0.05)
+    held = Split(0.1, 0).held_out(0, 250)
+    weight = found.predict_proba(few["context"])[np.arange(250), few["action"]][held] / few["propensity"][held]
+    assert not pessimistic_value(weight, few["reward"][held]).is_measured
+    bounds = []
+    for factor in FACTORS:  # the least reward is 0, and the size that of all rows
+        one = factor / np.sqrt(held.sum() * (few["reward"] ** 2).mean())
+        product = np.log(1 + one * weight * few["reward"][held]).sum() - np.log(len(FACTORS) / DELTA)
+        bounds.append((np.exp(product / held.sum()) - 1) / one)
+    assert found.history_[0].score == pytest.approx(max(bounds), rel=1e-5)
     assert 0 < found.history_[0].score < found.history_[0].value
 
 
@@ -184,13 +197,13 @@ def test_passed_policies_that_standardize_take_mean_and_scale_from_the_rows_they
     policy = MLP(5, 6, hidden=(8,), standardize=True)
     found = PolicyLearner(policy=policy, **OPTIONS).fit(**log)
     training = log["context"].astype(np.float32)[~Split(0.1, 0).held_out(0, ROWS)]
-    np.testing.assert_allclose(policy.body[0].mean, training.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(policy.body[0].scale, training.std(0), rtol=1e-3)
+    np.testing.assert_allclose(found.policy_.body[0].mean, training.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found.policy_.body[0].scale, training.std(0), rtol=1e-3)
     assert LOG.value(lambda context: found.predict_proba(1000 + 50 * context)) > LOG.reward.mean() + 0.03
     own = LinearSoftmax(5, 6, standardize=True)
     own.body.load_state_dict({"mean": torch.full((5,), 7.0), "scale": torch.full((5,), 3.0)})
-    PolicyLearner(policy=own, **OPTIONS | {"epochs": 1}, folds=None).fit(**ARRAYS)
-    assert own.body.mean.tolist() == [7.0] * 5
+    found = PolicyLearner(policy=own, **OPTIONS | {"epochs": 1}, folds=None).fit(**ARRAYS)
+    assert found.policy_.body.mean.tolist() == [7.0] * 5
 
 
 def test_without_epochs_training_goes_on_until_it_no_longer_helps():

@@ -8,6 +8,7 @@ from learning import torch
 import counterpoise.learn.sources as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
+from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.learn import LinearSoftmax
 from counterpoise.learn.judging import doubts, is_surely_better, judge
 from counterpoise.log.log import Log
@@ -104,6 +105,10 @@ def test_what_is_surely_better_and_why_not():
     bad = judge(Log(FRAME, **NAMES), [Knowing(-1)] * 2)
     assert not is_surely_better(bad)
     assert "the logging policy earned" in doubts(bad)
+    few = evaluate(reward=[1, 0] * 10, propensity=[0.5] * 20, target=[0.9, 0.1] * 10)
+    assert few[few.targets[0], "lift"].interval.lower > 0
+    assert not is_surely_better(few)
+    assert doubts(few) == " ".join(few.verdict().reasons)
 
 
 def test_no_policies_are_refused():

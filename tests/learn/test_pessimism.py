@@ -112,7 +112,10 @@ def test_imitation_ends_near_the_logging_policy():
     found = fit("imitation")
     assert found.kind_ == "imitation"
     assert found.best_epoch_ == 1 + int(np.argmax([epoch.score for epoch in found.history_]))
-    weight = found.predict_proba(LOG.context)[np.arange(3000), LOG.action] / LOG.propensity
+    target = found.predict_proba(LOG.context)[np.arange(3000), LOG.action]
+    likelihood = np.log(target[Split(0.1, 0).held_out(0, 3000)]).mean()
+    assert found.history_[found.best_epoch_ - 1].score == pytest.approx(likelihood, rel=1e-5)
+    weight = target / LOG.propensity
     assert 0.8 < np.median(weight) < 1.2
     assert LOG.value(found.predict_proba) == pytest.approx(LOG.reward.mean(), abs=0.05)
 
@@ -174,7 +177,14 @@ def test_the_temperature_is_the_one_with_the_largest_score_on_held_out_rows():
         scores[one] = found.criterion
     assert fit(**options, temperature="auto").policy_.temperature == max(scores, key=scores.get)
     assert max(scores, key=scores.get) != 1.0
-    assert fit("imitation", temperature="auto", epochs=1).policy_.temperature == 1.0
+
+
+def test_an_imitation_takes_the_chances_that_the_logging_policy_took():
+    liked = ARRAYS | {"reward": 1 - LOG.reward}  # what was logged most is then best
+    imitation = PolicyLearner(
+        "imitation", temperature="auto", epochs=8, batch_size=256, learning_rate=0.05, folds=None
+    ).fit(**liked)
+    assert imitation.policy_.temperature == 1.0
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.0])

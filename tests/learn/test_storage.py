@@ -5,7 +5,7 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.errors import OptionError, PolicyFileError
-from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, TwoTower, export_onnx, load_policy, save_policy
+from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower, export_onnx, load_policy, save_policy
 from counterpoise.learn.storage import read_tensors, write_tensors
 
 SAVED = [kind for kind in policies() if "embedding" not in kind]
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(PolicyFileError, match="no file"):
         load_policy(path)
     with pytest.raises(OptionError, match="has no config"):
-        save_policy(ModulePolicy(torch.nn.Linear(3, 2), 2), path)
+        save_policy(Policy(), path)
     save_policy(MLP(3, 6), path)
     whole = path.read_bytes()
     for spoil, says in (
@@ -102,3 +102,52 @@ def test_large_catalogues_keep_their_item_features(tmp_path):
     policy = TwoTower(3, 1000, item_features=torch.randn(1000, 4))
     save_policy(policy, tmp_path / "policy")
     torch.testing.assert_close(load_policy(tmp_path / "policy").scores.features, policy.scores.features)
+
+
+def module(width=4):
+    return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.GELU(), torch.nn.Linear(width, 2))
+
+
+def test_a_module_gets_its_weights_back(tmp_path):
+    policy = ModulePolicy(module(), 2)
+    policy.actions_ = [5, 9]
+    save_policy(policy, tmp_path / "policy", context=("a", "b", "c"))
+    mine = module()
+    found = load_policy(tmp_path / "policy", module=mine)
+    assert found.scores is mine
+    assert found.context_ == ("a", "b", "c")
+    np.testing.assert_array_equal(found.classes_, [5, 9])
+    context = small_log()[0].numpy()
+    np.testing.assert_array_equal(found.predict_proba(context), policy.predict_proba(context))
+    made = load_policy(tmp_path / "policy", make=lambda n_actions: ModulePolicy(module(), n_actions))
+    np.testing.assert_array_equal(made.predict_proba(context), policy.predict_proba(context))
+
+
+def test_a_module_with_tied_weights_is_saved_once_per_name(tmp_path):
+    layer = torch.nn.Linear(3, 3)
+    save_policy(ModulePolicy(torch.nn.Sequential(layer, layer), 3), tmp_path / "policy")
+    other = torch.nn.Linear(3, 3)
+    load_policy(tmp_path / "policy", module=torch.nn.Sequential(other, other))
+    torch.testing.assert_close(other.weight, layer.weight)
+
+
+def test_a_module_that_does_not_fit_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "policy"
+    save_policy(ModulePolicy(module(), 2), path)
+    for unfit, says in (
+        (module(width=5), r"'scores.0.weight' has shape \(4, 3\), this one needs \(5, 3\)"),
+        (torch.nn.Linear(3, 2), r"it has the tensor 'scores.0.bias'"),
+    ):
+        before = [tensor.clone() for tensor in unfit.parameters()]
+        with pytest.raises(PolicyFileError, match=says):
+            load_policy(path, module=unfit)
+        assert all(map(torch.equal, before, unfit.parameters()))
+    with pytest.raises(PolicyFileError, match=r"weights of a module of your own, without the module. Pass module="):
+        load_policy(path)
+    with pytest.raises(OptionError, match=r"module= must be a torch.nn.Module; found str"):
+        load_policy(path, module="module")
+    with pytest.raises(OptionError, match="both make= and module="):
+        load_policy(path, module=module(), make=ModulePolicy)
+    save_policy(MLP(3, 2), path)
+    with pytest.raises(OptionError, match="contains a MLP, which needs no module"):
+        load_policy(path, module=module())

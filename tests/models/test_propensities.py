@@ -1,7 +1,9 @@
 """Propensities that were not logged: the model's numbers by hand, its effect on the errors, and what the answers say of it."""
 
+import itertools
 import json
 import pickle
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -9,6 +11,7 @@ import polars as pl
 import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import counterpoise as cp
@@ -18,7 +21,7 @@ from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.documents import as_text, evaluation, schema
 from counterpoise.log.names import PROPENSITY
 from counterpoise.models.folds import folds_of
-from counterpoise.models.propensity_fitting import _sharpness
+from counterpoise.models.propensity_fitting import sharpness_of
 from counterpoise.models.propensity_step import sharpened
 from counterpoise.moments import Moments
 from counterpoise.moments.estimated import Estimated
@@ -170,13 +173,13 @@ def test_slopes_give_the_error_of_every_estimator(name):
         assert np.sqrt(a @ whole.scatter @ a) / whole.n == pytest.approx(ESTIMATORS[name](moments).stderr, rel=1e-6)
 
 
-def test_calibration_is_the_likeliest_sharpness():
+def test_calibration_is_the_likeliestsharpness_of():
     random = np.random.default_rng(0)
     truth = softmax(random.normal(size=(4_000, 3)))
     codes = (truth.cumsum(axis=1) > random.random(4_000)[:, None]).argmax(axis=1)
     shares = np.bincount(codes) / 4_000
     too_sure = sharpened(truth, shares, 2.0)
-    found = _sharpness(too_sure, codes, shares)
+    found = sharpness_of(too_sure, codes, shares)
     likelihood = [
         np.log(sharpened(too_sure, shares, c)[np.arange(4_000), codes]).sum()
         for c in (found - 0.02, found, found + 0.02)
@@ -450,3 +453,56 @@ def test_other_classifiers_have_errors_as_if_known():
 def test_the_doctor_takes_a_log_without_propensities():
     found = cp.doctor(LOG.drop("p"), **PARTS, propensity="model", target=["pi"])
     assert found.rows == LOG.height
+
+
+def refitted_by_hand(log, result, name, *, logged):
+    """The jackknife's error with models that are fitted again, over the one with the propensities as they are: in plain loops."""
+    x, a = log.select("x", "y").to_numpy(), log.get_column("a").to_numpy()
+    x = (x - x[~logged].mean(axis=0)) / x[~logged].std(axis=0)
+    n, fold, p = log.height, folds_of(pl.Series(np.arange(log.height)), 5), propensities_of(result)
+    group = np.random.default_rng(0).permutation(n) % 20
+    t, r, estimate = log.get_column("pi").to_numpy(), log.get_column("r").to_numpy(), result["pi", name]
+    means = []
+    for g in range(20):
+        own, kept = p.copy(), group != g
+        for k in range(5):
+            rest, mine = (fold != k) & kept & ~logged, (fold == k) & ~logged
+            table = LogisticRegression().fit(x[rest], a[rest]).predict_proba(x[mine])
+            own[mine] = table[np.arange(mine.sum()), a[mine]]
+        z = [w * r if name == "ips" else (w - 1) * (r - estimate.baseline) for w in (t / p, t / own)]
+        means.append([one[kept].mean() for one in z])
+    plain, again = np.var(means, axis=0)
+    return np.sqrt(again / plain)
+
+
+def test_the_error_of_a_jackknife_is_that_of_models_fitted_again():
+    few = LOG.head(500)
+    logged = few.get_column("y").to_numpy() > 0.8
+    log = few.with_columns(pl.when(pl.Series(logged)).then(pl.col("p")).alias("logged"))
+    model = replace(PLAIN, error="jackknife", column="logged")
+    asked = {"target": "pi", "estimator": ["ips", "lift"]}
+    result = cp.evaluate(log, **PARTS, propensity=model, **asked)
+    known = cp.evaluate(log.with_columns(pl.Series("p", propensities_of(result))), reward="r", propensity="p", **asked)
+    for name in ("ips", "lift"):
+        expected = refitted_by_hand(log, result, name, logged=logged)
+        assert result["pi", name].stderr / known["pi", name].stderr == pytest.approx(expected, rel=1e-3)
+
+
+def test_refitting_says_what_the_scores_say_and_works_for_trees_clusters_and_segments():
+    log = world(1_200, seed=2, level=3.0).with_columns(pl.when(pl.col("x") > 0).then(pl.lit("in")).alias("s"))
+    names = ["ips", "snips", "lift"]
+    asked = PARTS | {"target": "pi", "estimator": names, "segment": "s"}
+    scores, again = (
+        cp.evaluate(log, **asked, propensity=cp.models.Propensity(error=error)) for error in ("scores", "jackknife")
+    )
+    for name, place in itertools.product(names, [(), ("in",)]):
+        ratio = again["pi", name, *place].stderr / scores["pi", name, *place].stderr
+        assert abs(np.log(ratio)) < 3 / np.sqrt(2 * 19), (name, place)  # what 20 groups know of a variance
+    log = log.head(600)
+    model = cp.models.Propensity(DecisionTreeClassifier(min_samples_leaf=30), error="jackknife")
+    result = cp.evaluate(log, **PARTS, propensity=model, target="pi", cluster="user")
+    known = cp.evaluate(log, **PARTS, propensity=replace(model, error="scores"), target="pi", cluster="user")
+    assert result["pi", "ips"].stderr != known["pi", "ips"].stderr
+    assert result["pi", "ips"].value == known["pi", "ips"].value
+    with pytest.raises(cp.OptionError, match="scores or jackknife"):
+        cp.models.Propensity(error="bootstrap")

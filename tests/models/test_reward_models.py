@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier, SGDRegressor
 from sklearn.tree import DecisionTreeRegressor
 from typer.testing import CliRunner
 
@@ -192,6 +193,22 @@ def test_a_difference_uses_the_model(against):
     assert ranked["new"] == found.value
 
 
+def test_a_plan_counts_on_the_model_for_value_and_difference():
+    """The rows of ± 0.05 are (1.96 σ/0.05)², with the errors that evaluate and compare have; clusters and exploring work as without one."""
+    asked = PARTS | {"target": Policy(1.0)}
+    value = cp.evaluate(LOG, **asked, model="logistic")["Policy", "optimal_dr"].stderr
+    difference = cp.compare(LOG, **asked, model="logistic").stderr
+    found = cp.plan(LOG, **asked, model="logistic", difference=0.05, actions=ACTIONS)
+    assert (found.value_stderr, found.difference_stderr) == pytest.approx((value, difference), rel=1e-9)
+    assert found.needs.difference_rows == np.ceil(LOG.height * (1.959964 * difference / 0.05) ** 2)
+    without = cp.plan(LOG, **asked, difference=0.05, actions=ACTIONS)
+    assert found.needs.difference_rows < without.needs.difference_rows
+    assert found.exploration[0].needs.difference_rows == without.exploration[0].needs.difference_rows
+    clustered = cp.plan(LOG, **asked, model="logistic", difference=0.05, cluster="user")
+    expected = cp.compare(LOG, **asked, model="logistic", cluster="user").stderr
+    assert clustered.difference_stderr == pytest.approx(expected, rel=1e-9)
+
+
 def test_values_from_drawn_actions_have_the_right_mean():
     table = softmax(np.random.default_rng(1).normal(size=(40_000, 5)))
     for samples in (1, 3):
@@ -274,6 +291,50 @@ def test_models_are_fitted_on_a_sample_and_predict_all_rows():
     assert np.isfinite(columns_of(result)["q"]).all()
     assert pickle.loads(pickle.dumps(result)).model == result.model
     pickle.loads(pickle.dumps(result.question.model))
+
+
+class RunningMean(RegressorMixin, BaseEstimator):
+    """Predicts the mean of all rewards that it was given, in whatever batches."""
+
+    def fit(self, table, rewards):
+        raise AssertionError("all rows at once")
+
+    def partial_fit(self, table, rewards, sample_weight=None):
+        weights = np.ones(len(rewards)) if sample_weight is None else sample_weight
+        self.sum_ = getattr(self, "sum_", 0.0) + weights @ rewards
+        self.count_ = getattr(self, "count_", 0.0) + weights.sum()
+        return self
+
+    def predict(self, table):
+        return np.full(table.shape[0], self.sum_ / self.count_)
+
+
+@pytest.mark.parametrize("mrdr", [False, True])
+def test_a_model_that_learns_in_batches_sees_every_row_of_the_other_folds_of_a_file(tmp_path, mrdr):
+    """By hand: the mean over the other folds of all rows, though the sample is small, and the file is read in pieces."""
+    LOG.drop("lists").write_parquet(tmp_path / "log.parquet", row_group_size=100)
+    model = cp.models.Reward(RunningMean(), sample=200, stream=True, mrdr=mrdr)
+    result = cp.evaluate(tmp_path / "log.parquet", **PARTS, target=Policy(1.0), model=model, cluster="user")
+    folds, r = folds_of(LOG["user"], 5), LOG["r"].to_numpy()
+    p, t = LOG["p"].to_numpy(), LOG["pi"].to_numpy()
+    weights = (t / p) ** 2 * (1 - p) if mrdr else np.ones(len(r))
+    expected = [np.average(r[folds != fold], weights=weights[folds != fold]) for fold in range(5)]
+    assert columns_of(result)["q"] == pytest.approx(np.array(expected)[folds], rel=1e-6)
+    assert result.model.rows == LOG.height
+
+
+def test_learning_in_batches_is_as_good_as_all_at_once():
+    asked = PARTS | {"target": Policy(1.0)}
+    learner = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.05, average=True, random_state=0)
+    large = world(20_000, seed=3)[0]
+    whole = cp.evaluate(large, **asked, model=cp.models.Reward(learner, sample=500, stream=True))
+    few = cp.evaluate(large, **asked, model=cp.models.Reward(learner, sample=500))
+    best = columns_of(cp.evaluate(large, **asked, model="logistic"))["q"]  # on all rows at once
+    off = [np.sqrt(np.square(columns_of(one)["q"] - best).mean()) for one in (whole, few)]
+    assert off[0] < 0.2 * off[1]
+    for wrong in ({"estimator": Ridge()}, {"estimator": SGDRegressor(), "per_action": True}, {}):
+        with pytest.raises(cp.OptionError, match="partial_fit"):
+            cp.models.Reward(**wrong, stream=True)
 
 
 def test_a_log_takes_the_parts_it_has_not_got(tmp_path):

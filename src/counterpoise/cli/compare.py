@@ -78,6 +78,7 @@ def compare(
     ] = 0,
     check_coverage: options.CheckCoverage = False,
     coverage_runs: options.CoverageRuns = 1000,
+    sensitivity: options.Sensitivity = False,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -93,6 +94,7 @@ def compare(
     from counterpoise.cli.printing import console, each_reward, ladder
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
+    from counterpoise.evaluation.sensitivity import with_tipping_points
     from counterpoise.log.rules import missing
 
     how = options.weight_of(weight)
@@ -137,6 +139,7 @@ def compare(
         external_access=external_access,
     )
     checks = checks_of(result, coverage_runs, wanted=check_coverage)
+    result = with_tipping_points(result) if sensitivity else result
     if json:
         print(as_text(of_rewards(result, partial(_document, rows=rows, checks=checks))))
     else:

@@ -69,6 +69,7 @@ def evaluate(
     json: options.Json = False,
     check_coverage: options.CheckCoverage = False,
     coverage_runs: options.CoverageRuns = 1000,
+    sensitivity: options.Sensitivity = False,
     state: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Keeps the sums: this log is added to it, the answer is about all."),
@@ -104,6 +105,7 @@ def evaluate(
     from counterpoise.cli.printing import answer, console, each_reward, estimates, ladder
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text, coverage, evaluation, of_rewards
+    from counterpoise.evaluation.sensitivity import with_tipping_points
 
     if html is not None:
         _check_report(html)
@@ -150,6 +152,7 @@ def evaluate(
         replace=replace,
     )
     checks = checks_of(result, coverage_runs, wanted=check_coverage)
+    result = with_tipping_points(result) if sensitivity else result
     if json:
 
         def document(one: Result) -> dict[str, Any]:

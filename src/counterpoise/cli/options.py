@@ -143,6 +143,13 @@ CheckCoverage = Annotated[
         help="Draw logs like this one and count how often the interval covers (reads the log again).",
     ),
 ]
+Sensitivity = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity",
+        help="Say how wrong propensities must be for the conclusion to flip (reads the log again).",
+    ),
+]
 CoverageRuns = Annotated[int, typer.Option(metavar="N", help="Logs that --check-coverage draws.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit 1 if the log does not identify some target (over the whole log).")

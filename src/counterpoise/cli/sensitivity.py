@@ -8,7 +8,8 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import typed_targets
+from counterpoise.cli.targets import named, typed_targets
+from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,13 @@ def sensitivity(
     propensity: options.Propensity = None,
     target: options.Target = None,
     target_action: options.TargetAction = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="[NAME=]EXPRESSION",
+            help="The policy that the conclusion is about: the name of a target, whatever --target takes, or logging, which wrote the log.",
+        ),
+    ] = LOGGING,
     gamma: Annotated[
         list[float] | None,
         typer.Option(
@@ -48,6 +56,7 @@ def sensitivity(
     \b
     Examples:
       counterpoise sensitivity log.parquet --target pi_new
+      counterpoise sensitivity log.parquet --target pi_new --against pi_old
       counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
     """
     import counterpoise as cp
@@ -56,17 +65,23 @@ def sensitivity(
     from counterpoise.evaluation.confounded import GAMMAS
     from counterpoise.evaluation.documents import as_text
     from counterpoise.log.log import Log
+    from counterpoise.log.rules import missing
 
     place = options.table_path(table)
     data = options.data_of(log)
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
     typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
+    if against not in (LOGGING, *typed, *names) and against.isidentifier():
+        raise missing("against", against, names)
+    name, source = named(against, (LOGGING, *typed, *names))
+    rest = [column for column in names if column != source]
+    parts, targets = options.guess_parts(rest, reward, propensity, typed, quiet=json)
     found = cp.sensitivity(
         data,
         reward=parts.reward,
         propensity=parts.propensity,
         target=targets,
+        against={name: source} if name else source,
         gamma=gamma or GAMMAS,
         level=level,
         action=action,
@@ -92,6 +107,7 @@ def _document(found: Sensitivity) -> dict[str, Any]:
     return {
         "n": found.n,
         "level": found.level,
+        "against": found.against or LOGGING,
         "bounds": finite(found.table().to_dicts()),
         "tipping_points": finite(
             [{"target": one.target, "lift": one.lift, "point": one.point, "sure": one.sure} for one in tips]
@@ -109,7 +125,7 @@ def _show(out: Console, found: Sensitivity) -> None:
         add(made, one["target"], f"{one['gamma']:g}", *(number(one[name]) for name in names))
     show(out, made)
     say(out)
-    say(out, f"{found.n:,} rows, {100 * found.level:.4g} % intervals of the lift over the logging policy.")
+    say(out, f"{found.n:,} rows, {100 * found.level:.4g} % intervals of the {found.over}.")
     for name in found.targets:
         verdict = found.verdict(name)
         if verdict.verdict != "ok":

@@ -246,7 +246,7 @@ def is_clean(numbers: Numbers, names: Names) -> bool:
     if question.log.cluster is not None and np.isnan(numbers[GROUP]).any():
         return False
     sums = [*singles_of(names.lanes), *squares_of(names, names.lanes)]
-    return all(bool(np.isfinite(numbers[name]).all()) for name in sums)
+    return bool(np.isfinite([numbers[name] for name in sums]).all())
 
 
 FEATURES = "the squares of the features"  # all of them added up, which is at least the square of the largest
@@ -285,12 +285,16 @@ def moments_of(
         d, shape = len(columns), (segments, groups)
         n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))
         np.add.at(n, (place, group), counts_of(numbers, names, reward).astype(np.int64))
-        for i, a in enumerate(columns):
-            np.add.at(sums[..., i], (place, group), np.nan_to_num(numbers[a]))
-            for j, b in enumerate(columns):
-                np.add.at(products[..., i, j], (place, group), np.nan_to_num(numbers[names.product(a, b)]))
+        pairs = [names.product(a, b) for a in columns for b in columns]
+        np.add.at(sums, (place, group), _side_by_side(numbers, columns))
+        np.add.at(products, (place, group), _side_by_side(numbers, pairs).reshape(-1, d, d))
         found[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
     return found
+
+
+def _side_by_side(numbers: Numbers, names: Sequence[str]) -> Floats:
+    """Some of the answer's columns, 0 where they are null."""
+    return np.nan_to_num(np.stack([numbers[name] for name in names], axis=1), copy=False)
 
 
 def spread_of(

@@ -96,12 +96,13 @@ class SyntheticRanking:
         order = ("list", "position", "context", "item", "click", "p_at", "new_at", "p_given", "new_given")
         return pl.DataFrame({name: columns[name] for name in order})
 
-    def value(self, policy: Literal["new", "logging"] = "new", *, draws: int = 200_000) -> tuple[float, float]:
+    def value(self, policy: Literal["new", "logging"] | Floats = "new", *, draws: int = 200_000) -> tuple[float, float]:
         """The expected clicks on a list, and the standard error of that: 0 for the position model, else from so many drawn lists.
 
-        Given the list, the expected clicks are known, so that only the lists are drawn.
+        Given the list, the expected clicks are known, so that only the lists are drawn. Instead of one of its two policies, you may pass
+        the scores of your own, contexts × items, whose lists are always drawn.
         """
-        if self.clicks == "position":
+        if isinstance(policy, str) and self.clicks == "position":
             expected = np.einsum("xka,xa,k->x", self._at[policy], self.attraction, self._looked_at())
             return float(expected.mean()), 0.0
         random = np.random.default_rng([self.seed, 1])
@@ -115,13 +116,23 @@ class SyntheticRanking:
     def _looked_at(self) -> Floats:
         return np.asarray(1.0 / np.sqrt(np.arange(1, self.positions + 1)))
 
-    def _lists(self, policy: str, context: Integers, random: np.random.Generator) -> Integers:
+    def _lists(self, policy: str | Floats, context: Integers, random: np.random.Generator) -> Integers:
         """Lists that a policy shows, one in every context."""
-        score = self.scores[policy][context]
+        score = (self.scores[policy] if isinstance(policy, str) else self._own(policy))[context]
         if self.logging == "plackett_luce":  # the largest of scores with Gumbel noise are a draw without replacement
             return np.asarray(np.argsort(-(score + random.gumbel(size=score.shape)), axis=1)[:, : self.positions])
         slots = [(score + random.gumbel(size=score.shape)).argmax(axis=1) for _ in range(self.positions)]
         return np.stack(slots, axis=1)
+
+    def _own(self, scores: Floats) -> Floats:
+        """The scores of somebody else's policy, checked."""
+        found = np.asarray(scores, dtype=np.float64)
+        if found.shape != self.attraction.shape:
+            raise OptionError(
+                f"scores must have a row for each of the {len(self.attraction)} contexts and a column for each of the {self.items} "
+                f"items; found shape {found.shape}."
+            )
+        return found
 
     def _given(self, policy: str, context: Integers, shown: Integers) -> Floats:
         """The probability of every item given those above it."""

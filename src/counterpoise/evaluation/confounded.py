@@ -52,7 +52,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class TippingPoint:
-    """The factor Γ at which odds that are wrong could flip a conclusion: that a target earns more, or less, than the logging policy.
+    """The factor Γ at which odds that are wrong could flip a conclusion: that a target earns more, or less, than another policy.
 
     `point` is the least Γ at which the bounds of the lift reach 0. `sure` is the least at which their interval does, and 1 if the
     interval of the lift has 0 in it even if the propensities are right. Both are infinite if no Γ is large enough.
@@ -63,20 +63,22 @@ class TippingPoint:
     point: float
     sure: float
     level: float
+    against: str = ""  # the other policy; the one that wrote the log, if none is named
 
     def __str__(self) -> str:
         said = "more" if self.lift > 0 else "less"
         who = shortened(self.target)
+        other = shortened(self.against) if self.against else "the logging policy"
         if not math.isfinite(self.lift):
             return f"The log does not identify what {who} would have earned."
         if self.sure == 1.0:
-            return f"The log does not show whether {who} earns more or less than the logging policy, even if all propensities are right."
+            return f"The log does not show whether {who} earns more or less than {other}, even if all propensities are right."
         if math.isinf(self.sure):
-            return f"{who} earns {said} than the logging policy, however wrong the odds of logged actions are."
+            return f"{who} earns {said} than {other}, however wrong the odds of logged actions are."
         level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
         point = "by no factor" if math.isinf(self.point) else f"by a factor of {self.point:.3g}"
         return (
-            f"{who} earns {said} than the logging policy unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
+            f"{who} earns {said} than {other} unless odds of logged actions are wrong by a factor of {self.sure:.3g} or more "
             f"({level}; the estimate itself reaches 0 {point})."
         )
 
@@ -89,6 +91,12 @@ class Sensitivity:
     options: Options
     targets: tuple[str, ...]
     gammas: tuple[float, ...] = GAMMAS
+    against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
+
+    @property
+    def over(self) -> str:
+        """What a lift is, in words."""
+        return f"difference from {shortened(self.against)}" if self.against else "lift over the logging policy"
 
     @property
     def n(self) -> int:
@@ -104,7 +112,7 @@ class Sensitivity:
         """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
         _check_gamma(gamma)
         name = self._known(target)
-        (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (_VALUE, _LIFT))
+        (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (VALUE, LIFT))
         return Bounds(
             name,
             float(gamma),
@@ -127,11 +135,11 @@ class Sensitivity:
         sign = 1.0 if lift > 0 else -1.0
 
         def least(part: str) -> float:
-            return _crossing(lambda gamma: sign * getattr(self._ends(name, gamma, _LIFT)[side], part))
+            return _crossing(lambda gamma: sign * getattr(self._ends(name, gamma, LIFT)[side], part))
 
         if math.isnan(lift):
-            return TippingPoint(name, math.nan, math.nan, math.nan, self.level)
-        return TippingPoint(name, lift, least("value"), least("reach"), self.level)
+            return TippingPoint(name, math.nan, math.nan, math.nan, self.level, self.against)
+        return TippingPoint(name, lift, least("value"), least("reach"), self.level, self.against)
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
@@ -158,7 +166,7 @@ class Sensitivity:
         rows = [heads, *(_cells(one) for one in self._all())]
         said = [str(self.tipping(name)) for name in self.targets]
         level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
-        basis = f"{self.n:,} rows; {level} intervals of the lift. See .table(), .tipping(target), .plot()."
+        basis = f"{self.n:,} rows; {level} intervals of the {self.over.split()[0]}. See .table(), .tipping(target), .plot()."
         return "\n".join([*aligned(rows), "", *said, basis])
 
     # -- how it is made ------------------------------------------------------------------------------------------------
@@ -167,7 +175,7 @@ class Sensitivity:
     def _kept(self) -> dict[Any, Any]:
         return {}  # made when it is first asked for
 
-    def _ends(self, name: str, gamma: float, which: _Which) -> tuple[_End, _End]:
+    def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
         """The smallest and the largest of what odds within [1/Γ, Γ] allow, with the ends of their intervals."""
         key = (name, gamma, which)
         if key not in self._kept:
@@ -175,12 +183,12 @@ class Sensitivity:
             below, above = self._stretch(name, which)
             low, high = (self._estimate(bins.moments(bins.extreme(gamma, upper=up)), which) for up in (False, True))
             self._kept[key] = (
-                _End(low.value, low.value - below * low.stderr),
-                _End(high.value, high.value + above * high.stderr),
+                End(low.value, low.value - below * low.stderr),
+                End(high.value, high.value + above * high.stderr),
             )
-        return cast("tuple[_End, _End]", self._kept[key])
+        return cast("tuple[End, End]", self._kept[key])
 
-    def _estimate(self, groups: Moments, which: _Which) -> Estimate:
+    def _estimate(self, groups: Moments, which: Which) -> Estimate:
         """An estimate from moments by group; its error is the delta method's, or the jackknife's if there are clusters.
 
         The odds are chosen from the same rows, which changes nothing to first order: at an extreme, the value does not move with them.
@@ -191,19 +199,22 @@ class Sensitivity:
         error, _ = jackknife_error(np.asarray(which(groups.others).value), groups.n)
         return Estimate(whole.name, whole.value, float(error), whole.n, whole.baseline)
 
-    def _stretch(self, name: str, which: _Which) -> tuple[float, float]:
+    def _stretch(self, name: str, which: Which) -> tuple[float, float]:
         """How many errors the interval reaches to either side if propensities are right, as `evaluate` makes it."""
         key = (name, which)
         if key not in self._kept:
-            estimator = _LIKE[which]
-            found = estimates(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options)
-            one, usual = found[name, estimator, None], normal_quantile(self.level)
+            one, usual = self._plain(name, which), normal_quantile(self.level)
             is_plain = one.identified and 0.0 < one.stderr < math.inf
             sides = [one.value - one.interval.lower, one.interval.upper - one.value] if is_plain else [math.nan]
             self._kept[key] = (
                 tuple(side / one.stderr for side in sides) if all(map(math.isfinite, sides)) else (usual, usual)
             )
         return cast("tuple[float, float]", self._kept[key])
+
+    def _plain(self, name: str, which: Which) -> Estimate:
+        """The estimate of `evaluate` whose interval reaches as far, in errors."""
+        estimator = _LIKE[which]
+        return estimates(self._view(name), {estimator: ESTIMATORS[estimator]}, self.options)[name, estimator, None]
 
     def _bins(self, name: str) -> OddsBins:
         if name not in self._kept:
@@ -224,7 +235,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
-class _End:
+class End:
     """A bound, and where its interval ends."""
 
     value: float
@@ -247,9 +258,9 @@ def self_normalized_lift(moments: Moments) -> Estimate:
     return linear("lift", around, 0.0, row, baseline=target.baseline, identified=known)
 
 
-_Which = Callable[[Moments], Estimate]
-_VALUE, _LIFT = snips, self_normalized_lift
-_LIKE: dict[_Which, str] = {_VALUE: "snips", _LIFT: "lift"}  # whose intervals reach as far, in errors
+Which = Callable[[Moments], Estimate]
+VALUE, LIFT = snips, self_normalized_lift
+_LIKE: dict[Which, str] = {VALUE: "snips", LIFT: "lift"}
 
 
 def _crossing(height: Callable[[float], float]) -> float:

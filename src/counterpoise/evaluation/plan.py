@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Real
 from statistics import NormalDist
@@ -15,8 +15,8 @@ import polars as pl
 from counterpoise.diagnostics import Verdict
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
-from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.evaluation.result import Result
+from counterpoise.evaluation.evaluate import compare, evaluate
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.log.log import Data, Log, LogFields
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.targets import Targets
@@ -77,8 +77,8 @@ def plan(
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
-    With σ² the variance of a row's contribution (n · stderr² of `beta_ips`, or with a `baseline` of `context_ips`, for the value, of `lift`
-    for the difference),
+    With σ² the variance of a row's contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a
+    `baseline`, of `context_ips` and `lift`; with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them),
 
     .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
         n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
@@ -95,7 +95,8 @@ def plan(
         \min_\beta E_{\pi_0}\left[\frac{(\pi - \pi_0)^2}{\pi_0 \pi_\epsilon} (r - \beta)^2\right] - \Delta^2,
 
     where Δ is still the difference from :math:`\pi_0`. This leaves out actions that the log never took: if the target takes them,
-    exploring saves more than this. With a `cluster`, the variances grow by the factor seen in the log.
+    exploring saves more than this. With a `cluster`, the variances grow by the factor seen in the log. A model or a baseline is left out
+    here: these are the variances with the best constant.
 
     Examples
     --------
@@ -109,13 +110,12 @@ def plan(
     """
     _check(difference, power, actions)
     best = _best(log, parts)
-    asked = [best, "lift"]
-    plain = [name for name in ("beta_ips",) if name != best]
-    result = evaluate(log, target=target, level=level, estimator=[*asked, *plain], **parts)
+    result, paired = _answers(log, target, level, best, parts)
     if len(result.targets) > 1:
         raise one_target(result.targets)
     target = result.targets[0]
-    value, lift = (result[target, name] for name in asked)
+    value = result[target, best]
+    lift = result[target, "lift"] if paired is None else paired.difference
     seen = result.diagnostics(target)
     clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
     wish = Wish(difference, level, power, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
@@ -126,7 +126,8 @@ def plan(
         needs = Needs(math.inf, math.inf, math.inf)
         return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
-        alike = _alike(result, evaluate(result.moments, interval="normal", estimator=asked), target, asked)
+        plain = evaluate(result.moments, interval="normal", estimator=[best, "lift"])
+        alike = _alike(result, plain, target, (best, "lift"))
         means = partial(_means, actions=actions, center=float(result[target, "beta_ips"].baseline))  # type: ignore[arg-type]
         explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
     needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
@@ -162,6 +163,18 @@ class Wish:
     def _rows(self, z: float, variance: float) -> float:
         rows = z * z * variance / self.difference**2
         return float(math.ceil(rows)) if math.isfinite(rows) else math.inf
+
+
+def _answers(
+    log: Log | Data, target: Targets, level: float, best: str, parts: LogFields
+) -> tuple[Result, Comparison | None]:
+    """The values, and with a reward model the difference from the logging policy, which then has an estimate with that model, too."""
+    estimators = list(dict.fromkeys([best, "lift", "beta_ips"]))
+    if best != "optimal_dr":
+        return evaluate(log, target=target, level=level, estimator=estimators, **parts), None
+    paired = compare(log, target=target, level=level, **parts)
+    values = evaluate(paired.moments, level=level, estimator=estimators, reward_bounds=paired.reward_bounds)
+    return replace(values, question=paired.question, reward=paired.reward), paired
 
 
 def _best(log: Log | Data, parts: LogFields) -> str:

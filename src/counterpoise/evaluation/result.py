@@ -130,9 +130,25 @@ class Result:
         """The overlap and weights of a target (the first, unless you name another), over the whole log or in a segment."""
         return cast(Diagnostics, self._of(self.all_diagnostics, target, segment))
 
-    def verdict(self, target: str | None = None, segment: Hashable = None) -> Verdict:
-        """Whether to believe the estimates of a target, and why."""
-        return cast(Verdict, self._of(self.verdicts, target, segment))
+    def verdict(self, target: str | None = None, segment: Hashable = None, *, sensitivity: bool = False) -> Verdict:
+        """Whether to believe the estimates of a target, and why.
+
+        With `sensitivity`, its last sentence says how wrong propensities must be for the conclusion to flip (see `sensitivity`). For
+        that, the log is read once more when it is first asked for.
+        """
+        found = cast(Verdict, self._of(self.verdicts, target, segment))
+        if not sensitivity:
+            return found
+        if segment is not None:
+            raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
+        name = self.targets[0] if target is None else target
+        if name not in self._tips:
+            self._tips[name] = str(self.sensitivity(target=name, progress=False).tipping(name))
+        return Verdict(found.verdict, (*found.reasons, self._tips[name]))
+
+    @cached_property
+    def _tips(self) -> dict[str, str]:
+        return {}  # made when they are first asked for
 
     def worth(self, target: str | None = None) -> float:
         """What the control variates of `optimal_dr` bought beyond a constant baseline: 0.25 is as good as 25 % more rows.
@@ -246,7 +262,7 @@ class Result:
     ) -> Sensitivity:
         """What the targets (all, unless you name some) could have earned if the propensities were wrong: see `sensitivity`.
 
-        The log is read once more.
+        The log is read once more. Of a comparison of two targets, it is about their difference.
         """
         from counterpoise.evaluation.sensitivity import of_result
 

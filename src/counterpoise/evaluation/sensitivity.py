@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TypeGuard, TypeVar, Unpack
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.asking import Stored, question_of, read
 from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
-from counterpoise.evaluation.estimates import options_of
+from counterpoise.evaluation.estimates import Options, options_of
+from counterpoise.evaluation.evaluate import compare
+from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.intervals import check_level
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
-from counterpoise.log.question import Question, lean
+from counterpoise.log.question import LOGGING, Question, lean
 from counterpoise.log.targets import Targets
 from counterpoise.log.thresholds import bin_sql, thresholds_of
 from counterpoise.moments import LogMoments
 from counterpoise.weights import Ratio
 from counterpoise.weights.odds import AllOdds
 
-if TYPE_CHECKING:
-    from counterpoise.evaluation.result import Result
+R = TypeVar("R", bound=Result)
 
 
 def sensitivity(
     log: Log | Data = None,
     *,
     target: Targets = None,
+    against: Targets = None,
     gamma: float | Sequence[float] = GAMMAS,
     level: float = 0.95,
     progress: bool | None = None,
@@ -45,10 +47,16 @@ def sensitivity(
     threshold in the reward, so that one pass over the log is enough, for all Γ and the tipping point. They are exact for rewards with
     few values; others are put into about 170 bins, and all rows of a bin get the same λ.
 
+    Against another target, lifts are the differences of the two values, and their bounds the extremes over odds that are wrong in the
+    same way for both, which are closer together than the bounds of either alone. λ is then the same for rows of like rewards that are
+    as much more likely under one as under the other.
+
     Parameters
     ----------
     log, target, level, progress
         As for `evaluate`; with one reward, and without a reward model.
+    against
+        Another target: the conclusion is then that the targets earn more, or less, than that one. The log is read twice.
     gamma
         The factors that `table()` shows. 1 says that the propensities are right.
 
@@ -76,6 +84,11 @@ def sensitivity(
         raise OptionError("sensitivity needs the log itself: its moments do not tell which rewards have which weights.")
     whole = as_log(log, parts)
     whole.need("reward")
+    if against is not None and not (isinstance(against, str) and against == LOGGING):
+        question = question_of(whole, {}, target, against=against)
+        _check(question)
+        found = compare(whole, target=target, against=against, level=level, progress=progress)
+        return of_result(found, gammas, None, progress)
     return of_question(question_of(whole, {}, target), gammas, level, progress)
 
 
@@ -90,16 +103,36 @@ def of_result(
             "state keeps only sums.",
             do=["Evaluate all logs at once, without ", Argument("state"), "."],
         )
-    chosen = question.target_names if target is None else (target,) if isinstance(target, str) else tuple(target)
-    unknown = [name for name in chosen if name not in question.target_names]
+    known = result.targets if is_of_two(result) else question.target_names
+    chosen = known if target is None else (target,) if isinstance(target, str) else tuple(target)
+    unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
-        raise OptionError(
-            f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, question.target_names))}."
-        )
-    targets = tuple(one for one in question.targets if one.name in chosen)
+        raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
     plain = lean(question)
-    asked = replace(plain, log=plain.log.but(reward_bounds=result.reward_bounds), targets=targets, contrasts=())
-    return of_question(asked, gammas, result.level, progress)
+    asked = replace(plain, log=plain.log.but(reward_bounds=result.reward_bounds), smoothings=())
+    if is_of_two(result):
+        _check(asked)
+        # imported here, so that importing counterpoise does not import narwhals and polars
+        from counterpoise.evaluation.confounded_pairs import of_comparison
+
+        return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
+    targets = tuple(one for one in question.targets if one.name in chosen)
+    return of_question(replace(asked, targets=targets, contrasts=()), gammas, result.level, progress)
+
+
+def with_tipping_points(result: R) -> R:
+    """A result whose verdicts on the whole log say how wrong propensities must be for the conclusion to flip, for every reward."""
+    verdicts = dict(result.verdicts)
+    for target, segment in result.verdicts:
+        if segment is None:
+            verdicts[target, None] = result.verdict(target, sensitivity=True)
+    others = {name: with_tipping_points(one) for name, one in result.others.items()}
+    return replace(result, verdicts=verdicts, others=others)
+
+
+def is_of_two(result: Result) -> TypeGuard[Comparison]:
+    """Whether a result is the difference between two targets, and not one from the policy that wrote the log."""
+    return isinstance(result, Comparison) and result.against != LOGGING
 
 
 def of_question(
@@ -108,9 +141,7 @@ def of_question(
     """The sensitivity of what was asked of a log, which is read once more."""
     refuse_lists(question.log.slate, "sensitivity")
     _check(question)
-    log = question.log
-    is_clustered = log.cluster is not None
-    (options,) = options_of(None, level, log.reward, is_clustered=is_clustered, reward_bounds=log.reward_bounds)
+    options = _options(question, level)
     # imported here, so that importing counterpoise does not import narwhals and polars
     from counterpoise.engines.first_look import first_look
 
@@ -120,6 +151,13 @@ def of_question(
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
     (found,) = read(binned, Stored(), progress).moments
     return Sensitivity(found, options, question.target_names, gammas)
+
+
+def _options(question: Question, level: float) -> Options:
+    log = question.log
+    is_clustered = log.cluster is not None
+    (options,) = options_of(None, level, log.reward, is_clustered=is_clustered, reward_bounds=log.reward_bounds)
+    return options
 
 
 def _check(question: Question) -> None:

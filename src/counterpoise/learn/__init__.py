@@ -7,12 +7,15 @@ except ImportError as error:
 
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.guardrails import LearningWarning
 from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.ranking.learner import RankingLearner
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
 from counterpoise.learn.search import Direct, Found, Reduction, learn_policy, portfolio
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 
@@ -20,16 +23,21 @@ __all__ = [
     "MLP",
     "OBJECTIVES",
     "Direct",
+    "EpochEnd",
     "Forest",
     "Found",
     "LearningWarning",
     "LinearSoftmax",
+    "LogTo",
     "ModulePolicy",
     "Objective",
+    "PlackettLuce",
     "Policy",
     "PolicyLearner",
+    "RankingLearner",
     "Reduction",
     "RunningBaseline",
+    "Shown",
     "TwoTower",
     "baselines",
     "export_onnx",

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, PolicyFileError
 from counterpoise.learn.policies import Policy
-from counterpoise.learn.settings import differences
+from counterpoise.learn.schedules import replay
+from counterpoise.learn.settings import differences, plain
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
 
 FORMAT = "counterpoise checkpoint 4"
@@ -27,7 +28,7 @@ class Epoch:
 
     `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
     ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
-    it (an effective sample of 50 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
+    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
     smoothing; for an imitation, the mean of log π(a|x).
     """
 
@@ -52,6 +53,7 @@ class State:
     sums: Tensor  # of the running baseline
     best: dict[str, Tensor]
     progress: dict[str, Any]  # epochs done, history, best epoch: what fits into JSON
+    scheduler: Any = None  # of the learning rate
 
 
 def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
@@ -88,6 +90,7 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
             moments["state"].setdefault(int(index), {})[part] = tensor
         try:
             torch.Generator().set_state(tensors["random"])  # to see whether it can be
+            _reschedule(file, state, progress, moments)
             state.optimizer.load_state_dict(moments)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise file.damaged(
@@ -165,6 +168,21 @@ def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
     if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
         raise file.damaged("part of its optimizer's state belongs to no parameter")
     return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
+
+
+def _reschedule(file: TensorFile, state: State, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
+    """Put the scheduler where it was, and see that it comes to the same learning rates."""
+    if state.scheduler is None:
+        return
+    replay(state.scheduler, [one["value"] for one in progress["history"]])
+    saved, now = (
+        [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
+    )
+    if saved != now:
+        raise PolicyFileError(
+            f"{str(file.path)!r} has the learning rates {saved} after {progress['done']:,} epochs, and the scheduler comes to {now}.",
+            do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
+        )
 
 
 def _check_stored(file: TensorFile, state: State) -> None:

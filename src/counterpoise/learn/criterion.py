@@ -12,7 +12,7 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.moments import Moments
 from counterpoise.moments.smoothed import Smoothed
 
-ROWS = 50  # how many rows' worth the weights must leave for a value to count as measured
+ROWS = 30  # how many rows' worth the weights must leave for a value to count as measured, as for verdicts
 ERRORS = 3  # and by how many of its standard errors their mean may be off 1
 ROUNDING = 1e-6  # weights are ratios of numbers in single precision
 DELTA = 0.05  # how often the bound may be above the value
@@ -44,7 +44,7 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     r"""How good a policy looks by rows that neither trained nor chose it, from their weights π/π₀ and rewards.
 
     Few large weights make β-IPS as good as unknown, and then the largest of many such values is an accident. So the value only counts
-    where it is measured: where the effective sample, (Σw)²/Σw², is 50 rows or more, and the mean weight, which should be 1, is within
+    where it is measured: where the effective sample, (Σw)²/Σw², is 30 rows or more, and the mean weight, which should be 1, is within
     three standard errors of it. Elsewhere a lower bound counts, which few large weights do not lift:
 
     .. math:: V \ge m + \max_\lambda \frac{e^{\lambda S_\lambda} - 1}{\lambda}, \qquad

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.policies import ItemScores, Policy
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
@@ -17,13 +18,22 @@ def is_split(policy: Policy) -> bool:
     return type(policy).forward is Policy.forward and _has_norms(policy.scores, policy)
 
 
-def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | None, Tensor]:
+def features_of(policy: Policy, context: Tensor, arithmetic: Arithmetic) -> Tensor:
+    """What goes into the last layer, which computes in the precision of its parameters whatever that of the layers before it."""
+    with arithmetic.lowered(context.device):
+        h: Tensor = policy.body(context)
+    return h.to(next(policy.scores.parameters()).dtype)
+
+
+def last_layer(
+    policy: Policy, context: Tensor, arithmetic: Arithmetic = USUAL
+) -> tuple[Tensor, nn.Module | None, Tensor]:
     """The logits, the layer that produces them, and its input; None for a layer whose gradient norms have no closed form.
 
     A module says nothing about the order of its layers, so we watch the layers while it runs.
     """
     if is_split(policy):
-        h = policy.body(context)
+        h = features_of(policy, context, arithmetic)
         return policy.scores(h), policy.scores, h
     calls: list[tuple[nn.Module, Tensor, Any]] = []
 
@@ -32,7 +42,8 @@ def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | Non
 
     hooks = [layer.register_forward_hook(record) for layer in policy.modules() if type(layer) in LINEAR]
     try:
-        logits: Tensor = policy(context)
+        with arithmetic.lowered(context.device):
+            logits: Tensor = policy(context)
     finally:
         for hook in hooks:
             hook.remove()
@@ -40,8 +51,8 @@ def last_layer(policy: Policy, context: Tensor) -> tuple[Tensor, nn.Module | Non
         # the gradient of a layer that is used twice has two parts, and that of a row with several positions has several
         once = sum(other is layer for other, _, _ in calls) == 1
         if output is logits and once and h.ndim == 2 and _has_norms(layer, policy):
-            return logits, layer, h
-    return logits, None, context
+            return whole(logits), layer, whole(h)
+    return whole(logits), None, context
 
 
 def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect as signatures
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
@@ -17,13 +17,17 @@ from torch import nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
+from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
+from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
 from counterpoise.learn.guardrails import fold_policies, refused, remarks, warned
 from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax, Policy
 from counterpoise.learn.scaling import standardize
+from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms
 from counterpoise.learn.storage import save_policy
@@ -33,7 +37,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import LogFields, as_log
 
 
-class PolicyLearner:
+class PolicyLearner(ScikitLearn):
     """Learns a policy from the log of another one.
 
     It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`; `get_params`, `set_params` and
@@ -48,12 +52,12 @@ class PolicyLearner:
         learns the logging policy itself; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and
         ``"value_beta_ips"`` (differentiated through its baseline); or one that you registered yourself.
     policy
-        A `Policy`, which is trained in place; by default, a linear softmax with an intercept that starts as the uniform policy, on contexts
-        standardized by the mean and standard deviation of the training rows. A policy that you pass sees the contexts as they are, unless
-        you made it with ``standardize=True``.
+        A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
+        starts as the uniform policy, on contexts standardized by the mean and standard deviation of the training rows. A policy that you
+        pass sees the contexts as they are, unless you made it with ``standardize=True``.
     epochs
-        How often to go through the log; by default, until `patience` looks at the held-out rows were in vain (as many as make up 400 steps,
-        and at least 20), and for 4,000 steps at most.
+        How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
+        up 200 steps, and at least 10), and for 8,000 steps at most.
     banditnet_lambda
         BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
         0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
@@ -82,8 +86,23 @@ class PolicyLearner:
     temperature
         What the policy serves with: its logits are divided by it, and 0 takes the most probable action always. ``"auto"`` takes the
         best of 1, 0.5, 0.25 and 0 on the held-out rows. The policies of the folds are judged with it, the epochs are without it.
+    precision
+        That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
+        which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
+        any case. By default, float32 on a CPU and TF32 on a GPU.
+    negatives
+        How many items to draw at each step, which then stand for all of them: a sampled softmax, with a bias that falls as 1/negatives;
+        for catalogs of 10⁷ items, and of 10⁶ on a CPU. By default, the softmax is over all items, and exact.
     optimizer
         A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
+    callbacks
+        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
+        TensorBoard and MLflow.
+    scheduler
+        A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
+        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
+    compile
+        Whether to train with `torch.compile`; a mapping has its options. It compiles the layers below a linear last layer.
     checkpoint
         A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
         epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
@@ -152,7 +171,12 @@ class PolicyLearner:
         level: float = 0.95,
         seed: int = 0,
         device: str = "cpu",
+        precision: Precision | None = None,
+        negatives: int | None = None,
         optimizer: Optimizer | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        scheduler: Scheduler | None = None,
+        compile: bool | Mapping[str, Any] = False,
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -176,7 +200,12 @@ class PolicyLearner:
         self.level = level
         self.seed = seed
         self.device = device
+        self.precision = precision
+        self.negatives = negatives
         self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.scheduler = scheduler
+        self.compile = compile
         self.checkpoint = checkpoint
         self.progress = progress
 
@@ -213,16 +242,21 @@ class PolicyLearner:
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
-    def fit(self, log: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]) -> Self:
+    def fit(
+        self, log: Any = None, y: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]
+    ) -> Self:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
+
+        Or as scikit-learn has it, from a table of contexts and a `y` with what was logged:
+        ``fit(X, cp.logged(action, reward, propensity))``.
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory. Without data, the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same
         rule for a bad row. `model_rewards` is an array of a reward model's predictions, one column per action, for DR.
         """
         options = checked(self.get_params())
-        asked = as_log(log, parts)
-        refuse_lists(asked.slate, "learning")
+        asked = as_log(log, parts) if y is None else log_of(log, y, parts)
+        refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
         if options.trained.needs_model_rewards != (model_rewards is not None):
             needs = "needs" if model_rewards is None else "does not use"
             raise OptionError(
@@ -233,7 +267,7 @@ class PolicyLearner:
                 ]
             )
         source = Source(asked, model_rewards)
-        policy = options.policy
+        policy = deepcopy(options.policy)  # so that a second fit starts where the first did
         if policy is not None:
             policy.check_width(len(source.names.context))
         known = policy.n_actions if policy is not None else options.n_actions
@@ -309,9 +343,23 @@ class PolicyLearner:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(
+        self, context: ArrayLike, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
-        return self._fitted().predict_proba(context)
+        return self._fitted().predict_proba(context, temperature=temperature, mask=mask)
+
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """One action per context and its propensity, ready to log; the options are those of `Policy.sample`."""
+        return self._fitted().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
 
     def predict(self, context: ArrayLike) -> NDArray[np.int64]:
         """The greedy action of every context."""
@@ -323,7 +371,7 @@ class PolicyLearner:
 
     def _fitted(self) -> Policy:
         if not hasattr(self, "policy_"):
-            raise OptionError("this learner has not learned anything yet.", do="Call fit first.")
+            raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
 
 

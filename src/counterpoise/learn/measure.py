@@ -8,17 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
 from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
-from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.policies import Policy
+from counterpoise.learn.ranking.measure import held_out_lists
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
@@ -48,19 +52,24 @@ class HeldOut:
 def held_out_estimate(
     policy: Policy, source: Source, found: Inspection, split: Split, level: float, temperature: float = 1.0
 ) -> HeldOut:
-    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out."""
+    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out.
+
+    Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
+    """
+    if isinstance(policy, PlackettLuce):
+        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
+        return _held_out(lists, interval, judged, math.nan, interval.lower)
     parts = weighed(policy, split.held_out_rows(source), temperature)
     seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
-    estimate, diagnostics = beta_ips(seen.moments), diagnose(seen)
-    return HeldOut(
-        value=estimate.value,
-        stderr=estimate.stderr,
-        interval=normal(estimate.value, estimate.stderr, level),
-        effective_sample_size=diagnostics.effective_sample_size,
-        verdict=judge(diagnostics).verdict,
-        likelihood=likelihood,
-        criterion=score_of(seen.moments, smoothed, found.rewards[0]).criterion,
-    )
+    estimate = beta_ips(seen.moments)
+    interval = normal(estimate.value, estimate.stderr, level)
+    return _held_out(estimate, interval, seen, likelihood, score_of(seen.moments, smoothed, found.rewards[0]).criterion)
+
+
+def _held_out(estimate: Estimate, interval: Interval, seen: Seen, likelihood: float, criterion: float) -> HeldOut:
+    diagnostics = diagnose(seen)
+    effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
+    return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
 
 
 def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
@@ -74,15 +83,21 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
     was_training = policy.training
     policy.eval()
     device = next(policy.parameters()).device
-    size = max(1, CELLS // policy.n_actions)
+    size = policy.rows_at_once
     for rows in parts:
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            logits = cooled(policy(part.context.to(device)), temperature)
-            target = logged_probability(logits, part.action.to(device))[0].double().cpu()
+            target = _targets(policy, part.to(device), temperature).double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
+
+
+def _targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
+    """π(a|x) of the logged actions at a temperature."""
+    if temperature == 1:
+        return policy.target_at(rows.context, rows.action)
+    return logged_probability(cooled(policy(rows.context), temperature), rows.action)[0]
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.softmax import logged_probability
@@ -24,7 +28,8 @@ class SampleGradients:
     is left to do is to weight the rows of the output gradients.
 
     If a layer has no rule in `layers.RULES`, is called twice, or shares its parameters, it falls back to `torch.func`,
-    which is right for those, too, and computes every row's gradient.
+    which is right for those, too, and computes every row's gradient (with dropout, at another draw than that of the step, which
+    leaves the gradient unbiased).
 
     Examples
     --------
@@ -36,11 +41,11 @@ class SampleGradients:
     True
     """
 
-    def __init__(self, policy: Policy, context: Tensor, action: Tensor) -> None:
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic = USUAL) -> None:
         _check_rows_independent(policy)
         self._policy, self._context, self._action = policy, context, action
         self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        recorded = _record(policy, context, action) if has_rules(policy) else None
+        recorded = _record(policy, context, action, arithmetic) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
                 self.target, _ = logged_probability(policy(context), action)
@@ -60,7 +65,7 @@ class SampleGradients:
             parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
             target, _ = logged_probability(self._policy(self._context), self._action)
             total = (weight.detach() * target).sum()
-            return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))
+            return dict(zip(parameters, torch.autograd.grad(total, parameters, materialize_grads=True), strict=True))
         found: Gradients = {}
         for layer, h, delta in self._calls:
             found |= RULES[type(layer)].weighted(layer, h, delta * weight.reshape(-1, *[1] * (delta.ndim - 1)))
@@ -79,30 +84,40 @@ def has_rules(module: nn.Module) -> bool:
 
 
 def _record(
-    policy: Policy, context: Tensor, action: Tensor
+    policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic
 ) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
     """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
     def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((layer, inputs[0].detach(), output))
+        calls.append((layer, whole(inputs[0].detach()), output))
 
     layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
     hooks = [layer.register_forward_hook(record) for layer in layers]
     try:
-        target, _ = logged_probability(policy(context), action)
+        with arithmetic.lowered(context.device):
+            logits = policy(context)
+        target, _ = logged_probability(whole(logits), action)
     finally:
         for hook in hooks:
             hook.remove()
     if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, layers)):
         return None
     deltas = torch.autograd.grad(target.sum(), [output for _, _, output in calls])
-    return target.detach(), [(layer, h, delta) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
+    return target.detach(), [(layer, h, whole(delta)) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
 
 
 def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
-    """‖∇π(a|x)‖² per row by `torch.func`: slow, and right for any module without state across rows."""
+    """‖∇π(a|x)‖² per row by `torch.func`, or row by row: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
+    try:
+        with _plain_layers():
+            return _batched_norms(policy, context, action)
+    except RuntimeError:  # what torch.func cannot batch, such as a module that looks at the numbers while it runs
+        return torch.stack([_row_norm(policy, *row) for row in zip(context, action, strict=True)])
+
+
+def _batched_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
     parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in policy.named_parameters() if not p.requires_grad}
     frozen |= dict(policy.named_buffers())
@@ -114,13 +129,32 @@ def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
         return torch.softmax(logits[0], -1).gather(-1, a[None])[0]
 
-    per_row = torch.func.vmap(torch.func.grad(probability), in_dims=(None, 0, 0), randomness="error")
+    # Every row has weights of its own (views, not copies): a recurrent layer adds a row's numbers in place to a state that it makes
+    # from the weights, so with weights that all rows share, the state has no room for them.
+    per_row = torch.func.vmap(torch.func.grad(probability), randomness="different")
     size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
     found = []
     for x, a in zip(torch.split(context, size), torch.split(action, size), strict=True):
-        gradients = per_row(parameters, x, a)
+        gradients = per_row({name: p.expand(len(x), *p.shape) for name, p in parameters.items()}, x, a)
         found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
     return torch.cat(found)
+
+
+def _row_norm(policy: Policy, x: Tensor, a: Tensor) -> Tensor:
+    parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    target, _ = logged_probability(policy(x[None]), a[None])
+    gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
+    return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
+
+
+@contextmanager
+def _plain_layers() -> Iterator[None]:
+    """Without the fused kernels of recurrent layers, which torch.func would call row after row."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TF32 acceleration", UserWarning)  # of the flag itself, without an Intel GPU
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
 
 
 def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:

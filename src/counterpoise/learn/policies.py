@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -13,10 +14,15 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.actions import Ids, checked_ids, placed
+from counterpoise.learn.choices import Choices, generator_of
+from counterpoise.learn.items import blocks
+from counterpoise.learn.items.logged import log_probability
+from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.scaling import Standardize
-from counterpoise.learn.softmax import cooled, logged_probability
+from counterpoise.learn.softmax import logged_probability
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
+ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
 
 
 class Policy(nn.Module):
@@ -66,29 +72,93 @@ class Policy(nn.Module):
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
-        return logged_probability(self(context), self._places(action))[0]
+        return self.target_at(context, self._places(action))
 
     def log_target(self, context: Tensor, action: Tensor) -> Tensor:
         """log π(a|x), differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, self._places(action))[0]
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
+
+    def target_at(self, context: Tensor, place: Tensor) -> Tensor:
+        """π of the actions with these columns in the logits, differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, place)[0].exp()
+        return logged_probability(self(context), place)[0]
 
     @torch.no_grad()
     def greedy(self, context: Tensor) -> Tensor:
         """The most probable action of every row."""
-        return self._named(torch.cat([self(part).argmax(-1) for part in self._parts(context)]))
+        return self._named(torch.cat([self._greedy(part) for part in self._parts(context)]))
+
+    def _greedy(self, context: Tensor) -> Tensor:
+        many = self._many(context)
+        found: Tensor = self(context).argmax(-1) if many is None else blocks.greedy(many)
+        return found
+
+    @overload
+    def sample(
+        self,
+        context: Tensor,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
 
     @torch.no_grad()
-    def sample(self, context: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
-        actions, propensities = [], []
-        for part in self._parts(context):
-            logits = cooled(self(part), self.temperature)
-            # the largest of logits plus Gumbel noise is a draw from their softmax, for any number of actions
-            noise = torch.empty_like(logits).exponential_(generator=generator).log()
-            action = (logits - noise).argmax(-1)
-            actions.append(action)
-            propensities.append(torch.softmax(logits, -1).gather(-1, action[:, None])[:, 0])
-        return self._named(torch.cat(actions)), torch.cat(propensities)
+    def sample(
+        self,
+        context: Any,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
+
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
+        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
+        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
+        the actions that are allowed. The probability returned is that of the draw as it was made, with temperature and mask.
+
+        >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+        >>> action, propensity = policy.sample([[0.0, 0.0]], mask=[True, False, True], seed=0)
+        >>> bool(action[0] in (0, 2)), propensity.tolist()
+        (True, [0.5])
+        """
+        is_tensor = isinstance(context, Tensor)
+        inputs = context if is_tensor else self._inputs(context)
+        choices = self._choices(temperature, mask, len(inputs))
+        random = generator_of(seed, generator, inputs.device)
+        with serving(self):
+            drawn = [self._drawn(choices, rows, part, random) for rows, part in self._slices(inputs)]
+        place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        if is_tensor:
+            return self._named(place), propensity.to(self.precision)
+        return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
+
+    def _drawn(
+        self, choices: Choices, rows: slice, context: Tensor, random: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Draws for some contexts; among very many actions block by block, if nothing but the policy's own softmax is asked for."""
+        many = self._many(context) if choices.is_plain else None
+        return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
 
     @property
     def actions_(self) -> Ids | None:
@@ -118,8 +188,25 @@ class Policy(nn.Module):
         return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
 
     @torch.no_grad()
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`."""
+    def predict_proba(
+        self, context: ArrayLike, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
+
+        `temperature` and `mask` are those of `sample`, which draws from just these probabilities.
+        """
+        inputs = self._inputs(context)
+        choices = self._choices(temperature, mask, len(inputs))
+        with serving(self):
+            parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs)]
+        return torch.cat(parts).numpy()
+
+    def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
+        served = self.temperature if temperature is None else temperature
+        return Choices(served, mask, rows=rows, n_actions=self.n_actions)
+
+    def _inputs(self, context: ArrayLike) -> Tensor:
+        """Contexts as the policy's layers take them."""
         self._check_names(context)
         try:
             table = np.array(
@@ -129,15 +216,7 @@ class Policy(nn.Module):
             raise OptionError(f"context must be numbers, a row per context: {error}.") from error
         self.check_width(*table.shape[1:])
         parameter = self._like
-        inputs = torch.as_tensor(table, device=parameter.device)
-        was_training = self.training
-        self.eval()
-        parts = [
-            torch.softmax(cooled(self(part).double(), self.temperature), -1).cpu()
-            for part in self._parts(inputs.to(parameter.dtype))
-        ]
-        self.train(was_training)
-        return torch.cat(parts).numpy()
+        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
 
     @property
     def _like(self) -> Tensor:
@@ -171,8 +250,43 @@ class Policy(nn.Module):
 
             check_context(self.context_, names)
 
+    def _slices(self, context: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Contexts part by part, and which rows each part has."""
+        at = 0
+        for part in self._parts(context):
+            yield slice(at, at + len(part)), part
+            at += len(part)
+
     def _parts(self, context: Tensor) -> Iterator[Tensor]:
-        yield from context.split(max(1, CELLS // self.n_actions))  # type: ignore[no-untyped-call]
+        yield from torch.split(context, self.rows_at_once)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows to compute at a time outside training."""
+        least = ROWS if self.is_product and self.n_actions >= LEAST_ITEMS else 1
+        return max(least, CELLS // self.n_actions)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the logits are products of what `body` returns and of vectors of the actions."""
+        return type(self).forward is Policy.forward and type(self.scores) in (nn.Linear, ItemScores)
+
+    def _many(self, context: Tensor) -> Logits | None:
+        """The logits as a product that is never written out, if there are too many of them."""
+        if not self.is_product or not too_many(len(context), self.n_actions):
+            return None
+        return product_of(self.scores, self.body(context))
+
+
+@contextmanager
+def serving(module: nn.Module) -> Iterator[None]:
+    """A module out of training, without dropout and the like, until we are done with it."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 class LinearSoftmax(Policy):
@@ -293,8 +407,16 @@ class ItemScores(nn.Module):
         return u @ (self.features @ self.map.T).T
 
 
+def product_of(scores: nn.Module, h: Tensor) -> Logits:
+    """The logits of a linear last layer as a product; those of item features, u·(M f), are (Mᵀu)·f."""
+    if isinstance(scores, ItemScores):
+        return Logits(h @ scores.map, scores.features)
+    assert isinstance(scores, nn.Linear)
+    return Logits(h, scores.weight, scores.bias)
+
+
 class ModulePolicy(Policy):
-    """Any module of yours that returns a logit per action.
+    """Any module of yours that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
 
     >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
     >>> policy.predict_proba([[0.0, 1.0]]).shape
@@ -307,6 +429,9 @@ class ModulePolicy(Policy):
         self.n_actions = n_actions
         self.body = nn.Identity()
         self.scores = module
+
+    def config(self) -> dict[str, Any]:
+        return {"n_actions": self.n_actions}
 
 
 def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:

@@ -199,7 +199,7 @@ def _rules(
 def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple[str, Good, Numbers]]:
     """The same of what is not trained on."""
     for part, name in names.judged:
-        if part == "cluster":
+        if part in ("cluster", "slate"):
             yield f"{part} {name!r} must be given", is_given(columns[name]), plain(columns[name])
         else:
             numbers = numeric(part, name, columns[name]).astype(np.float64)

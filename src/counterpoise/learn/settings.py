@@ -28,6 +28,14 @@ def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return found
 
 
+def settings_of_scheduler(scheduler: Any) -> dict[str, Any]:
+    """The scheduler's class and options, before its first epoch."""
+    if scheduler is None:
+        return {}
+    found = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
+    return {"scheduler": type(scheduler).__name__} | found
+
+
 def settings_of_policy(policy: Policy) -> dict[str, Any]:
     """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
     found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
@@ -39,7 +47,7 @@ def settings_of_policy(policy: Policy) -> dict[str, Any]:
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """How two runs differ, in words; empty if they do not."""
-    names = [name for name in [*now, *(saved.keys() - now.keys())] if saved.get(name) != now.get(name)]
+    names = [name for name in dict.fromkeys([*now, *saved]) if saved.get(name) != now.get(name)]
     said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
     more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
     return "; ".join(said + more)
@@ -51,6 +59,8 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
 
 

@@ -9,10 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.last_layer import is_split, last_layer, needed
-from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
+from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
+from counterpoise.learn.last_layer import LINEAR, features_of, is_split, last_layer, needed
+from counterpoise.learn.layers import RULES
+from counterpoise.learn.norms import SampleGradients, has_rules
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
+from counterpoise.learn.ranking.steps import as_lists
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
@@ -44,17 +49,31 @@ class Step:
 class Logged(nn.Module):
     """A policy as a function of logged rows; it is a module so that DistributedDataParallel can wrap it."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, arithmetic: Arithmetic = USUAL) -> None:
         super().__init__()
-        self.policy = policy
+        self.policy, self.arithmetic = policy, arithmetic
         self.last: tuple[nn.Module, ...] = ()  # of the last call; a tuple, so that it is no module of this one
 
     def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
-        logits, layer, h = last_layer(self.policy, context)
+        if self.arithmetic.by_items(len(context), self.policy.n_actions) and is_split(self.policy):
+            found = LoggedItems(self.policy, context, action, self.arithmetic)
+            self.last = (found.layer,)
+            return found.target, found.squared_norms
+        logits, layer, h = last_layer(self.policy, context, self.arithmetic)
         self.last = (needed(layer, self.policy),)
         target, squares = logged_probability(logits, action)
+        if isinstance(layer, ItemScores):
+            return target, _map_norms(layer, logits, action, h)
         return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+
+
+def _map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> Tensor:
+    """‖∇π_a‖² with respect to the map of item features."""
+    probabilities = torch.softmax(logits.detach(), -1)
+    target = probabilities.gather(1, action[:, None])
+    delta = (probabilities * -target).scatter_add_(1, action[:, None], target)
+    return RULES[ItemScores].norms(layer, h.detach(), delta)
 
 
 def _has_bias(layer: nn.Module | None) -> bool:
@@ -76,21 +95,25 @@ def backward(
     logged: nn.Module | None = None,
     processes: int = 1,
     measure: bool = True,
+    arithmetic: Arithmetic = USUAL,
 ) -> Step:
     r"""Put the gradient of an objective's negative on a batch into the parameters' `.grad`, which must be empty.
 
     `baseline` is what the objective subtracts from the rewards; None means β* of this very batch. With `norms="all"`, β* minimizes the
-    variance of the gradient of all parameters; with ``"last_layer"``, that of the last layer (for item features, of the item vectors).
+    variance of the gradient of all parameters; with ``"last_layer"``, that of the last layer (for item features, of their map M).
     The variance is that of the same parameters, over the rows of all processes. Without `measure`, the variance is nan and the step is a
-    little cheaper.
+    little cheaper. `arithmetic` says in which precision to compute, and `logged` must have the same; very many actions are not written out.
     """
+    if isinstance(policy, PlackettLuce):
+        return Step(*as_lists(logged).backward(batch, baseline, objective, measure))
     if objective.needs_model_rewards:
-        return _backward_logits(policy, batch, baseline, objective)
+        return _backward_logits(policy, batch, baseline, objective, arithmetic)
     if norms == "all":
-        return _backward_all(policy, batch, baseline, objective, processes, measure)
-    if processes == 1 and type(policy.scores) is nn.Linear and is_split(policy):
-        return _backward_linear(policy, policy.scores, batch, baseline, objective, measure)
-    logged = Logged(policy) if logged is None else logged
+        return _backward_all(policy, batch, baseline, objective, processes, measure, arithmetic)
+    fits = processes == 1 and not arithmetic.by_items(len(batch.action), policy.n_actions)
+    if fits and type(policy.scores) is nn.Linear and is_split(policy):
+        return _backward_linear(policy, policy.scores, batch, baseline, objective, measure, arithmetic)
+    logged = Logged(policy, arithmetic) if logged is None else logged
     target, squared_norms = logged(batch.context, batch.action)
     weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
     # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
@@ -103,8 +126,8 @@ def backward(
 
 
 def _gradients(layer: nn.Module | None) -> list[Tensor | None]:
-    """The gradients of a linear last layer; for a map of item features, they are not those of the item vectors, which are measured."""
-    return [parameter.grad for parameter in layer.parameters()] if isinstance(layer, nn.Linear) else []
+    """The gradients of a linear last layer."""
+    return [parameter.grad for parameter in layer.parameters()] if layer is not None and type(layer) in LINEAR else []
 
 
 def _backward_linear(
@@ -114,9 +137,10 @@ def _backward_linear(
     baseline: Tensor | float | None,
     objective: Objective,
     measure: bool,
+    arithmetic: Arithmetic,
 ) -> Step:
     """The last layer's gradient is written out, Σ c π_a (e_a − π) hᵀ, which is cheaper than autograd; autograd does the rest."""
-    h = policy.body(batch.context)
+    h = features_of(policy, batch.context, arithmetic)
     with torch.no_grad():
         features, action = h.detach(), batch.action[:, None]
         probabilities = torch.softmax(scores(features), -1)
@@ -137,10 +161,12 @@ def _backward_linear(
     return Step(beta, sums, _variance(squared_norms, weight, batch, [p.grad for p in scores.parameters()], 1))
 
 
-def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective) -> Step:
+def _backward_logits(
+    policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective, arithmetic: Arithmetic
+) -> Step:
     """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
     assert batch.model_rewards is not None
-    logits, layer, h = last_layer(policy, batch.context)
+    logits, layer, h = last_layer(policy, batch.context, arithmetic)
     target, squares = logged_probability(logits, batch.action)
     sums = gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity)
     beta = _as_baseline(baseline, sums, batch.reward)
@@ -156,9 +182,8 @@ def _backward_logits(policy: Policy, batch: Batch, baseline: Tensor | float | No
     seen: list[Tensor] = []
     logits.register_hook(seen.append)  # type: ignore[no-untyped-call]
     (-value).backward()  # type: ignore[no-untyped-call]
-    norms = (seen[0] * batch.total).square().sum(1)
-    if layer is not None:
-        norms = last_layer_norms(norms, h, bias=_has_bias(layer))
+    delta = seen[0] * batch.total
+    norms = delta.square().sum(1) if layer is None else RULES[type(layer)].norms(layer, h.detach(), delta)
     variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), 1)
     return Step(beta, sums, variance)
 
@@ -170,8 +195,10 @@ def _backward_all(
     objective: Objective,
     processes: int,
     measure: bool,
+    arithmetic: Arithmetic,
 ) -> Step:
-    found = SampleGradients(policy, batch.context, batch.action)
+    many = arithmetic.by_items(len(batch.action), policy.n_actions) and is_split(policy) and has_rules(policy)
+    found = (ItemSampleGradients if many else SampleGradients)(policy, batch.context, batch.action, arithmetic)
     weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():
@@ -205,8 +232,15 @@ def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tenso
     second_moment = _over_processes((norms * weight.square()).sum(), processes) / batch.total
     for gradient in gradients:
         if gradient is not None:
-            second_moment = second_moment - gradient.square().sum()
+            second_moment = second_moment - _squared(gradient)
     return second_moment / batch.total
+
+
+def _squared(gradient: Tensor) -> Tensor:
+    """‖g‖², without a tensor of squares as large as the gradient."""
+    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+    found: Tensor = torch.linalg.vector_norm(numbers)
+    return found.square()
 
 
 def _over_processes(x: Tensor, processes: int) -> Tensor:

@@ -10,11 +10,12 @@ from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.forest import Forest
-from counterpoise.learn.policies import MLP, LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
@@ -22,7 +23,7 @@ from counterpoise.whole_files import whole_file
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, Forest)}
+KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
@@ -30,8 +31,9 @@ UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, Runti
 def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str, ...] = ()) -> None:
     """Write a policy, completely or not at all; `context` names the columns it looks at, by default those it was learned from.
 
-    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. If you wrote the policy's class yourself, it
-    needs a `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
+    `load_policy` returns them as `context_`, and `evaluate` refuses others, or another order. Of a `ModulePolicy`, the weights are saved
+    and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
+    `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
     names = list(context or policy.context_)
     policy.check_context(names)
@@ -43,10 +45,14 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     write_tensors(path, tensors, {"format": FORMAT, "config": config})
 
 
-def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None = None) -> Policy:
+def load_policy(
+    path: str | PathLike[str], *, make: Callable[..., Policy] | None = None, module: nn.Module | None = None
+) -> Policy:
     """A policy as it was saved, on the CPU; `make` builds a policy of your own class from its arguments.
 
-    A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is allocated.
+    For a `ModulePolicy`, pass a `module` with the same layers: it gets the weights, stays on its device, and is part of the policy from
+    then on. A file that does not fit (another format, missing or extra tensors, other shapes) is refused before anything large is
+    allocated, or any weight of the module changed.
 
     Examples
     --------
@@ -59,7 +65,7 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     """
     with opened(path) as file:
         config = _config(file)
-        build = make or KINDS.get(config["kind"])
+        build = _into(file, config["kind"], make, module) or make or KINDS.get(config["kind"])
         if build is None:
             raise PolicyFileError(
                 f"{str(path)!r} contains a {config['kind']}, which counterpoise does not know.",
@@ -85,6 +91,29 @@ def load_policy(path: str | PathLike[str], *, make: Callable[..., Policy] | None
     return policy.eval()
 
 
+def _into(
+    file: TensorFile, kind: str, make: Callable[..., Policy] | None, module: nn.Module | None
+) -> Callable[..., Policy] | None:
+    """What makes a policy of the user's module, if the file has the weights of one."""
+    if module is None:
+        if kind == ModulePolicy.__name__ and make is None:
+            raise PolicyFileError(
+                f"{str(file.path)!r} has the weights of a module of your own, without the module.",
+                do=["Pass ", Argument("module"), ", one with the same layers."],
+            )
+        return None
+    if make is not None:
+        raise OptionError(["you passed both ", Argument("make"), " and ", Argument("module"), "."], do="Pass one.")
+    if kind != ModulePolicy.__name__:
+        raise OptionError(
+            f"{str(file.path)!r} contains a {kind}, which needs no module.", do=["Leave out ", Argument("module"), "."]
+        )
+    if not isinstance(module, nn.Module):
+        raise OptionError([Argument("module"), f" must be a torch.nn.Module; found {type(module).__name__}."])
+    given = module
+    return lambda n_actions: ModulePolicy(given, n_actions)
+
+
 def _config(file: TensorFile) -> dict[str, Any]:
     """What the file says about its policy, with each part checked for its type."""
     found = file.description.get("format")
@@ -107,9 +136,9 @@ def _config(file: TensorFile) -> dict[str, Any]:
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
     """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
-    if build in KINDS.values() and any(
-        isinstance(one, list) and len(one) > len(file.tensors) for one in arguments.values()
-    ):
+    nested = arguments.get("arguments")
+    values = [*arguments.values(), *(nested.values() if isinstance(nested, dict) else ())]
+    if build in KINDS.values() and any(isinstance(one, list) and len(one) > len(file.tensors) for one in values):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
         return  # a function may do anything, and once
@@ -123,10 +152,14 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
     check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
 
 
-def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str) -> Policy:
+def _built(
+    file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str, under: str = ""
+) -> Policy:
     given = dict(arguments)
+    if build is PlackettLuce:
+        given["scores"] = _scores(file, given.pop("kind", None), given.pop("arguments", None), device)
     if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
-        features = file.tensors.get("scores.features")
+        features = file.tensors.get(f"{under}scores.features")
         if features is None or features.dtype is None:
             raise file.damaged("the features of its items are missing")
         given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
@@ -136,6 +169,18 @@ def _built(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[st
         raise PolicyFileError(
             f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
         ) from error
+
+
+def _scores(file: TensorFile, kind: Any, arguments: Any, device: str) -> Policy:
+    """The policy that scores the items of a ranking policy."""
+    if not isinstance(kind, str) or not isinstance(arguments, dict):
+        raise file.damaged("it does not say what scores its items")
+    if kind not in KINDS or KINDS[kind] is PlackettLuce:
+        raise PolicyFileError(
+            f"the scores of {str(file.path)!r} are a {kind}, which counterpoise does not know.",
+            do=["Pass ", Argument("make"), ", a function that builds the whole policy."],
+        )
+    return _built(file, KINDS[kind], arguments, device, "scores.")
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:

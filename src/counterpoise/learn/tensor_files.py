@@ -116,7 +116,7 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
     """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
     save = _safetensors("save")
     data = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        _apart(tensors),
         metadata={"counterpoise": json.dumps(description)},
     )
     try:
@@ -125,6 +125,17 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
             part.write_bytes(data)
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU, each in memory of its own, because safetensors refuses those of layers that share their weights."""
+    found: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        one = tensor.detach().cpu().contiguous()
+        found[name] = one.clone() if one.untyped_storage().data_ptr() in taken else one
+        taken.add(one.untyped_storage().data_ptr())
+    return found
 
 
 def check_tensors(

@@ -13,14 +13,18 @@ from torch import Tensor
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.batches import Share, batches
+from counterpoise.learn.callbacks import EpochEnd, asked_to_stop
 from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.compiling import compiled
 from counterpoise.learn.devices import join, shared, wait
 from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.measure import held_out_estimate
 from counterpoise.learn.options import Options
 from counterpoise.learn.policies import Policy
 from counterpoise.learn.progress import Progress
-from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy
+from counterpoise.learn.schedules import advance, scheduler_of
+from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, default_norms
 
@@ -53,7 +57,9 @@ class Training:
         self._epochs, self._patience = options.limits(self._steps)
         self._norms: Norms = options.norms or default_norms(policy)
         self._running = RunningBaseline(decay=options.decay)
-        self._logged = shared(Logged(policy), self.processes, self.device)
+        lazy = options.optimizer is None and self.processes == 1  # only our own optimizer takes sparse gradients
+        self._arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
+        self._logged = shared(Logged(policy, self._arithmetic), self.processes, self.device)
 
     def run(self, checkpoint: Path = None) -> None:
         """Train for all epochs, or for those that the checkpoint does not have yet."""
@@ -61,9 +67,11 @@ class Training:
         state, settings = self._restored()
         self._running.sums = state.sums.to(self.device)
         watched = self.options.progress if self.rank == 0 else False
-        with Progress(watched, self._epochs, self._steps, self._name) as bar:
+        faster = compiled(self.policy, self.options.compile, self._norms)
+        with Progress(watched, self._epochs, self._steps, self._name) as bar, faster:
             while state.progress["done"] < self._epochs and not state.progress["stopped"]:
                 self._epoch(state, bar)
+                self._end_epoch(state)
                 if self.rank == 0 and checkpoint is not None:
                     state.sums = self._running.sums
                     save_checkpoint(checkpoint, state, settings)
@@ -90,7 +98,8 @@ class Training:
 
     def _epoch(self, state: State, bar: Progress) -> None:
         epoch = state.progress["done"]
-        good = copy_of(state.policy)
+        # the parameters before the epoch; if the last one was the best, we have a copy of them already
+        good = state.best if state.progress["best"] == epoch else copy_of(state.policy)
         variance, last = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         bad = torch.full((), -1, device=self.device)
         count = 0
@@ -123,17 +132,30 @@ class Training:
         state.progress["done"] = epoch + 1
         self._select(state)
 
+    def _end_epoch(self, state: State) -> None:
+        """Whatever the user wants after an epoch, then the next learning rate."""
+        history = tuple(Epoch(**one) for one in state.progress["history"])
+        tuned = self.options.trained.needs_lambda and not isinstance(self.options.banditnet_lambda, float)
+        runs = [] if self.options.fold is None else [f"fold-{self.options.fold + 1}"]
+        runs += [f"lambda-{self.banditnet_lambda}"] if tuned else []
+        end = EpochEnd(history, state.progress["best"], self.policy, state.optimizer, "/".join(runs))
+        if asked_to_stop(self.options.callbacks, end, self.rank, self.processes, self.device):
+            state.progress["stopped"] = True
+        advance(state.scheduler, end.epoch.value)
+
     def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> Step:
         optimizer.zero_grad(set_to_none=True)
-        step = backward(
-            self.policy,
-            batch,
-            self._objective.baseline(self._running, self.banditnet_lambda),
-            objective=self._objective,
-            norms=self._norms,
-            logged=self._logged,
-            processes=self.processes,
-        )
+        with self._arithmetic.products(self.device):
+            step = backward(
+                self.policy,
+                batch,
+                self._objective.baseline(self._running, self.banditnet_lambda),
+                objective=self._objective,
+                norms=self._norms,
+                logged=self._logged,
+                processes=self.processes,
+                arithmetic=self._arithmetic,
+            )
         self._running.update(step.sums)
         optimizer.step()
         return step
@@ -164,7 +186,9 @@ def start_of(options: Options, policy: Policy) -> State:
     """A run before its first epoch."""
     progress = {"done": 0, "history": [], "best": 0, "stopped": False}
     sums = RunningBaseline(decay=options.decay).sums
-    return State(policy, options.optimizer_of(policy), sums, copy_of(policy), progress)
+    optimizer = options.optimizer_of(policy)
+    scheduler = scheduler_of(options.scheduler, optimizer, options.holdout)
+    return State(policy, optimizer, sums, copy_of(policy), progress, scheduler)
 
 
 def settings_of(
@@ -190,6 +214,9 @@ def settings_of(
         "smoothing": options.smoothing,
         "clip": options.clip,
         "level": options.level,
+        "precision of training": options.precision,
+        "negatives": options.negatives,
         "seed": options.seed,
     }
-    return settings | settings_of_optimizer(state.optimizer) | settings_of_policy(policy)
+    settings |= settings_of_optimizer(state.optimizer) | settings_of_scheduler(state.scheduler)
+    return settings | settings_of_policy(policy)

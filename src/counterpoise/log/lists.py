@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from counterpoise.errors import Argument, OptionError
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.moments.moments import EXCESS, REWARD
 
 MARGINAL, CONDITIONAL = "item_at_position", "item_given_above"
@@ -94,8 +97,37 @@ def reward_at(rank: int) -> str:
     return f"{REWARD}{rank}"
 
 
-def refuse_lists(slate: str | None, what: str) -> None:
-    """Raise an error if a log is one of lists, with which something does not work yet."""
+def rows_by_list(lists: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which row is where, lists × ranks, from the number of every row's list and its rank there, both from 0; −1 where there is none.
+
+    >>> rows_by_list(np.array([0, 1, 0]), np.array([1, 0, 0])).tolist()
+    [[2, 0], [1, -1]]
+    """
+    shape = (int(lists.max(initial=-1)) + 1, int(ranks.max(initial=-1)) + 1)
+    found = np.full(shape, -1, dtype=np.int64)
+    found[lists, ranks] = np.arange(len(lists))
+    return found
+
+
+def check_same_context(context: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    """Check that every row of a list has the context of its top row: a ranking is made once, before anything is shown."""
+    for column in rows.T[1:]:
+        there = column >= 0
+        odd = np.flatnonzero((context[column[there]] != context[rows[there, 0]]).any(axis=1))
+        if len(odd):
+            raise LogError(
+                f"a ranking policy looks at one context per list, and row {column[there][odd[0]]:,} has another than the top row of "
+                "its list.",
+                do="Leave out columns that describe items, or fix the log.",
+            )
+
+
+def refuse_lists(slate: str | None, what: str, instead: str = "") -> None:
+    """Raise an error if a log is one of lists, with which something does not work (yet); `instead` is what does."""
+    if slate is not None and instead:
+        raise OptionError(
+            [f"{what} does not work with lists, which ", Argument("slate"), f" says these are: use {instead}."]
+        )
     if slate is not None:
         raise OptionError(
             [f"{what} does not work with lists yet: leave out ", Argument("slate"), " and what goes with it."]

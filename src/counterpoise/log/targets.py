@@ -142,9 +142,9 @@ def _needs_context(source: Any) -> bool:
 
 
 def is_policy(target: object) -> bool:
-    """Whether a target is not a column but something that computes one: a callable, or a classifier with predict_proba."""
+    """Whether a target is not a column but something that computes one: a callable, a classifier with predict_proba, or a ranker."""
     return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
-        callable(target) or hasattr(target, "predict_proba")
+        callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
 
 

@@ -21,21 +21,34 @@ def drawn(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: int) -> 
     """
     # Two steps, since adding up all of a long row in order is slow: which stretch of actions a point falls into, then which action.
     n, actions = probabilities.shape
-    width = max(int((actions / samples) ** 0.5), 1)
-    starts, rows = np.arange(0, actions, width), np.arange(n)[:, None]
-    ends = np.cumsum(np.add.reduceat(probabilities, starts, axis=1), axis=1, dtype=np.float64)
+    table = _in_stretches(probabilities, max(int((actions / samples) ** 0.5), 1))
+    count, width = table.shape[1:]
+    ones = np.ones(width, dtype=table.dtype)
+    ends = np.cumsum(table @ ones, axis=1, dtype=np.float64)
     points = (uniform(ids)[:, None] + np.arange(samples)) / samples * ends[:, -1:]
-    before = np.concatenate([np.zeros((n, 1)), ends], axis=1)
     stretch = _stretches(ends, points)
-    rest = points - before[rows, stretch]
-    place = starts[stretch][:, :, None] + np.arange(width)
-    each = probabilities.reshape(-1).take(np.minimum(place, actions - 1) + rows[:, :, None] * actions)
-    if actions % width:
-        each[place >= actions] = 0.0
-    passed = (np.cumsum(each, axis=2) <= rest[:, :, None]).sum(axis=2)
-    over = passed == width  # by rounding: the last action of the stretch that has a probability
+    place = (stretch + np.arange(n)[:, None] * count).reshape(-1)
+    before = np.where(stretch > 0, ends.reshape(-1)[place.reshape(n, -1) - 1], 0.0)
+    each = table.reshape(-1, width)[place]
+    within = each @ np.triu(
+        np.ones((width, width), dtype=table.dtype)
+    )  # the sums up to every action, by the fastest way there is
+    rest = (points - before).reshape(-1, 1).astype(table.dtype)
+    passed = ((within <= rest).astype(table.dtype) @ ones).astype(np.int64)
+    over = np.flatnonzero(passed == width)  # by rounding: the last action of the stretch that has a probability
     passed[over] = width - 1 - np.argmax(each[over][:, ::-1] > 0, axis=1)
-    return np.asarray(starts[stretch] + passed)
+    return np.asarray(stretch * width + passed.reshape(n, -1))
+
+
+def _in_stretches(probabilities: NDArray[Any], width: int) -> NDArray[Any]:
+    """The rows cut into stretches of about so many actions, the last of which may end with some that have no probability."""
+    n, actions = probabilities.shape
+    exact = [w for w in range(width, 2 * width) if actions % w == 0]
+    if exact:
+        return np.ascontiguousarray(probabilities).reshape(n, -1, exact[0])
+    padded = np.zeros((n, -(-actions // width) * width), dtype=probabilities.dtype)
+    padded[:, :actions] = probabilities
+    return padded.reshape(n, -1, width)
 
 
 def _stretches(ends: Floats, points: Floats) -> NDArray[np.int64]:

@@ -84,12 +84,12 @@ def fit(estimator: Any, table: Any, rewards: Floats, weights: Floats | None, cat
         return made.fit(table, rewards, **extra)
     except TypeError as error:
         if weights is None:
-            raise _failed(made, error) from error
+            raise failed(made, error) from error
         raise OptionError(
             f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
         ) from error
     except ValueError as error:
-        raise _failed(made, error) from error
+        raise failed(made, error) from error
 
 
 def check_rewards(estimator: Any, rewards: Floats) -> None:
@@ -111,5 +111,6 @@ def check_rewards(estimator: Any, rewards: Floats) -> None:
         )
 
 
-def _failed(estimator: Any, error: Exception) -> OptionError:
+def failed(estimator: Any, error: Exception) -> OptionError:
+    """The error that an estimator could not be fitted."""
     return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

@@ -11,7 +11,6 @@ import polars as pl
 
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.good import is_number
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
@@ -25,7 +24,9 @@ from counterpoise.models.folds import FOLD
 from counterpoise.models.linear import linear, stacked
 from counterpoise.models.quality import quality_of
 from counterpoise.models.reward import Reward, as_reward
+from counterpoise.models.rows import good_rows, row_weights
 from counterpoise.models.step import REWARD, Fitted, Unfitted, value_column
+from counterpoise.models.streaming import streamed
 from counterpoise.models.trees import trees
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table
@@ -86,59 +87,51 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
     if not isinstance(asked, Unfitted):
         return question
     reward = asked.reward
-    rows = _good(_sampled(question, reward), question)
+    learned = _learned(question, reward)
+    rows = good_rows(engine_of(learned.log).sampled(learned, reward.sample), question)
     rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
     estimator = estimator_of(reward.estimator, rewards)
     check_rewards(estimator, rewards)
     actions = actions_of(rows.get_column(str(question.log.action)), question.log.items)
     design = Design(Encoder.of(rows, question.log.context), actions, is_native(estimator))
     x, codes = design.contexts(rows), actions.codes(rows.get_column(str(question.log.action)))
-    folds, weights = rows.get_column(FOLD).to_numpy(), _weights(rows, question) if reward.mrdr else None
+    folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
     with progress_bar(progress, "fitting the reward model", "models") as report:
+        models: list[Any] = []
+        seen = len(rewards)
+        if reward.stream:
+            models, seen = streamed(estimator, design, learned, reward.folds, rewards, report)
         for fold in range(reward.folds):
             others, own = folds != fold, folds == fold
             _check_classes(estimator, rewards, others, fold)
             some = None if weights is None else weights[others]
-            fits.append(fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action))
+            fits.append(
+                _taken_apart(models[fold], design, x[others])
+                if models
+                else fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
+            )
             predictions[own] = fits[-1].pairs(x[own], codes[own])
-            if report is not None:
+            if report is not None and not models:
                 report(1)
     if not np.isfinite(predictions).all():
         bad = int((~np.isfinite(predictions)).sum())
         raise LogError(
             f"the reward model must predict finite numbers: for {bad:,} of {len(predictions):,} rows it does not."
         )
-    quality = quality_of(type(estimator).__name__, reward.folds, rewards, predictions)
+    quality = replace(quality_of(type(estimator).__name__, reward.folds, rewards, predictions), rows=seen)
     return replace(question, model=Fitted(asked, design, tuple(fits), quality))
 
 
-def _sampled(question: Question, reward: Reward) -> pl.DataFrame:
-    """The rows to fit on: those of the log, or so many that are spread over it."""
+def _learned(question: Question, reward: Reward) -> Question:
+    """The question with no more in it than what a model learns from."""
     targets = question.targets if reward.mrdr else ()
-    lean = replace(
+    return replace(
         question,
         log=question.log.but(model_reward=None, control=None, key=()),
         targets=targets, contrasts=(), segment=(), groups=1, model_value={}, smoothings=(),
     )  # fmt: skip
-    return engine_of(lean.log).sampled(lean, reward.sample)
-
-
-def _good(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
-    """The rows that a model can learn from."""
-    reward = rows.get_column(question.log.reward[0]).cast(pl.Float64)
-    known = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
-    return rows.filter(is_number(reward).fill_null(False) & known)
-
-
-def _weights(rows: pl.DataFrame, question: Question) -> Floats:
-    """w²(1 − p): the part of a row in the variance of the doubly robust estimate, given what the model gets wrong there."""
-    p = rows.get_column(str(question.log.propensity)).cast(pl.Float64).to_numpy()
-    t = rows.get_column(question.targets[0].column).cast(pl.Float64).to_numpy()
-    with np.errstate(all="ignore"):
-        found = np.square(t / p) * (1.0 - p)
-    return np.where(np.isfinite(found), found, 0.0) + 1e-9  # no fold may be left without weight
 
 
 def fit_one(
@@ -147,9 +140,11 @@ def fit_one(
     """One model, in the form that predicts fastest."""
     if per_action:
         return _fit_per_action(estimator, design, x, codes, rewards, weights)
-    made = fit(estimator, design.pairs(x, codes), rewards, weights, design.is_category)
-    plain = Joint(made, design)
-    return _fastest(plain, [*linear(made, design), *(trees(made, design) if design.is_native else [])], x)
+    return _taken_apart(fit(estimator, design.pairs(x, codes), rewards, weights, design.is_category), design, x)
+
+
+def _taken_apart(made: Any, design: Design, x: Floats) -> Fit:
+    return _fastest(Joint(made, design), [*linear(made, design), *(trees(made, design) if design.is_native else [])], x)
 
 
 def _fit_per_action(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import MODEL, Log, Unlogged
 from counterpoise.models.reward import SAMPLE, check_count
 
 NAMES = ("logistic", "boosted")
+ERRORS = ("scores", "jackknife")
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,14 @@ class Propensity(Unlogged):
         From how many rows of the log the models are fitted, at most; they are spread over the whole log.
     floor
         The smallest propensity; smaller ones are raised to it. By default, a hundredth of one share: 0.01 / (number of actions).
+    error
+        How the errors of estimates allow for the fit: by the ``"scores"`` of a logistic model (others have errors as if propensities were
+        known), or by a ``"jackknife"``, for any classifier, which fits all models again without each of 20 groups of rows or clusters.
 
     Examples
     --------
     >>> Propensity(folds=2)
-    Propensity(estimator='logistic', folds=2, calibrate=True, column=None, sample=200000, floor=None)
+    Propensity(estimator='logistic', folds=2, calibrate=True, column=None, sample=200000, floor=None, error='scores')
 
     References
     ----------
@@ -56,6 +60,7 @@ class Propensity(Unlogged):
     column: Any = None
     sample: int = SAMPLE
     floor: float | None = None
+    error: Literal["scores", "jackknife"] = "scores"
 
     def __post_init__(self) -> None:
         check_count("folds", self.folds, 2, 100)
@@ -64,6 +69,8 @@ class Propensity(Unlogged):
             isinstance(self.floor, Real) and not isinstance(self.floor, bool) and 0 < self.floor < 1
         ):
             raise OptionError(f"floor of a propensity model must lie in (0, 1), found {self.floor!r}.")
+        if self.error not in ERRORS:
+            raise OptionError(f"error of a propensity model must be {' or '.join(ERRORS)}, found {self.error!r}.")
         if isinstance(self.estimator, str):
             if self.estimator not in NAMES:
                 raise OptionError(

@@ -5,11 +5,15 @@ the parameters by :math:`H^{-1} \bar s` with :math:`H = E[s s^T]`, and a weight 
 :math:`z` that depend on the weight, with :math:`g = -\partial z / \partial \log p`, is to first order the mean of
 :math:`z_i - E[g s^T] H^{-1} s_i`. The expectations are taken over other rows than those they are applied to: in-sample, many scores would
 seem to explain more than they do.
+
+For other models there are no scores. A jackknife then says what the fit takes from z: the mean of z without a group of rows, less the same
+mean with propensities from models that were fitted without the group as well.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import narwhals as nw
 import numpy as np
@@ -24,6 +28,7 @@ from counterpoise.log.names import MODEL_REWARD
 from counterpoise.log.names import PROPENSITY as P
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
+from counterpoise.models.propensity_jackknife import groups_of, refitted
 from counterpoise.models.propensity_step import FOLD, FittedPropensity
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.estimated import Estimated, Place
@@ -45,16 +50,18 @@ def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogM
     told = step.quality
     sampled = told.rows + told.logged
     is_linear = not step.is_native and all(hasattr(one.estimator, "coef_") for one in step.classifiers)
-    if not is_linear or scores > min(MOST, told.rows / ROWS_PER_SCORE):
+    refits = step.unfitted.asked.error == "jackknife"
+    if not refits and (not is_linear or scores > min(MOST, told.rows / ROWS_PER_SCORE)):
         return tuple(replace(one, estimated=Estimated(told.model, sampled, one.n, 0.0)) for one in found)
     lean = replace(question, log=question.log.but(key=()), smoothings=())
-    rows = engine_of(lean.log).sampled(lean, min(ROWS, CELLS // scores))
+    rows = engine_of(lean.log).sampled(lean, ROWS if refits else min(ROWS, CELLS // scores))
     made = []
     for reward, moments in zip(question.log.reward, found, strict=True):
         about = lean.about(reward)
         seen = _Seen.of(rows, about)
         center = float(seen.numbers[about.names.rewards[0]].mean())
-        covariances = {key: seen.covariances(key, moments.moments[key].columns, center) for key in moments.moments}
+        how = seen.by_refitting if refits else seen.by_scores
+        covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
         made.append(replace(moments, estimated=Estimated(told.model, sampled, moments.n, center, covariances)))
     return tuple(made)
 
@@ -67,11 +74,12 @@ def _no_rows(step: FittedPropensity) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Good rows of a sample: the question's numbers, the scores, and which segment and cluster each row is of."""
+    """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each is of."""
 
     question: Question
     numbers: dict[str, Floats]
-    scores: Floats
+    rows: pl.DataFrame
+    is_logged: NDArray[np.bool_]
     is_free: NDArray[np.bool_]  # rows whose propensity is not at the floor, where no parameter moves it
     segments: dict[Place, NDArray[np.bool_]]
     cluster: NDArray[np.int64]  # numbered from 0
@@ -101,11 +109,40 @@ class _Seen:
         if question.log.cluster is not None:
             ids = integer_ids(rows.select(exactly(question.log.cluster)).to_series()).to_numpy()
             cluster = np.unique(ids, return_inverse=True)[1]
-        scores = _scores(rows, step, str(question.log.action))
-        scores[is_logged] = 0.0
-        return cls(question, numbers, scores, numbers[P] > step.floor, segments, cluster)
+        return cls(question, numbers, rows, is_logged, numbers[P] > step.floor, segments, cluster)
 
-    def covariances(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
+    @cached_property
+    def scores(self) -> Floats:
+        """The scores of the model; rows whose propensity was logged have none."""
+        found = _scores(self.rows, self.question.propensity_model, str(self.question.log.action))
+        found[self.is_logged] = 0.0
+        return found
+
+    @cached_property
+    def refits(self) -> tuple[NDArray[np.int64], Floats]:
+        """The group of every row, and for every group all propensities by models that were fitted without it."""
+        step: FittedPropensity = self.question.propensity_model
+        x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
+        folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
+        categories, calibrate = step.context.is_category, step.unfitted.asked.calibrate
+        found = refitted(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
+        return groups, np.where(self.is_logged, self.numbers[P], np.clip(found, step.floor, 1.0))
+
+    def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
+        """The same as `by_scores`, from the means without each group of rows."""
+        groups, propensities = self.refits
+        z, _ = self._columns(contrast, columns, center)
+        means: dict[Place, list[Floats]] = {place: [] for place in self.segments}
+        for group, p in enumerate(propensities):
+            again, _ = replace(self, numbers={**self.numbers, P: p})._columns(contrast, columns, center)
+            for place, inside in self.segments.items():
+                kept = inside & (groups != group)
+                if kept.any() and kept.sum() < inside.sum():
+                    known, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
+                    means[place].append(np.concatenate([known, known - fitted]))
+        return {place: _spread(np.array(found)) * len(z) for place, found in means.items() if len(found) > 1}
+
+    def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
         z, g = self._columns(contrast, columns, center)
         found = {}
@@ -165,6 +202,12 @@ class _Seen:
             return rows
         count = int(self.cluster.max()) + 1
         return np.column_stack([np.bincount(self.cluster, column, count) for column in rows.T])
+
+
+def _spread(means: Floats) -> Floats:
+    """The jackknife's covariances of a mean, from the means without each group."""
+    off = means - means.mean(axis=0)
+    return np.asarray(off.T @ off * (len(means) - 1) / len(means))
 
 
 def _scores(rows: pl.DataFrame, step: FittedPropensity, action: str) -> Floats:

@@ -77,8 +77,8 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
-    table = _out_of_fold(classifiers, x[some], folds[some])
-    sharpness = _sharpness(table, codes[some], shares) if asked.calibrate else 1.0
+    table = out_of_fold(classifiers, x[some], folds[some])
+    sharpness = sharpness_of(table, codes[some], shares) if asked.calibrate else 1.0
     classifiers = [replace(one, sharpness=sharpness) for one in classifiers]
     floor = FLOOR / count if asked.floor is None else float(asked.floor)
     quality = _quality(
@@ -150,7 +150,8 @@ def _check_seen(actions: Actions, codes: NDArray[np.int64], others: NDArray[np.b
         )
 
 
-def _out_of_fold(classifiers: list[Classifier], x: Floats, folds: NDArray[np.int64]) -> Floats:
+def out_of_fold(classifiers: list[Classifier], x: Floats, folds: NDArray[np.int64]) -> Floats:
+    """The probabilities of all actions, each row's by the model that has not seen its fold; not calibrated."""
     table = np.empty((len(x), classifiers[0].actions))
     for fold, one in enumerate(classifiers):
         mine = folds == fold
@@ -159,7 +160,7 @@ def _out_of_fold(classifiers: list[Classifier], x: Floats, folds: NDArray[np.int
     return table
 
 
-def _sharpness(table: Floats, codes: NDArray[np.int64], shares: Floats) -> float:
+def sharpness_of(table: Floats, codes: NDArray[np.int64], shares: Floats) -> float:
     """The c of p ∝ share^(1 − c) · p̂^c under which the actions were most likely; the likelihood is concave in it."""
     tilt = np.log(np.maximum(table, 1e-12)) - np.log(shares)
     own = tilt[np.arange(len(codes)), codes].mean()

@@ -32,11 +32,14 @@ class Reward:
     mrdr
         Weigh the rows in the fit by w²(1 − p), the part of each in the variance of the doubly robust estimate. This model is for one
         target.
+    stream
+        Fit on all rows and not on a sample, batch by batch in the log's order, by the estimator's `partial_fit` (such as that of
+        `SGDClassifier`). The sample then decides how columns are encoded, and shows how good the model is.
 
     Examples
     --------
     >>> Reward("ridge", folds=2)
-    Reward(estimator='ridge', folds=2, per_action=False, sample=200000, mrdr=False)
+    Reward(estimator='ridge', folds=2, per_action=False, sample=200000, mrdr=False, stream=False)
 
     References
     ----------
@@ -49,6 +52,7 @@ class Reward:
     per_action: bool = False
     sample: int = SAMPLE
     mrdr: bool = False
+    stream: bool = False
 
     def __post_init__(self) -> None:
         check_count("folds", self.folds, 2, 100)
@@ -69,6 +73,11 @@ class Reward:
                     f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}.",
                 ],
                 do="Pass an instance, such as LogisticRegression().",
+            )
+        if self.stream and (self.per_action or not hasattr(self.estimator, "partial_fit")):
+            raise OptionError(
+                "stream fits one model of context and action batch by batch, which takes an estimator with the method partial_fit.",
+                do="Pass such a one, as SGDClassifier(loss='log_loss') or SGDRegressor(), without per_action.",
             )
 
 

@@ -190,11 +190,12 @@ class Rows:
 
     def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
         table = table_of(target.source, self.frame[rows], self.question)
-        off = np.abs(table.probabilities.sum(axis=1) - 1.0)
+        sums = table.probabilities @ np.ones(table.probabilities.shape[1], dtype=table.probabilities.dtype)
+        off = np.abs(sums - 1.0)
         if not (off <= 1e-3).all():
             raise LogError(
                 f"policy {target.name!r} must give probabilities of all actions that add up to 1: for {self.batch} the worst row adds up "
-                f"to {1 + (table.probabilities.sum(axis=1) - 1)[np.argmax(off)]:.6g}. Mend the policy."
+                f"to {sums[np.argmax(off)]:.6g}. Mend the policy."
             )
         return table
 

@@ -12,7 +12,7 @@ import polars as pl
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.log.expressions import check_digits, columns, plan
 from counterpoise.log.question import Question
-from counterpoise.readers.policies import complete
+from counterpoise.readers.policies import complete, is_ranker
 from counterpoise.readers.progress import Report
 
 BATCH = 1_000_000
@@ -30,8 +30,9 @@ def with_policies(
 ) -> Iterator[pl.DataFrame]:
     """The batches with a column for every policy and for a reward model, in pieces small enough for them."""
     first_row = 0
-    for batch in whole:
-        for piece in batch.iter_slices(BATCH) if question.needs_python else (batch,):
+    is_whole = any(is_ranker(target.source) for target in question.policies)
+    for batch in [pl.concat(whole)] if is_whole else whole:  # a ranking policy needs all rows of a list
+        for piece in batch.iter_slices(BATCH) if question.needs_python and not is_whole else (batch,):
             frame = piece
             if question.needs_python and frame.height:
                 last = first_row + frame.height - 1

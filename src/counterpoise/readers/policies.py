@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.expressions import columns
+from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Probabilities
 from counterpoise.moments import Floats
@@ -53,14 +54,16 @@ def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: st
     """A policy's probabilities of the logged actions of one batch, checked."""
     if isinstance(policy, ActionGroup):
         found = _of_groups(policy, frame, question)
+    elif is_ranker(policy):
+        found = _of_ranker(policy, frame, question)
     elif has_table(policy):
         found = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     else:
         found = _of_callable(policy, frame, question)
-    return checked(found, frame, name, batch)
+    return checked(found, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(found: Any, frame: pl.DataFrame, name: str, batch: str) -> Floats:
+def checked(found: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
         values = np.asarray(found, dtype=np.float64)
@@ -71,7 +74,7 @@ def checked(found: Any, frame: pl.DataFrame, name: str, batch: str) -> Floats:
             f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
             f"array of shape {values.shape}."
         )
-    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1) | (np.isnan(values) & may_be_nan)))
     if len(bad):
         raise LogError(
             f"policy {name!r} must return probabilities in [0, 1]: for {batch} {len(bad):,} of {frame.height:,} are not; the "
@@ -91,6 +94,40 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
             "One with a method predict_proba does without."
         ) from error
     return policy(table.combine_chunks().to_batches()[0])
+
+
+def is_ranker(policy: Any) -> bool:
+    """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
+    return hasattr(policy, "list_probabilities")
+
+
+def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
+    """The probabilities of the rows of lists, of the kind that the log's propensities are; nan for rows without a place in a list."""
+    lists = question.lists
+    if lists is None:
+        raise OptionError(
+            "this policy ranks items, and nothing says which rows are a list.",
+            do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+        )
+    found = np.full(frame.height, np.nan)
+    rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
+    whole = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
+    kept = np.flatnonzero(whole.fill_null(False).to_numpy())
+    if not len(kept):
+        return found
+    shown = frame[kept]
+    number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
+    rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
+    rows = rows[rows[:, 0] >= 0]  # a list without a top is bad, and no policy's concern
+    known = getattr(policy, "context_", ())
+    if known:
+        check_context(known, question.log.context)
+    context = shown.select(columns(question.log.context)).to_numpy()
+    check_same_context(context, rows)
+    items = shown.get_column(str(question.log.action)).to_numpy()
+    given = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
+    found[kept[rows[rows >= 0]]] = given[rows >= 0]
+    return found
 
 
 @dataclass(frozen=True)

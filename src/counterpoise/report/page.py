@@ -164,7 +164,8 @@ def _doubts(reading: Reading) -> Sensitivity | None:
         return None
     if is_spark(result.question.log.data):
         return None
-    return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, result.moments.targets))
+    known = result.targets if reading.is_difference else result.moments.targets
+    return result.sensitivity(target=reading.foremost(TARGETS_DRAWN, known))
 
 
 def _heads(readings: Sequence[Reading]) -> Safe:

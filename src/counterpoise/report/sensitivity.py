@@ -54,7 +54,7 @@ def bands(found: Sensitivity, target: str, *, ax: Axes | None = None) -> Axes:
     tips = found.tipping(target)
     if 1.0 < tips.sure <= at[-1]:
         axes.axvline(tips.sure, color=MARK, linestyle=":", linewidth=1, label=f"could flip at {tips.sure:.3g}")
-    axes.set(xlabel="Γ: odds of logged actions are wrong by up to this factor", ylabel="lift over the logging policy")
+    axes.set(xlabel="Γ: odds of logged actions are wrong by up to this factor", ylabel=found.over)
     axes.set_title(shortened(target, 40), loc="left", fontsize="medium", parse_math=False)
     frame(axes, ("top", "right"))
     axes.legend(frameon=False)
@@ -80,9 +80,13 @@ def _figure(found: Sensitivity, target: str) -> Safe:
             Axis(1.0, rows[-1].gamma),
             Axis.around([end for _, low, high in band for end in (low, high)]),
             [Band(band), *lines, *marks],
-            says=f"Bounds of the lift of {shortened(target)} against Γ. {tips}",
+            says=f"Bounds of the {found.over.partition(' ')[0]} of {shortened(target)} against Γ. {tips}",
             x_label="Γ: odds are wrong by up to this factor",
-            y_label="lift over the logging policy",
+            y_label=found.over,
         ),
-        el("figcaption", name_of(target), ": the least and the largest lift, with their interval."),
+        el(
+            "figcaption",
+            name_of(target),
+            f": the least and the largest {found.over.partition(' ')[0]}, with their interval.",
+        ),
     )

@@ -165,6 +165,10 @@ def test_samples_come_as_often_as_their_propensities_say(tmp_path):
     for action, p in zip((4, 6, 9), (0.1, 0.2, 0.7), strict=True):
         np.testing.assert_allclose(propensity[actions == action], p)
         assert abs((actions == action).mean() - p) < 4 * np.sqrt(p * (1 - p) / 20_000)
+    masked, propensity = policy.sample(np.zeros((1000, 1)), temperature=0.5, mask=[True, True, False], seed=0)
+    np.testing.assert_allclose(propensity, np.where(masked == 4, 0.2, 0.8))  # 0.1² and 0.2²
+    with pytest.raises(OptionError, match="rules out every action"):
+        policy.sample(np.zeros((2, 1)), mask=[[True, True, True], [False, False, False]])
     policy.temperature = 0.0
     actions, propensity = policy.sample(np.zeros((5, 1)), seed=0)
     assert actions.tolist() == [9] * 5

@@ -32,18 +32,37 @@ class ModelPolicy:
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """The probabilities of all actions, one row per context."""
-        scores = np.asarray(self.scores(np.array(context, dtype=np.float32, ndmin=2)), dtype=np.float64)
-        if self.temperature == 0:
-            return np.asarray(scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
-        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / self.temperature)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
+        return self._table(context, self.temperature, None)
 
-    def sample(self, context: ArrayLike, *, seed: int | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """One action per row, drawn from the policy, and its probability, which your logger must record with it."""
-        table = self.predict_proba(context)
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: ArrayLike | None = None,
+        seed: int | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
+
+        `temperature` and `mask` (contexts × actions, or one row for all; True for what is allowed) are as in `Policy.sample`.
+        """
+        table = self._table(context, self.temperature if temperature is None else temperature, mask)
         drawn = np.random.default_rng(seed).random(len(table))[:, None]
         places = np.minimum((table.cumsum(axis=1) < drawn).sum(axis=1), table.shape[1] - 1)
         return self.classes_[places], table[np.arange(len(table)), places]
+
+    def _table(self, context: ArrayLike, temperature: float, mask: ArrayLike | None) -> NDArray[np.float64]:
+        """The probabilities of all actions that are allowed, at a temperature."""
+        scores = np.asarray(self.scores(np.array(context, dtype=np.float32, ndmin=2)), dtype=np.float64)
+        if mask is not None:
+            allowed = np.broadcast_to(np.asarray(mask, dtype=bool), scores.shape)
+            if not allowed.any(axis=1).all():
+                raise OptionError("the mask rules out every action of a context.", do="Allow at least one.")
+            scores = np.where(allowed, scores, -np.inf)
+        if temperature == 0:
+            return np.asarray(scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
+        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
 
     def save(self, path: str | PathLike[str]) -> NoReturn:
         """Not possible: a model of another library would have to be pickled."""

@@ -1,0 +1,247 @@
+"""A softmax over 10⁶ and 10⁷ items on a GPU: is it right, how long does a step take, how much memory, and does it learn the same?
+
+    PYTHONPATH=src python benchmarks/gpu_items.py            # exits 1 if a limit is missed
+    PYTHONPATH=src python benchmarks/gpu_items.py --only time --items 1000000
+
+Needs NumPy and PyTorch with CUDA only. Gradients are compared with those of a dense step in float64; a step is a whole one: contexts
+through their tower, the softmax over all items, β*, both gradients, the gradient variance, and Adam. The simulated log has 10⁵ items.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.items import kernels
+from counterpoise.learn.items.arithmetic import Arithmetic
+from counterpoise.learn.objectives import beta_ips
+from counterpoise.learn.policies import LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
+from counterpoise.learn.steps import Batch, _map_norms, backward
+
+GRADIENTS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*
+SURE = {"bfloat16": 2e-2}  # with logits five times as large: the error of a logit is a share of it
+MILLISECONDS = {"bfloat16": 8.0, "tf32": 12.0, "float32": float("inf")}  # a step over 10⁶ items
+GIB = 1.0  # of everything on the GPU, likewise
+
+
+class Checks:
+    """What was wanted and what was found."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def __call__(self, what: str, found: float, limit: float, form: str = ".2e") -> None:
+        good = found <= limit
+        self.failed += not good
+        print(f"{what}: {found:{form}} (at most {limit:{form}}){'' if good else '   MISSED'}", flush=True)
+
+
+def random_batch(rows: int, items: int, width: int = 64) -> Batch:
+    return Batch(
+        torch.randn(rows, width, device="cuda"),
+        torch.randint(items, (rows,), device="cuda"),
+        torch.rand(rows, device="cuda").round(),
+        (0.5 + torch.rand(rows, device="cuda")) / items,
+        rows,
+    )
+
+
+def dense_gradients(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """β* and the gradients by autograd on all logits, in float64."""
+    policy = deepcopy(policy).double()
+    context, reward, propensity = batch.context.double(), batch.reward.double(), batch.propensity.double()
+    h = policy.body(context)
+    logits = policy.scores(h)
+    target, squares = logged_probability(logits, batch.action)
+    if hasattr(policy.scores, "map"):
+        norms = _map_norms(policy.scores, logits, batch.action, h)
+    else:
+        norms = last_layer_norms(logit_norms(target, squares), h, bias=policy.scores.bias is not None)
+    beta = baseline_of(gradient_sums(norms, reward, propensity))
+    (-beta_ips(target, reward, propensity, baseline=beta)).backward()
+    return beta, {name: parameter.grad for name, parameter in policy.named_parameters()}
+
+
+def policies(items: int) -> Iterator[tuple[str, Policy]]:
+    yield "a vector per item", TwoTower(64, items, dimension=32, hidden=(256,))
+    yield "item features", TwoTower(64, items, dimension=32, hidden=(256,), item_features=torch.randn(items, 48))
+    yield "linear with a bias", LinearSoftmax(64, items, bias=True)
+
+
+def check_gradients(check: Checks) -> None:
+    rows, items = 512, 20_011
+    for name, policy in policies(items):
+        policy = policy.cuda()
+        batch = random_batch(rows, items)
+        for times, limits in ((1, GRADIENTS), (5, GRADIENTS | SURE)):
+            with torch.no_grad():
+                for parameter in policy.scores.parameters():
+                    parameter.mul_(times)
+            beta, expected = dense_gradients(policy, batch)
+            for precision, limit in limits.items():
+                # layers before the last have errors of their own in bfloat16
+                arithmetic = LastLayer() if precision == "bfloat16" else Arithmetic(precision)
+                policy.zero_grad(set_to_none=True)
+                with arithmetic.products(torch.device("cuda")):
+                    step = backward(policy, batch, None, arithmetic=arithmetic)
+                found = dict(policy.named_parameters())
+                errors = [float((found[part].grad - g).norm() / g.norm()) for part, g in expected.items()]
+                what = f"{name}, logits × {times}, {precision}"
+                check(f"{what}, β*", float((step.baseline - beta).abs() / beta.abs()), limit)
+                check(f"{what}, worst gradient", max(errors), limit)
+
+
+class LastLayer(Arithmetic):
+    """bfloat16 products with the items, and the layers before them in TF32."""
+
+    def __init__(self) -> None:
+        super().__init__("bfloat16")
+
+    def lowered(self, device: torch.device):
+        return Arithmetic("tf32").lowered(device)
+
+
+def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> None:
+    times = items / 1e6
+    for name, features in (("a vector per item", False), ("item features (64)", True)):
+        for precision, limit in MILLISECONDS.items():
+            if features and items > 1_000_000:
+                continue
+            torch.cuda.empty_cache()
+            item_features = torch.randn(items, 64) if features else None
+            policy = TwoTower(64, items, dimension=32, hidden=(256,), item_features=item_features).cuda()
+            optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3, fused=True)
+            batch, arithmetic = random_batch(rows, items), Arithmetic(precision)
+            taken = []
+            for step in range(steps + 3):
+                if step == 3:
+                    torch.cuda.reset_peak_memory_stats()
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                optimizer.zero_grad(set_to_none=True)
+                with arithmetic.products(torch.device("cuda")):
+                    backward(policy, batch, None, arithmetic=arithmetic)
+                optimizer.step()
+                end.record()
+                torch.cuda.synchronize()
+                taken.append(start.elapsed_time(end))
+            what = f"{name}, {items:,} items × 32, batch {rows:,}, {precision}"
+            limits = (float("inf"), float("inf")) if features else (limit * times, GIB * times)
+            check(f"{what}: ms a step", float(np.median(taken[3:])), limits[0], ".2f")
+            check(f"{what}: GiB", torch.cuda.max_memory_allocated() / 2**30, limits[1], ".3f")
+            own = sum(p.numel() * 16 for p in policy.parameters()) + sum(b.numel() * 4 for b in policy.buffers())
+            beyond = (torch.cuda.max_memory_allocated() - own) / 2**20
+            print(f"  beyond parameters, gradients, Adam's moments and features: {beyond:,.0f} MiB", flush=True)
+            del policy, optimizer, batch, item_features
+
+
+class World:
+    """10⁵ items and contexts as vectors; a reward is a coin whose bias is a logistic of their product."""
+
+    def __init__(self, items: int, seed: int) -> None:
+        random = torch.Generator("cuda").manual_seed(seed)
+        self.items = torch.randn(items, 16, generator=random, device="cuda")
+        self.noise = torch.randn(items, 16, generator=random, device="cuda")
+        self.random = random
+
+    def contexts(self, rows: int) -> Tensor:
+        return torch.randn(rows, 16, generator=self.random, device="cuda")
+
+    def rewards(self, contexts: Tensor) -> Tensor:
+        return torch.sigmoid(contexts @ self.items.T / 2 - 2)
+
+    def logging(self, contexts: Tensor) -> Tensor:
+        return torch.softmax(contexts @ (0.5 * self.items + 0.5 * self.noise).T / 2, 1)
+
+    def draw(self, rows: int) -> dict[str, np.ndarray]:
+        parts: dict[str, list[Tensor]] = {"context": [], "action": [], "reward": [], "propensity": []}
+        for _ in range(0, rows, 4096):
+            x = self.contexts(4096)
+            p = self.logging(x)
+            noise = torch.empty_like(p).exponential_(generator=self.random)
+            action = (p / noise).argmax(1)
+            chance = self.rewards(x).gather(1, action[:, None])[:, 0]
+            reward = (torch.rand(4096, generator=self.random, device="cuda") < chance).float()
+            for name, part in zip(parts, (x, action, reward, p.gather(1, action[:, None])[:, 0]), strict=True):
+                parts[name].append(part)
+        return {name: torch.cat(some)[:rows].cpu().numpy() for name, some in parts.items()}
+
+    @torch.no_grad()
+    def value(self, policy: Policy, contexts: Tensor) -> float:
+        found = [(torch.softmax(policy(x), 1) * self.rewards(x)).sum(1) for x in contexts.split(1024)]
+        return float(torch.cat(found).mean())
+
+
+@torch.no_grad()
+def logging_value(world: World, contexts: Tensor) -> float:
+    return float(torch.cat([(world.logging(x) * world.rewards(x)).sum(1) for x in contexts.split(1024)]).mean())
+
+
+def check_learning(check: Checks, items: int = 100_000, rows: int = 1_000_000, seeds: int = 4) -> None:
+    from counterpoise.learn import PolicyLearner
+
+    world = World(items, 0)
+    test = world.contexts(4096)
+    earned = logging_value(world, test)
+    kinds = {"item features": world.items.cpu(), "a vector per item": None}
+    precisions = (None, "bfloat16", "float32")
+    found: dict[tuple[str, str | None], list[float]] = {(kind, one): [] for kind in kinds for one in precisions}
+    for seed in range(seeds):
+        log = world.draw(rows)
+        for (kind, precision), values in found.items():
+            torch.manual_seed(seed)
+            learner = PolicyLearner(
+                policy=TwoTower(16, items, dimension=16, hidden=(64,), item_features=kinds[kind]),
+                epochs=4,
+                batch_size=4096,
+                learning_rate=0.003,
+                device="cuda",
+                precision=precision,
+                seed=seed,
+                progress=False,
+            )
+            started = perf_counter()
+            values.append(world.value(learner.fit(**log).policy_, test))
+            print(
+                f"seed {seed}, {kind}, {precision or 'default'}: value {values[-1]:.4f}, logging {earned:.4f}, "
+                f"{perf_counter() - started:.1f} s",
+                flush=True,
+            )
+    for (kind, precision), values in found.items():
+        if precision != "float32":
+            whole = np.array(found[kind, "float32"])
+            error = np.sqrt((np.var(values, ddof=1) + np.var(whole, ddof=1)) / seeds)
+            apart = abs(np.mean(values) - whole.mean())
+            check(f"{kind}: value in {precision or 'default'} precision and in float32, apart", apart, 3 * error, ".5f")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["gradients", "time", "learning"])
+    parser.add_argument("--items", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    asked = parser.parse_args()
+    torch.manual_seed(0)
+    check = Checks()
+    print(
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Triton {kernels.triton.__version__}", flush=True
+    )
+    if asked.only in (None, "gradients"):
+        check_gradients(check)
+    if asked.only in (None, "time"):
+        for items in asked.items:
+            check_time(check, items)
+    if asked.only in (None, "learning"):
+        check_learning(check)
+    print(f"{check.failed} limits missed" if check.failed else "all limits kept")
+    return int(check.failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+r"""The exact softmax over items in blocks of PyTorch operations, on any device and in any precision.
+
+The first pass keeps for every row the largest logit m so far and sums relative to it, :math:`\sum e^{z-m}`, :math:`\sum e^{2(z-m)}` and
+:math:`\sum e^{z-m} v`; where a block has a larger logit, the sums so far fade (the online softmax of Milakov & Gimelshein 2018). The second
+pass computes the logits again, because remembering them would take a (rows × items) array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoise.learn.items.logits import Logits, Summary
+from counterpoise.learn.items.threads import in_parts
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What a part of the items adds to every row: its largest logit, and sums relative to that."""
+
+    top: Tensor
+    total: Tensor
+    squares: Tensor
+    mean: Tensor | None
+    logged: Tensor  # the logit of the logged action, or 0 if it is in another part
+
+
+@torch.no_grad()
+def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
+    """The first pass; the mean item vector only if asked for.
+
+    >>> found = summary(Logits(torch.zeros(1, 2), torch.ones(4, 2)), torch.tensor([3]), mean=True)
+    >>> round(found.log_total.exp().item(), 4), found.squares.item(), found.mean.tolist()
+    (4.0, 0.25, [[1.0, 1.0]])
+    """
+    parts = in_parts(lambda part: _sums(logits.part(part), action - part.start, mean), *logits.size)
+    top = torch.stack([part.top for part in parts])
+    highest = top.amax(0)
+    fade = (top - highest).exp_()
+    total = (torch.stack([part.total for part in parts]) * fade).sum(0)
+    squares = (torch.stack([part.squares for part in parts]) * fade.square()).sum(0) / total.square()
+    logged = torch.stack([part.logged for part in parts]).sum(0)
+    means = [part.mean * (f / total)[:, None] for part, f in zip(parts, fade, strict=True) if part.mean is not None]
+    return Summary(logged, highest + total.log(), squares, torch.stack(means).sum(0) if mean else None)
+
+
+@torch.no_grad()  # which every thread has to say for itself
+def _sums(logits: Logits, action: Tensor, mean: bool) -> _Sums:
+    contexts = logits.contexts
+    logged = contexts.new_zeros(len(contexts))
+    top = torch.full_like(logged, -torch.inf)
+    total, squares = torch.zeros_like(logged), torch.zeros_like(logged)
+    means = contexts.new_zeros(contexts.shape) if mean else None
+    for rows, items, z in logits.blocks():
+        place = action[rows] - items.start
+        inside = (place >= 0) & (place < z.shape[1])
+        found = z.gather(1, place.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
+        logged[rows] = torch.where(inside, found, logged[rows])
+        highest = torch.maximum(top[rows], z.amax(1))
+        fade = (top[rows] - highest).exp_()
+        top[rows] = highest
+        p = z.sub_(highest[:, None]).exp_()
+        total[rows] = total[rows] * fade + p.sum(1)
+        squares[rows] = squares[rows] * fade.square() + torch.linalg.vector_norm(p, dim=1).square_()
+        if means is not None:
+            means[rows] = torch.addmm(means[rows] * fade[:, None], p, logits.items[items])
+    return _Sums(top, total, squares, means, logged)
+
+
+@torch.no_grad()
+def item_gradients(logits: Logits, log_total: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The second pass: −Σ_rows s π c for every item, and −Σ_rows s π for its bias, with `scale` s for every row."""
+    gradient = torch.empty_like(logits.items)
+    bias = None if logits.bias is None else torch.empty_like(logits.bias)
+    scaled = logits.contexts * -scale[:, None]
+
+    @torch.no_grad()
+    def fill(part: slice) -> None:
+        into, biases = gradient[part], None if bias is None else bias[part]
+        for rows, items, z in logits.part(part).blocks():
+            p = z.sub_(log_total[rows, None]).exp_()
+            # in this order, because BLAS is slow at the other where there are few features
+            found = (scaled[rows].T @ p).T
+            into[items] = found if rows.start == 0 else into[items] + found
+            if biases is not None:
+                sums = torch.mv(p.T, -scale[rows])
+                biases[items] = sums if rows.start == 0 else biases[items] + sums
+
+    in_parts(fill, *logits.size)
+    return gradient, bias
+
+
+@torch.no_grad()
+def greedy(logits: Logits) -> Tensor:
+    """The most probable item of every row."""
+    return _largest(logits, None, draw=False)[0]
+
+
+@torch.no_grad()
+def draw(logits: Logits, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """An item per row, drawn from the softmax, and its probability."""
+    return _largest(logits, generator, draw=True)
+
+
+def _largest(logits: Logits, generator: torch.Generator | None, *, draw: bool) -> tuple[Tensor, Tensor]:
+    """The item with the largest logit, to which we add Gumbel noise for a draw, and its probability (of a draw only)."""
+    first = logits.contexts[:, 0]
+    place = torch.zeros_like(first, dtype=torch.int64)
+    best, chosen = torch.full_like(first, -torch.inf), torch.full_like(first, -torch.inf)
+    log_total = torch.full_like(first, -torch.inf)
+    for rows, items, z in logits.blocks():
+        noisy = z
+        if draw:
+            log_total[rows] = torch.logaddexp(log_total[rows], torch.logsumexp(z, 1))
+            noisy = z - torch.empty_like(z).exponential_(generator=generator).log_()
+        value, at = noisy.max(1)
+        better = value > best[rows]
+        best[rows] = torch.where(better, value, best[rows])
+        place[rows] = torch.where(better, at + items.start, place[rows])
+        chosen[rows] = torch.where(better, z.gather(1, at[:, None])[:, 0], chosen[rows])
+    return place, (chosen - log_total).exp_()

@@ -1,0 +1,85 @@
+"""Gradients of π(a|x) with respect to a last layer over very many items, and to all layers of such a policy, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.items.arithmetic import Arithmetic, whole
+from counterpoise.learn.last_layer import features_of
+from counterpoise.learn.layers import RULES, Gradients
+from counterpoise.learn.policies import ItemScores, Policy, product_of
+from counterpoise.learn.softmax import last_layer_norms, logit_norms
+
+
+class LoggedItems:
+    """π(a|x) of the logged actions, differentiable, and what its gradients are made of; no array has all logits.
+
+    `squared_norms` are those of the last layer. For a linear one they are as in `softmax`; the gradient of the map M of item features is
+    π_a u (f_a − Σπf)ᵀ, so its squared norm is π_a² ‖f_a − Σπf‖² ‖u‖².
+    """
+
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic) -> None:
+        self.layer = policy.scores
+        h = features_of(policy, context, arithmetic)
+        self._logits, self._action = product_of(self.layer, h), action
+        found, squares, self._mean = arithmetic.log_probability(
+            self._logits, action, mean=isinstance(self.layer, ItemScores)
+        )
+        self.target = found.exp()
+        if isinstance(self.layer, ItemScores):
+            self.squared_norms = self.of_contexts.square().sum(1) * h.detach().square().sum(1)
+        else:
+            bias = self._logits.bias is not None
+            self.squared_norms = last_layer_norms(logit_norms(self.target, squares), h, bias=bias)
+
+    @property
+    def of_contexts(self) -> Tensor:
+        """∂π_a/∂c of every row, with c what is multiplied with the items: π_a (v_a − Σπv)."""
+        assert self._mean is not None
+        return self.target.detach()[:, None] * (self._logits.items.detach()[self._action] - self._mean)
+
+    def of_layers(self, outputs: list[Tensor]) -> tuple[Tensor, ...]:
+        """∂π_a/∂y for outputs y of earlier layers."""
+        found: tuple[Tensor, ...] = torch.autograd.grad(
+            self._logits.contexts, outputs, self.of_contexts, retain_graph=True
+        )
+        return found
+
+
+class ItemSampleGradients:
+    """What `SampleGradients` does for few actions: squared norms of the gradients of all layers, and weighted sums of these gradients."""
+
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic) -> None:
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+        def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+            calls.append((layer, whole(inputs[0].detach()), output))
+
+        owners = [layer for layer in policy.body.modules() if any(True for _ in layer.parameters(recurse=False))]
+        hooks = [layer.register_forward_hook(record) for layer in owners]
+        try:
+            self._found = LoggedItems(policy, context, action, arithmetic)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, owners)):
+            raise OptionError(
+                [Argument("norms", "all"), " with so many actions needs layers that are each used once."],
+                do=["Pass ", Argument("norms", "last_layer"), "."],
+            )
+        self._policy = policy
+        self.target, self.squared_norms = self._found.target.detach(), self._found.squared_norms
+        if calls:
+            deltas = self._found.of_layers([output for _, _, output in calls])
+            for (layer, h, _), delta in zip(calls, deltas, strict=True):
+                self.squared_norms = self.squared_norms + RULES[type(layer)].norms(layer, h, whole(delta))
+
+    def weighted_sum(self, weight: Tensor) -> Gradients:
+        """Σ c ∇π, by parameter."""
+        parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
+        total = (weight.detach() * self._found.target).sum()
+        return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))

@@ -1,0 +1,75 @@
+"""Logits of many items as a product that is never written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CELLS = 2**22  # logits that a step may hold at once: 16 MB of float32, from where on blocks are faster
+LEAST_ITEMS = (
+    2**12
+)  # with fewer items than this, a long batch has many logits but no long rows, and blocks gain nothing
+BLOCK = {"cpu": 2**18, "cuda": 2**24}  # logits of a block: what stays in a core's cache, or keeps a GPU busy
+ROWS = 1024  # of a block at most
+
+
+def too_many(rows: int, items: int) -> bool:
+    """Whether so many logits had better never be in memory at once.
+
+    >>> too_many(rows=1024, items=1000), too_many(rows=1024, items=1_000_000)
+    (False, True)
+    """
+    return items >= LEAST_ITEMS and rows * items > CELLS
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The logits c·v + b of some contexts c and of items with vectors v, block by block.
+
+    >>> logits = Logits(torch.ones(2, 3), torch.arange(12.0).reshape(4, 3))
+    >>> [block.tolist() for _, _, block in logits.blocks(rows=1, items=2)]
+    [[[3.0, 12.0]], [[21.0, 30.0]], [[3.0, 12.0]], [[21.0, 30.0]]]
+    """
+
+    contexts: Tensor
+    items: Tensor
+    bias: Tensor | None = None
+
+    @property
+    def size(self) -> tuple[int, torch.device]:
+        """How many items there are, and where."""
+        return len(self.items), self.items.device
+
+    def part(self, items: slice) -> Logits:
+        """The logits of some of the items."""
+        return Logits(self.contexts, self.items[items], None if self.bias is None else self.bias[items])
+
+    def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Rows, items and their logits, in a buffer that the next block overwrites; all blocks of some rows before those of others."""
+        n, n_items = len(self.contexts), len(self.items)
+        rows = min(n, ROWS) if rows is None else rows
+        items = max(1, BLOCK[self.items.device.type] // max(1, rows)) if items is None else items
+        buffer = self.contexts.new_empty(rows * min(items, n_items))
+        for at in range(0, n, rows):
+            contexts = self.contexts[at : at + rows]
+            for start in range(0, n_items, items):
+                vectors = self.items[start : start + items]
+                out = buffer[: len(contexts) * len(vectors)].view(len(contexts), len(vectors))
+                if self.bias is None:
+                    torch.mm(contexts, vectors.T, out=out)
+                else:
+                    torch.addmm(self.bias[start : start + items], contexts, vectors.T, out=out)
+                yield slice(at, at + len(contexts)), slice(start, start + len(vectors)), out
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one pass over the items finds out about the softmax π of every row."""
+
+    logged: Tensor  # the logit of the logged action
+    log_total: Tensor  # the log-sum-exp of all logits
+    squares: Tensor  # Σ π²
+    mean: Tensor | None  # Σ π v, the mean item vector

@@ -1,0 +1,175 @@
+"""`RankingLearner`: fits a policy that shows lists on a log of lists, and judges it on lists that it has not seen."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.evaluation.result import Result
+from counterpoise.learn.actions import places
+from counterpoise.learn.batches import Split
+from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.learner import PolicyLearner
+from counterpoise.learn.options import Options, check_sizes, checked
+from counterpoise.learn.policies import LinearSoftmax
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
+from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
+from counterpoise.learn.ranking.training import ListTraining, check_options
+from counterpoise.log.lists import CONDITIONAL
+from counterpoise.log.log import LogFields, as_log
+from counterpoise.weights.lists import ListWeight, list_weight
+
+LEARNED = "learned"  # what the policy is called in `result_`
+
+
+class RankingLearner(PolicyLearner):
+    """Learns to rank from a log of lists.
+
+    The parameters are those of `PolicyLearner`, with these differences:
+
+    - `policy` is a `PlackettLuce`, of which a copy is trained; by default, one with a linear softmax over the items of the log, and as many
+      slots as the longest list.
+    - `objective` is computed for every position (or for the list as a whole, if its weight is one) and added up. β-IPS has a baseline for
+      each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear). ``"dr"``,
+      ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning of BanditNet's λ are
+      not there for lists.
+    - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
+      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all. `folds` and `fallback`
+      make no difference.
+
+    After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
+    the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
+    a list.
+
+    Examples
+    --------
+    >>> from counterpoise.environments import SyntheticRanking
+    >>> log = SyntheticRanking(positions=2, items=4, contexts=1, seed=1).draw(4000)
+    >>> parts = {"slate": "list", "position": "position", "propensity_of": "item_given_above", "reward": "click"}
+    >>> learner = RankingLearner(epochs=3, batch_size=200, learning_rate=0.1)
+    >>> _ = learner.fit(log, context="context", action="item", propensity="p_given", **parts)
+    >>> learner.result_["learned", "lift"].value > 0
+    True
+    >>> learner.predict([[0.0]]).shape
+    (1, 2)
+    """
+
+    policy_: PlackettLuce
+    result_: Result
+
+    def fit(  # type: ignore[override]
+        self, log: Any = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
+    ) -> Self:
+        """Learn from a log of lists, as `evaluate` takes it; all of them are read into memory.
+
+        `weight` says what the reward at a position depends on: `cp.weights.Cascade()`, `Standard()` or `Independent()`; by default, the one
+        that goes with `propensity_of`. The context must be the same on all rows of a list.
+        """
+        options = checked(self.get_params())
+        check_options(options)
+        if options.policy is not None and not isinstance(options.policy, PlackettLuce):
+            raise OptionError(
+                f"a ranking policy shows lists; found {type(options.policy).__name__}.",
+                do=["Pass ", Argument("policy"), "=PlackettLuce(…, slots=…)."],
+            )
+        asked = as_log(log, parts)
+        if asked.slate is None:
+            raise OptionError(
+                "learning to rank needs a log of lists, and nothing says which rows are one.",
+                do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
+            )
+        source = ListSource(
+            asked, list_weight(weight, asked.propensity_of), Split(options.holdout, options.seed + 2**31)
+        )
+        found = inspect(source, None, options.split)
+        self._know(source, found, named=not asked.is_arrays)
+        vars(self).pop("result_", None)  # of an earlier fit
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            policy = _policy(options, source, found)
+            found = replace(found, n_actions=policy.n_actions, ids=policy.actions_)
+            check_sizes(source, found, options)
+            source.number(found.ids)
+            policy.context_ = self.context_
+            self.policy_ = policy
+            self._train_lists(options, source, found, policy)
+        if options.holdout:
+            self.result_ = evaluate(
+                judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
+            )
+        return self
+
+    def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:
+        given = options.banditnet_lambda
+        chosen = given if options.trained.needs_lambda and isinstance(given, float) else 0.0
+        if options.trained.needs_lambda:
+            self.banditnet_lambda_ = chosen
+        training = ListTraining(options, source, found, policy, chosen)
+        training.run(options.checkpoint)
+        self.history_, self.best_epoch_ = training.history, training.best_epoch
+
+    def predict(self, context: ArrayLike) -> NDArray[np.int64]:
+        """The most probable list of every context, as ids."""
+        policy = self._ranker()
+        return policy.greedy(policy._inputs(context)).cpu().numpy()
+
+    def sample(  # type: ignore[override]
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Shown:
+        """One list per context, with the propensities to log; the options are those of `PlackettLuce.sample`."""
+        return self._ranker().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
+
+    def list_probabilities(
+        self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL
+    ) -> NDArray[np.float64]:
+        """The probabilities of logged lists, so you can pass a learner to `evaluate` as a `target`."""
+        return self._ranker().list_probabilities(context, items, propensity_of)
+
+    def _ranker(self) -> PlackettLuce:
+        self._fitted()
+        return self.policy_
+
+
+def _policy(options: Options, source: ListSource, found: Inspection) -> PlackettLuce:
+    """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
+    assert source.memory is not None
+    depth = source.memory.action.shape[1]
+    policy = deepcopy(options.policy)  # so that fitting twice is fitting once
+    if not isinstance(policy, PlackettLuce):
+        items = options.n_actions or found.n_actions
+        refuse_depth(depth, items)
+        policy = _default_policy(found, items, depth)
+        policy.actions_ = found.ids if options.n_actions is None else None
+    policy.check_width(len(source.names.context))
+    check_depth(policy, depth)
+    logged = np.arange(found.n_actions) if found.ids is None else found.ids
+    unknown = logged[places(policy.classes_, logged) < 0]
+    if len(unknown):
+        raise LogError(
+            f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",
+            do=["Leave those lists out, or change ", Argument("n_actions"), " or the policy."],
+        )
+    return policy
+
+
+def _default_policy(found: Inspection, items: int, slots: int) -> PlackettLuce:
+    """A linear softmax on standardized contexts, which begins as the uniform policy."""
+    scores = LinearSoftmax(len(found.columns.mean), items, bias=True, standardize=True)
+    scores.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    for parameter in scores.scores.parameters():
+        nn.init.zeros_(parameter)
+    return PlackettLuce(scores, slots)

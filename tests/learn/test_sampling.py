@@ -1,0 +1,119 @@
+"""Serving a policy: draws at a temperature, among the actions that are allowed, with the propensity that a logger must record."""
+
+import numpy as np
+import pytest
+from learning import policies, small_log, torch
+
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import LogError, OptionError
+from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner
+from counterpoise.learn import policies as module
+
+CONTEXT = small_log()[0].numpy() * 3
+MASK = np.random.default_rng(0).random((len(CONTEXT), 6)) < 0.5
+MASK[:, 2] |= ~MASK.any(1)
+
+
+def closed_form(policy, temperature, mask):
+    """The probabilities as the definition has them: powers of those at temperature 1, over the allowed actions."""
+    table = policy.predict_proba(CONTEXT) ** (1 / temperature) * (1 if mask is None else mask)
+    return table / table.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("kind", ["linear", "two towers", "embedding"])
+def test_the_propensity_is_that_of_the_tempered_and_masked_softmax(kind, temperature, mask, monkeypatch):
+    monkeypatch.setattr(module, "CELLS", 6 * 7)  # several parts, and a last one that is shorter
+    policy = policies()[kind]
+    expected = closed_form(policy, temperature, mask)
+    np.testing.assert_allclose(policy.predict_proba(CONTEXT, temperature=temperature, mask=mask), expected)
+    action, propensity = policy.sample(CONTEXT, temperature=temperature, mask=mask, seed=1)
+    assert action.dtype == np.int64
+    assert propensity.dtype == np.float64
+    np.testing.assert_allclose(propensity, expected[np.arange(len(CONTEXT)), action])
+    again = policy.sample(
+        torch.as_tensor(CONTEXT), temperature=temperature, mask=mask, generator=torch.Generator().manual_seed(1)
+    )
+    np.testing.assert_array_equal(again[0], action)
+    np.testing.assert_array_equal(again[1], propensity)
+
+
+def test_frequencies_are_the_propensities():
+    policy, rows = policies()["linear"], 40_000
+    context, mask = np.repeat(CONTEXT[:1], rows, axis=0), np.array([True, True, False, True, True, False])
+    action, _ = policy.sample(context, temperature=2.0, mask=mask, seed=3)
+    expected = policy.predict_proba(CONTEXT[:1], temperature=2.0, mask=mask)[0]
+    assert (expected[[2, 5]] == 0).all()
+    share = np.bincount(action, minlength=6) / rows
+    assert (np.abs(share - expected) <= 5 * np.sqrt(expected * (1 - expected) / rows)).all()
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-300])
+def test_at_temperature_0_the_best_allowed_action_is_certain(temperature):
+    policy = policies()["mlp"]
+    best = np.where(MASK, policy.predict_proba(CONTEXT), -1).argmax(1)
+    action, propensity = policy.sample(CONTEXT, temperature=temperature, mask=MASK)
+    np.testing.assert_array_equal(action, best)
+    np.testing.assert_array_equal(propensity, 1.0)
+    np.testing.assert_array_equal(policy.predict_proba(CONTEXT, temperature=temperature, mask=MASK), np.eye(6)[best])
+
+
+def test_a_learner_samples_by_the_ids_of_its_log_and_from_frames():
+    log = SyntheticBandit(n_actions=4, inverse_temperature=-3, seed=2).draw(1000)
+    frame, ids = log.frame(), np.array([7, 30, 31, 90])
+    names = [f"context_{k}" for k in range(5)]
+    learner = PolicyLearner(epochs=1, batch_size=256).fit(
+        context=log.context, action=ids[log.action], reward=log.reward, propensity=log.propensity
+    )
+    action, propensity = learner.sample(frame[names], seed=2)
+    assert set(action) <= set(ids)
+    table = learner.predict_proba(frame[names])
+    np.testing.assert_array_equal(propensity, table[np.arange(1000), np.searchsorted(ids, action)])
+    np.testing.assert_array_equal(learner.sample(log.context, seed=2)[0], action)
+    assert not np.array_equal(learner.sample(frame[names], seed=3)[0], action)
+
+
+def test_a_policy_serves_at_its_own_temperature_unless_asked_for_another():
+    policy = policies()["linear"]
+    expected = closed_form(policy, 0.5, None)
+    policy.temperature = 0.5
+    np.testing.assert_allclose(policy.predict_proba(CONTEXT), expected)
+    action, propensity = policy.sample(CONTEXT, seed=1)
+    np.testing.assert_allclose(propensity, expected[np.arange(len(CONTEXT)), action])
+    policy.temperature = 1.0
+    plain = policy.predict_proba(CONTEXT)
+    policy.temperature = 0
+    np.testing.assert_array_equal(policy.predict_proba(CONTEXT, temperature=1), plain)
+
+
+def test_dropout_is_out_while_serving_and_back_in_afterwards():
+    torch.manual_seed(0)
+    policy = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 6)), 6)
+    policy.double().train()
+    action, propensity = policy.sample(torch.as_tensor(CONTEXT))
+    np.testing.assert_allclose(propensity, policy.predict_proba(CONTEXT)[np.arange(len(CONTEXT)), action])
+    assert policy.training
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"temperature": -1}, OptionError, "temperature must be a number above 0, or 0 for the most .*; found -1"),
+        ({"temperature": np.nan}, OptionError, "found nan"),
+        ({"temperature": "hot"}, OptionError, "found 'hot'"),
+        ({"mask": [[True, True]]}, OptionError, r"of shape 4 × 3 \(contexts × actions\); found bool of shape 1 × 2"),
+        ({"mask": np.ones((4, 3))}, OptionError, "mask= must be truth values.*found float64"),
+        ({"mask": [[True] * 3] * 3 + [[False] * 3]}, LogError, "1 of 4 rows have none; the first is row 3"),
+    ],
+)
+def test_nonsense_is_refused(options, error, says):
+    policy = LinearSoftmax(2, 3)
+    for serve in (policy.sample, policy.predict_proba):
+        with pytest.raises(error, match=says):
+            serve(np.zeros((4, 2)), **options)
+
+
+def test_a_seed_and_a_generator_are_one_too_many():
+    with pytest.raises(OptionError, match="both seed= and generator="):
+        LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())
