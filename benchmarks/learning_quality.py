@@ -316,7 +316,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=LOGS, default=list(LOGS), metavar="LOG")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=0.5, help="the budget of learn_policy")
+    parser.add_argument("--minutes", type=float, default=1.0, help="the budget of learn_policy")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--obp", metavar="PYTHON", help="a Python that has the Open Bandit Pipeline")
     parser.add_argument("--learners", nargs="+", choices=PEERS, default=LEARNERS, help="which of its learners")

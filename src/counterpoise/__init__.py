@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
     from counterpoise.evaluation.sql import from_sums, sql
+    from counterpoise.learn.search import learn_policy
 
 __version__ = "0.2.0.dev0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "evaluate",
     "from_sums",
     "intervals",
+    "learn_policy",
     "logged",
     "models",
     "plan",
@@ -75,6 +77,10 @@ def __getattr__(name: str) -> Any:
         from counterpoise.evaluation.ab_test import ab_test
 
         return ab_test
+    if name == "learn_policy":
+        from counterpoise.learn.search import learn_policy
+
+        return learn_policy
     if name == "backtest":
         from counterpoise.evaluation.backtest import backtest
 

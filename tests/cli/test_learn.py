@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 from command_line import invoke
@@ -22,6 +23,8 @@ def learnt(tmp_path_factory):
         "learn",
         folder / "log.parquet",
         *columns,
+        "--objective",
+        "beta_ips",
         "--epochs",
         4,
         "--learning-rate",
@@ -40,17 +43,19 @@ def test_the_command_says_what_the_policy_earns(learnt):
     assert 1 <= found["epoch"] <= 4
     assert found["file"] == str(folder / "policy")
     assert found["mean_reward"] == pytest.approx(pl.read_parquet(folder / "log.parquet")["reward"].mean(), rel=1e-6)
-    assert "flatters" in found["note"]
+    assert "rows that it has not seen" in found["note"]
+    assert (found["kind"], found["verdict"], found["n_actions"]) == ("learned", "ok", 5)
 
 
-def test_the_value_is_printed_beside_the_logging_policys_and_said_to_flatter(learnt):
+def test_the_value_is_printed_beside_the_logging_policys(learnt):
     folder, command, answer = learnt
     printed = invoke(*command[:-1], folder / "printed")
     assert printed.exit_code == 0, printed.stderr
     found = json.loads(answer.stdout)
     assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
     assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
-    assert "The same rows chose the epoch, so this value flatters the policy" in printed.stdout
+    assert "By policies learned like it, each on rows that it has not seen. The verdict is ok." in printed.stdout
+    assert f"{folder / 'printed'}: the policy, for 5 actions." in printed.stdout
 
 
 def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):
@@ -79,11 +84,11 @@ def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):
 
 
 def test_nothing_is_overwritten_unasked(learnt):
-    _, command, _ = learnt
+    folder, command, _ = learnt
     refused = invoke(*command)
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
-    unknown = invoke(*command, "--objective", "magic", "--force")
+    unknown = invoke(*command[:-1], folder / "unknown", "--objective", "magic")
     assert unknown.exit_code == 2
     assert "magic" in unknown.stderr
 
@@ -141,3 +146,77 @@ def test_conditions_bad_rows_and_several_files_are_options_too(learnt):
     assert found["dropped_rows"] == 3
     kept = bad.filter((pl.col("day") >= 1) & pl.col("reward").is_not_null())
     assert found["mean_reward"] == pytest.approx(kept["reward"].mean(), rel=1e-6)
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    pytest.importorskip("torch")
+    from counterpoise.learn.search import networks
+
+    monkeypatch.setattr(networks, "LEAST", 50)
+    monkeypatch.setattr(networks, "MOST", 100)
+
+
+def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
+    from counterpoise.learn import load_policy
+
+    folder, command, _ = learnt
+    columns = command[2 : 2 + 2 * len(CONTEXT)]
+    asked = ["learn", folder / "log.parquet", *columns, "--minutes", 1e-6]
+    answer = invoke(*asked, "--json", "--out", folder / "found")
+    assert answer.exit_code == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["file"] == str(folder / "found")
+    assert (found["kind"], found["verdict"], found["n_actions"], found["dropped_rows"]) == ("learned", "ok", 5, 0)
+    assert {one["name"] for one in found["leaderboard"]} == {"softmax"}
+    assert set(found["skipped"].values()) == {"there was no time left to try it."}
+    policy = load_policy(folder / "found")
+    assert policy.context_ == tuple(CONTEXT)
+    log = pl.read_parquet(folder / "log.parquet")
+    names = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
+    result = cp.evaluate(log, **names, target=policy)
+    assert result[result.targets[0], "lift"].interval.lower > 0
+    printed = invoke(*asked, "--out", folder / "found", "--force").stdout
+    assert "Softmax is best. It would have earned" in printed
+    assert "candidate" in printed
+    assert f"{folder / 'found'}: the policy, for 5 actions." in printed
+
+
+def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({"x": random.normal(size=600), "action": random.integers(2, size=600)})
+    frame = frame.with_columns(reward=pl.Series(random.integers(2, size=600)), propensity=pl.lit(0.5))
+    frame.write_parquet(tmp_path / "log.parquet")
+    asked = ["learn", tmp_path / "log.parquet", "--context", "x", "--out", tmp_path / "policy", "--force"]
+    for more, says in (
+        (["--minutes", 1e-6], "Nothing was surely better than the policy that ran, so this policy imitates it."),
+        (
+            ["--objective", "ips", "--epochs", 1, "--batch-size", 100],
+            "What was learned is not surely better than the policy that ran, so",
+        ),
+    ):
+        answer = invoke(*asked, *more)
+        assert answer.exit_code == 0, answer.stderr
+        assert says in answer.stdout
+        answer = invoke(*asked, *more, "--fallback", "warn")
+        assert (answer.exit_code, "LearningWarning: The learned policy is not surely" in answer.stderr) == (0, True)
+        answer = invoke(*asked, *more, "--fallback", "raise")
+        assert answer.exit_code == 2
+        assert "not surely better" in answer.stderr
+
+
+def test_options_of_one_way_to_learn_are_refused_by_the_other(learnt):
+    folder, command, _ = learnt
+    columns = command[2 : 2 + 2 * len(CONTEXT)]
+    asked = ["learn", folder / "log.parquet", *columns, "--out", folder / "none"]
+    for more, says in (
+        (["--epochs", 3], "--epochs only works with --objective"),
+        (["--device", "cpu"], "--device only works with --objective"),
+        (["--objective", "ips", "--minutes", 1], "--minutes and --objective exclude each other"),
+        (["--minutes", 0], "--minutes 0.0 must be above 0"),
+        (["--fallback", "hope"], "--fallback hope is not known; choose from imitate, warn, raise"),
+    ):
+        refused = invoke(*asked, *more)
+        assert refused.exit_code == 2
+        assert says in refused.stderr
+    assert not (folder / "none").exists()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learning import torch  # noqa: F401  the room needs it
 
+import counterpoise as cp
 from counterpoise.learn.criterion import Score, pessimistic_value
 
 RANDOM = np.random.default_rng(0)
@@ -36,6 +37,8 @@ def test_value_and_bound_are_those_of_plain_loops(shift):
     assert found.value == pytest.approx(value, rel=1e-9)
     assert found.lower == pytest.approx(lower, rel=1e-9)
     assert found.effective_sample_size == pytest.approx(effective, rel=1e-9)
+    result = cp.evaluate(reward=r, propensity=np.full(200, 0.01), target=w / 100)
+    assert found.stderr == pytest.approx(result["target", "beta_ips"].stderr, rel=1e-9)
 
 
 def test_the_bound_is_rarely_above_the_value():
@@ -64,9 +67,9 @@ def test_few_large_weights_do_not_count_as_measured():
     assert not pessimistic_value(0.8 * light, RANDOM.random(2000)).is_measured  # its heavy rows have not come up
 
 
-def test_the_criterion_is_the_value_or_else_the_bound():
-    assert Score(0.9, 0.2, 3.0, is_measured=False).criterion == 0.2
-    assert Score(0.9, 0.2, 300.0, is_measured=True).criterion == 0.9
+def test_the_criterion_is_the_value_less_its_error_or_else_the_bound():
+    assert Score(0.9, 0.125, 0.2, 3.0, is_measured=False).criterion == 0.2
+    assert Score(0.9, 0.125, 0.2, 300.0, is_measured=True).criterion == 0.9 - 0.125
 
 
 def test_odd_rows_have_scores_that_can_be_compared():

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
+from counterpoise.log.log import LogFields
 
-FLATTERS = (
-    "The same rows chose the epoch, so this value flatters the policy: evaluate it on a log that it has not seen."
-)
+FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @ends_at_once
@@ -36,82 +37,151 @@ def learn(
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
     candidates: options.Candidates = None,
-    objective: Annotated[
+    cluster: options.Cluster = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Time to try several ways to learn in; 1 unless you say more.")
+    ] = None,
+    fallback: Annotated[
         str,
         typer.Option(
-            help="beta_ips, running_beta_ips, ips or lambda_ips; with --batch-size 0 also snips and value_beta_ips."
+            help="What to do if nothing is surely better than the policy that ran: imitate it, warn or raise."
         ),
-    ] = "beta_ips",
+    ] = "imitate",
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="Train a linear softmax policy by gradients, and nothing else, on logs that may be larger than memory: beta_ips, "
+            "running_beta_ips, ips, lambda_ips or log_smoothing; with --batch-size 0 also snips and value_beta_ips."
+        ),
+    ] = None,
     table: options.TableName = None,
     query: options.Query = None,
     where: options.Where = None,
     drop_bad_rows: options.DropBadRows = False,
-    epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the log.")] = 20,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Rows per step; 0 for the full batch.")] = 1024,
-    learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Learning rate of Adam.")] = 0.01,
-    seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same policy.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", help="With --objective: passes over the log; by default, while it helps.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --objective: rows per step, 1024; 0 for the full batch."),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same policy, if time does.")] = 0,
+    device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Learn a linear softmax policy from a log, keep the best epoch by its held-out value, and save it.
+    """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
 
     \b
     Examples:
       counterpoise learn log.parquet --context age --context income --action item --out policy.safetensors
+      counterpoise learn log.parquet --context age --action item --objective beta_ips --out policy.safetensors
     """
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
     _check_free(out, force)
     from counterpoise.evaluation.documents import as_text
-    from counterpoise.learn import PolicyLearner
+    from counterpoise.learn import LearningWarning
 
-    learner = PolicyLearner(
-        objective,
-        epochs=epochs,
-        batch_size=batch_size or None,
-        learning_rate=learning_rate,
-        seed=seed,
-        device=device,
-        folds=None,
-    )
-    learner.fit(
-        log[0] if len(log) == 1 else log,
-        context=context,
-        action=action,
-        reward=reward,
-        propensity=propensity,
-        candidates=candidates,
-        table=options.table_path(table),
-        query=query,
-        where=where,
-        drop_bad_rows=drop_bad_rows,
-    )
-    learner.save(out)
-    best = next(one for one in learner.history_ if one.epoch == learner.best_epoch_)
+    given: LogFields = {
+        "context": context,
+        "action": action,
+        "reward": reward,
+        "propensity": propensity,
+        "cluster": cluster,
+        "candidates": candidates,
+        "table": options.table_path(table),
+        "query": query,
+        "where": where,
+        "drop_bad_rows": drop_bad_rows,
+    }
+    training = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "device": device,
+    }
+    asked = {name: value for name, value in training.items() if value is not None}
+    data = log[0] if len(log) == 1 else log
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LearningWarning)
+        if objective is None:
+            said, found = _search(data, given, out, asked, minutes, fallback, seed)
+        else:
+            said, found = _train(data, given, out, asked, minutes, fallback, seed, objective)
+    for warning in caught:
+        print(f"{warning.category.__name__}: {warning.message}", file=sys.stderr)
     if json:
-        found = {
-            "file": str(out),
-            "epoch": learner.best_epoch_,
-            "value": best.value,
-            "lower": best.lower,
-            "upper": best.upper,
-            "mean_reward": learner.mean_reward_,
-            "dropped_rows": learner.dropped_rows_,
-            "n_actions": learner.policy_.n_actions,
-            "note": FLATTERS,
-        }
-        print(as_text(found))
+        print(as_text({"file": str(out), **found}))
         return
-    print(f"{out}: the policy of epoch {learner.best_epoch_}. By β-IPS on rows held out from training it would earn")
-    print(f"{best.value:.6g} per row, between {best.lower:.6g} and {best.upper:.6g};")
-    print(f"the policy that wrote the log earned {learner.mean_reward_:.6g} per row.")
-    if learner.dropped_rows_:
-        print(f"{learner.dropped_rows_:,} bad rows were left out.")
-    print(FLATTERS)
-    ids = learner.policy_.actions_
-    if ids is not None:
-        print(f"{len(ids):,} actions: the distinct ids of {action!r}, from {ids[0]} to {ids[-1]}.")
+    print(said)
+    if found["dropped_rows"]:
+        print(f"{found['dropped_rows']:,} bad rows were left out.")
+    print(f"{out}: the policy, for {found['n_actions']:,} actions.")
+
+
+def _search(
+    data: Any, given: LogFields, out: Path, asked: dict[str, Any], minutes: float | None, fallback: str, seed: int
+) -> tuple[str, dict[str, Any]]:
+    """Several ways to learn: what to say of what was found, and its numbers."""
+    from counterpoise.learn import learn_policy
+
+    if asked:
+        raise OptionError([Argument(next(iter(asked))), " only works with ", Argument("objective"), "."])
+    found = learn_policy(data, minutes=1.0 if minutes is None else minutes, fallback=fallback, seed=seed, **given)
+    found.save(out)
+    return str(found), found.to_dict()
+
+
+def _train(
+    data: Any,
+    given: LogFields,
+    out: Path,
+    asked: dict[str, Any],
+    minutes: float | None,
+    fallback: str,
+    seed: int,
+    objective: str,
+) -> tuple[str, dict[str, Any]]:
+    """One way to learn: the same of it."""
+    from counterpoise.learn import PolicyLearner
+    from counterpoise.learn.judging import doubts
+
+    if minutes is not None:
+        raise OptionError([Argument("minutes"), " and ", Argument("objective"), " exclude each other."])
+    if asked.get("batch_size") == 0:
+        asked["batch_size"] = None
+    learner = PolicyLearner(objective, seed=seed, fallback=fallback, **asked)  # type: ignore[arg-type]
+    learner.fit(data, **given)
+    learner.save(out)
+    result = learner.result_
+    value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
+    found = {
+        "kind": learner.kind_,
+        "epoch": learner.best_epoch_,
+        "value": value.value,
+        "lower": value.interval.lower,
+        "upper": value.interval.upper,
+        "mean_reward": learner.mean_reward_,
+        "verdict": verdict.verdict,
+        "dropped_rows": learner.dropped_rows_,
+        "n_actions": learner.policy_.n_actions,
+        "note": FOLDS,
+    }
+    lines = [
+        f"The policy of epoch {learner.best_epoch_} would earn {value.value:.6g} per row, between {value.interval.lower:.6g} and "
+        f"{value.interval.upper:.6g}; the policy that wrote the log earned {learner.mean_reward_:.6g} per row.",
+        f"{FOLDS} The verdict is {verdict.verdict}.",
+    ]
+    if hasattr(learner, "rejected_"):
+        lines.insert(
+            0,
+            f"What was learned is not surely better than the policy that ran, so this policy imitates it. {doubts(learner.rejected_)}",
+        )
+    return "\n".join(lines), found
 
 
 def _check_free(out: Path, force: bool) -> None:

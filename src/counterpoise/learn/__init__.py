@@ -8,6 +8,7 @@ except ImportError as error:
 from counterpoise.learn import baselines, norms, objectives
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, LogTo
+from counterpoise.learn.forest import Forest
 from counterpoise.learn.guardrails import LearningWarning
 from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.judging import judge
@@ -16,12 +17,16 @@ from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
 from counterpoise.learn.ranking.learner import RankingLearner
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
+from counterpoise.learn.search import Direct, Found, Reduction, learn_policy, portfolio
 from counterpoise.learn.storage import export_onnx, load_policy, save_policy
 
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "Direct",
     "EpochEnd",
+    "Forest",
+    "Found",
     "LearningWarning",
     "LinearSoftmax",
     "LogTo",
@@ -31,6 +36,7 @@ __all__ = [
     "Policy",
     "PolicyLearner",
     "RankingLearner",
+    "Reduction",
     "RunningBaseline",
     "Shown",
     "TwoTower",
@@ -38,8 +44,10 @@ __all__ = [
     "export_onnx",
     "item_features",
     "judge",
+    "learn_policy",
     "load_policy",
     "norms",
     "objectives",
+    "portfolio",
     "save_policy",
 ]

@@ -24,18 +24,20 @@ class Score:
     """How good a policy looks: β-IPS, a bound from below, how many rows' worth its weights leave, and whether these measure it."""
 
     value: float
+    stderr: float
     lower: float
     effective_sample_size: float
     is_measured: bool
 
     @property
     def criterion(self) -> float:
-        """The number to choose by: the value where it is measured, and else the bound.
+        """The number to choose by: the value less its standard error where it is measured, and else the bound.
 
-        >>> Score(0.9, 0.2, 3.0, is_measured=False).criterion < Score(0.5, 0.4, 800.0, is_measured=True).criterion
+        >>> few, many = Score(0.9, 0.1, 0.2, 3.0, is_measured=False), Score(0.5, 0.01, 0.4, 800.0, is_measured=True)
+        >>> few.criterion < many.criterion
         True
         """
-        return self.value if self.is_measured else self.lower
+        return self.value - self.stderr if self.is_measured else self.lower
 
 
 def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
@@ -60,8 +62,8 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     >>> round(few.value, 3), few.is_measured, few.criterion < 0.05
     (1.0, False, True)
     >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
-    >>> many.value, many.is_measured, round(many.effective_sample_size), round(many.lower, 2)
-    (0.75, True, 800, 0.67)
+    >>> many.value, many.is_measured, round(many.effective_sample_size), 0.6 < many.lower < many.value
+    (0.75, True, 800, True)
 
     References
     ----------
@@ -69,7 +71,7 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     """
     w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
     if not len(r):
-        return Score(math.nan, math.nan, 0.0, False)
+        return Score(math.nan, math.nan, math.nan, 0.0, False)
     lowest = float(r.min())
     lambdas = lambdas_of(len(r), float(np.sqrt(np.mean((r - lowest) ** 2))))
     return score_of(Moments.of(weight=w, reward=r), Smoothed.of(w * (r - lowest), lambdas), lowest)
@@ -84,13 +86,14 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
     """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest)."""
     n = moments.n
     if not n:
-        return Score(math.nan, math.nan, 0.0, False)
+        return Score(math.nan, math.nan, math.nan, 0.0, False)
     mean, scatter = 1.0 + float(moments.average("u")), float(moments.scatter[0, 0])
     squares = scatter + n * mean**2  # Σw²
     effective = n * mean * (n * mean / squares) if squares else 0.0
     error = math.sqrt(scatter / n / max(n - 1, 1))
     measured = effective >= ROWS and abs(mean - 1) <= ERRORS * error + ROUNDING
-    return Score(float(beta_ips(moments).value), lowest + _lower(smoothed, n), effective, bool(measured))
+    estimate = beta_ips(moments)
+    return Score(float(estimate.value), float(estimate.stderr), lowest + _lower(smoothed, n), effective, bool(measured))
 
 
 def _lower(smoothed: Smoothed, n: int) -> float:

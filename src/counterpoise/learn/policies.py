@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -81,8 +82,14 @@ class Policy(nn.Module):
     def _inputs(self, context: Any) -> Tensor:
         table = _table(context, self)
         self.check_width(*table.shape[1:])
-        parameter = next(self.parameters())
+        parameter = self._like
         return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to a file (`save_policy`), which `load_policy` reads."""
+        from counterpoise.learn.storage import save_policy  # which knows all policies
+
+        save_policy(self, path)
 
     def target(self, context: Tensor, action: Tensor) -> Tensor:
         """π(a|x) of the logged actions, differentiable."""
@@ -173,7 +180,7 @@ class Policy(nn.Module):
             ]
         place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
         if is_tensor:
-            return self._named(place), propensity.to(next(self.parameters()).dtype)
+            return self._named(place), propensity.to(self.precision)
         return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
 
     def _drawn(
@@ -243,6 +250,17 @@ class Policy(nn.Module):
                 f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
                 do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
             )
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor with the device and the precision of the policy."""
+        tensors = [*self.parameters(), *self.buffers()]
+        return next(one for one in tensors if one.is_floating_point())
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the numbers that it computes with."""
+        return self._like.dtype
 
     def check_width(self, *found: int) -> None:
         """Check that contexts have as many numbers as the policy takes, if it knows how many."""

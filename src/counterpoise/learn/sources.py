@@ -148,6 +148,20 @@ class Source:
             self._folds[start, folds] = found
         return found
 
+    def keep_alike_together(self, least: int) -> None:
+        """Put rows of the same context into one fold, if the log has no clusters and at least so many different contexts.
+
+        A policy that has seen a context with its rewards would otherwise be judged by what it remembers of it.
+        """
+        rows = self.memory
+        if rows is None or rows.unit is not None or not rows.context.shape[1]:
+            return
+        bits = np.ascontiguousarray(rows.context.cpu().numpy())
+        whole = bits.view(np.dtype((np.void, bits.itemsize * bits.shape[1]))).ravel()
+        _, unit = np.unique(whole, return_inverse=True)
+        if least <= unit.max() + 1 < len(unit):
+            self.memory = replace(rows, unit=torch.as_tensor(unit))
+
     def before(self, start: int) -> int:
         """How many rows to train on there are in earlier chunks, which is the number of this chunk's first row."""
         return self._before[start]

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.learn.forest import Forest
 from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
@@ -23,7 +24,7 @@ __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_t
 
 FORMAT = "counterpoise policy 2"
 WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce)}
+KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
 OWN = (IDS, NAMES)  # tensors that are not the module's
@@ -216,7 +217,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
     probabilities = Probabilities(deepcopy(policy)).cpu().eval()
-    example = torch.zeros(2, width, dtype=next(policy.parameters()).dtype)
+    example = torch.zeros(2, width, dtype=policy.precision)
     try:
         probabilities(example)
     except RuntimeError as error:

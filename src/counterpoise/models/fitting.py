@@ -110,7 +110,7 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
             fits.append(
                 _taken_apart(models[fold], design, x[others])
                 if models
-                else _fit(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
+                else fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
             )
             predictions[own] = fits[-1].pairs(x[own], codes[own])
             if report is not None and not models:
@@ -134,7 +134,7 @@ def _learned(question: Question, reward: Reward) -> Question:
     )  # fmt: skip
 
 
-def _fit(
+def fit_one(
     estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None, per_action: bool
 ) -> Fit:
     """One model, in the form that predicts fastest."""

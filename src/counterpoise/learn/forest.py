@@ -1,0 +1,84 @@
+"""A forest as a policy: trees as tensors, so that it is saved, loaded and exported like every other policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError
+from counterpoise.learn.policies import Policy
+
+NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken
+
+
+class Trees(nn.Module):
+    """The mean over trees of the leaf that a context falls into, or its logarithm; a leaf has a number per action."""
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    leaf: Tensor
+    roots: Tensor
+    values: Tensor
+
+    def __init__(self, n_actions: int, trees: int, nodes: int, leaves: int, depth: int, logarithm: bool) -> None:
+        super().__init__()
+        self.depth, self.logarithm = depth, logarithm
+        for name in ("feature", "left", "right", "leaf"):
+            self.register_buffer(name, torch.zeros(nodes, dtype=torch.int64))
+        self.register_buffer("threshold", torch.zeros(nodes))
+        self.register_buffer("roots", torch.zeros(trees, dtype=torch.int64))
+        self.register_buffer("values", torch.zeros(leaves, n_actions))
+
+    def forward(self, context: Tensor) -> Tensor:
+        """The scores; a leaf's children are itself, so that every tree can be walked to the same depth."""
+        node = self.roots.expand(context.shape[0], -1)
+        for _ in range(self.depth):
+            goes_left = context.gather(1, self.feature[node]) <= self.threshold[node]
+            node = torch.where(goes_left, self.left[node], self.right[node])
+        leaf = self.leaf[node]
+        total = self.values[leaf[:, 0]]
+        for tree in range(1, leaf.shape[1]):
+            total = total + self.values[leaf[:, tree]]
+        mean = total / leaf.shape[1]
+        return mean.clamp(min=NEVER).log() if self.logarithm else mean
+
+
+class Forest(Policy):
+    """A softmax of the scores of a forest; it is saved, loaded and exported like every other policy, but not trained by gradients.
+
+    With `logarithm`, leaves have probabilities, and those of the forest are their mean, as in scikit-learn's `predict_proba`.
+    """
+
+    def __init__(
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        trees: int,
+        nodes: int,
+        leaves: int,
+        depth: int,
+        logarithm: bool = False,
+    ) -> None:
+        super().__init__()
+        if depth > nodes:
+            raise OptionError(f"a forest of {nodes:,} nodes cannot be {depth:,} deep.")
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self.body = nn.Identity()
+        self.scores = Trees(n_actions, trees, nodes, leaves, depth, logarithm)
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "trees": trees,
+            "nodes": nodes,
+            "leaves": leaves,
+            "depth": depth,
+            "logarithm": logarithm,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)

@@ -1,0 +1,136 @@
+"""Forests: grown on the rows that were rewarded, and every leaf knows what each action earned there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from counterpoise.errors import LogError
+from counterpoise.learn.forest import Forest
+from counterpoise.learn.search.contenders import Rest
+
+CELLS = 40_000_000  # numbers in the leaves of a forest, at most
+Nodes = dict[str, NDArray[Any]]
+PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
+
+
+@dataclass(frozen=True)
+class ForestLearner:
+    """Extremely randomized trees, grown to tell rewarded actions apart, with rows weighed by (r − lowest)/p.
+
+    That is the reduction of IPS to classification. It takes no notice of rows without a reward, so the leaves are filled afterwards from
+    all rows: with Σ(r/p)/Σ(1/p) of each action in the leaf, mixed with its mean over all leaves.
+    """
+
+    trees: int = 100
+    rows_per_leaf: int = 5
+    name: str = "forest"
+    temperatures: tuple[float, ...] = (0.0, 0.05)
+
+    def fit(self, rest: Rest, seed: int) -> Forest:
+        """The forest, with scores in units of the rewards' standard deviation."""
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        rows, n_actions = rest.rows, rest.n_actions
+        x, action = rows.context.numpy(), rows.action.numpy()
+        gain = rows.reward.double().numpy() - rest.lowest
+        inverse = 1.0 / rows.propensity.double().numpy()
+        rewarded = gain > 0
+        if not rewarded.any():
+            raise LogError("all rewards are the same.")
+        cost = (gain * inverse)[rewarded]
+        found = ExtraTreesClassifier(self.trees, min_samples_leaf=self.rows_per_leaf, random_state=seed)
+        found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
+        grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
+        nodes = _flat(grown)
+        values = _values(grown, nodes, x, action, gain, inverse, n_actions)
+        return _forest(grown, nodes, values / (gain.std() or 1.0), x.shape[1])
+
+
+def of_classifier(model: Any, n_actions: int) -> Forest:
+    """A forest of scikit-learn, fitted on places of actions, as a policy with the probabilities that it predicts."""
+    grown = [one.tree_ for one in model.estimators_]
+    nodes = _flat(grown)
+    shares = np.concatenate([tree.value[tree.feature < 0, 0] for tree in grown])
+    values = np.zeros((len(shares), n_actions), dtype=np.float32)
+    values[:, np.asarray(model.classes_, dtype=np.int64)] = shares / shares.sum(axis=1, keepdims=True)
+    return _forest(grown, nodes, values, model.n_features_in_, logarithm=True)
+
+
+def _forest(
+    trees: list[Any], nodes: Nodes, values: NDArray[Any], context_dimension: int, logarithm: bool = False
+) -> Forest:
+    """The trees as a policy, with these numbers in their leaves."""
+    forest = Forest(
+        context_dimension, values.shape[1], trees=len(trees), nodes=len(nodes["leaf"]), leaves=len(values),
+        depth=max(tree.max_depth for tree in trees), logarithm=logarithm,
+    )  # fmt: skip
+    forest.load_state_dict(
+        {f"scores.{name}": torch.as_tensor(part) for name, part in {**nodes, "values": values}.items()}
+    )
+    return forest.eval()
+
+
+def _few_enough(trees: list[Any], n_actions: int) -> list[Any]:
+    """As many of the trees as memory is meant for."""
+    leaves = np.array([tree.n_leaves for tree in trees]).cumsum()
+    return trees[: max(1, int(np.searchsorted(leaves * n_actions, CELLS, side="right")))]
+
+
+def _flat(trees: list[Any]) -> Nodes:
+    """The nodes of all trees in one array each, and where each tree starts."""
+    sizes = np.array([tree.node_count for tree in trees])
+    first = np.concatenate([[0], sizes.cumsum()[:-1]])
+    feature = np.concatenate([tree.feature for tree in trees])
+    own = np.arange(len(feature))
+    is_leaf = feature < 0
+    shift = np.repeat(first, sizes)
+    left, right = (
+        np.where(is_leaf, own, np.concatenate([getattr(tree, side) for tree in trees]) + shift)
+        for side in ("children_left", "children_right")
+    )
+    return {
+        "feature": np.where(is_leaf, 0, feature),
+        "threshold": _rounded_down(np.where(is_leaf, 0.0, np.concatenate([tree.threshold for tree in trees]))),
+        "left": left,
+        "right": right,
+        "leaf": np.where(is_leaf, is_leaf.cumsum() - 1, 0),
+        "roots": first,
+    }
+
+
+def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest float32 that is not above: a context in float32 is at most the one exactly if it is at most the other."""
+    near = threshold.astype(np.float32)
+    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
+
+
+def _values(
+    trees: list[Any],
+    nodes: Nodes,
+    x: NDArray[Any],
+    action: NDArray[np.int64],
+    gain: NDArray[np.float64],
+    inverse: NDArray[np.float64],
+    n_actions: int,
+) -> NDArray[np.float32]:
+    """What every action earned in every leaf, above the lowest reward."""
+    known = np.bincount(action, inverse, n_actions)
+    mean = np.bincount(action, inverse * gain, n_actions) / np.where(known > 0, known, 1.0)
+    prior = PRIOR * float(np.median(inverse))
+    leaf = nodes["leaf"]
+    found = np.empty((int(leaf.max()) + 1, n_actions), dtype=np.float32)
+    for tree, start in zip(trees, nodes["roots"], strict=True):
+        place = leaf[start + tree.apply(x)]
+        low = leaf[start + np.flatnonzero(tree.feature < 0)[0]]
+        high = low + tree.n_leaves
+        cell = (place - low) * n_actions + action
+        size = (high - low) * n_actions
+        earned = np.bincount(cell, inverse * gain, size).reshape(-1, n_actions)
+        mass = np.bincount(cell, inverse, size).reshape(-1, n_actions)
+        found[low:high] = (earned + prior * mean) / (mass + prior)
+    return found

@@ -1,0 +1,247 @@
+"""`learn_policy` from end to end: every kind of log, every fallback, a budget of time, and contenders of one's own."""
+
+import json
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from learning import torch  # noqa: F401  the room needs it
+
+import counterpoise as cp
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import LogError, OptionError, TrainingError
+from counterpoise.learn import Direct, LearningWarning, Reduction, learn_policy, load_policy, portfolio
+from counterpoise.learn.search import ForestLearner, Network, networks, searching
+from counterpoise.learn.search.networks import Softmax
+
+linear = pytest.importorskip("sklearn.linear_model")
+LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(1500)
+ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
+CONTEXT = [f"context_{k}" for k in range(5)]
+NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
+QUICK = [Network("linear", Softmax(0.03), hidden=(), epochs=1), ForestLearner(trees=10)]
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr(networks, "LEAST", 60)
+    monkeypatch.setattr(
+        searching, "imitation", lambda: Network("imitation", networks.Imitation(), hidden=(8,), epochs=1, rate=0.05)
+    )
+
+
+class Recording:
+    """A contender of one's own: a classifier of scikit-learn, and a list of the rows it was given."""
+
+    name = "my classifier"
+    temperatures = (1.0, 0.0)
+
+    def __init__(self):
+        self.given = []
+
+    def fit(self, rest, seed):
+        self.given.append(rest.rows)
+        rows = rest.rows
+        weight = rows.reward.numpy() / rows.propensity.numpy()
+        return linear.LogisticRegression().fit(rows.context.numpy(), rows.action.numpy(), sample_weight=weight)
+
+
+def little_exploration(rows=1500):
+    """A logging policy that is right and takes its action in 99 rows of 100."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, 2))
+    best = (x[:, 0] > 0).astype(int)
+    action = np.where(random.random(rows) < 0.99, best, 1 - best)
+    reward = (random.random(rows) < np.where(action == best, 0.8, 0.1)).astype(float)
+    return {"context": x, "action": action, "reward": reward, "propensity": np.where(action == best, 0.99, 0.01)}
+
+
+def test_what_is_found_is_better_and_says_so(tmp_path):
+    found = learn_policy(**ARRAYS, contenders=QUICK, minutes=None)
+    assert (found.kind, found.rejected, found.skipped) == ("learned", None, {})
+    assert LOG.value(found.predict_proba) > LOG.reward.mean() + 0.1
+    assert {one.name for one in found.leaderboard} == {"linear", "forest"}
+    assert found.name == found.leaderboard[0].name
+    assert found.policy.temperature == found.leaderboard[0].temperature
+    assert found.result["fold policies", "lift"].interval.lower > 0
+    assert len(found.policies) == 3
+    assert 0 < found.fit_seconds < found.seconds
+    assert found.mean_reward == pytest.approx(LOG.reward.mean())
+    said = str(found)
+    assert f"{found.name.capitalize()} is best. It would have earned" in said
+    assert all(one.name in said for one in found.leaderboard)
+    numbers = json.loads(json.dumps(found.to_dict()))
+    assert numbers["value"] == found.result["fold policies", "beta_ips"].value
+    assert [one["name"] for one in numbers["leaderboard"]] == [one.name for one in found.leaderboard]
+    found.save(tmp_path / "policy.safetensors")
+    loaded = load_policy(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(LOG.context), found.predict_proba(LOG.context))
+    action, propensity = found.policy.sample(LOG.context, seed=0)
+    assert len(action) == len(propensity) == 1500
+
+
+def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_saved(tmp_path):
+    assert [one.name for one in portfolio(4)] == [
+        "softmax", "direct linear", "direct network", "forest", "log smoothing", "large direct network", "reduction to trees",
+    ]  # fmt: skip
+    assert not any("tree" in one.name or one.name == "forest" for one in portfolio(1000))
+    rest = searching.Race(*_race(), 3, 4, 0)
+    for place, one in enumerate(portfolio(4)):
+        policy = rest.learned(one, None)
+        policy.save(tmp_path / str(place))
+        np.testing.assert_array_equal(
+            load_policy(tmp_path / str(place)).predict_proba(LOG.context), policy.predict_proba(LOG.context)
+        )
+
+
+def _race():
+    source, _ = searching._opened(cp.Log(**{name: part[:300] for name, part in ARRAYS.items()}), 3, 0)
+    return source.chunk(0), searching._folds(source, 3)
+
+
+def test_frames_files_and_arrays_give_the_same_policy(tmp_path):
+    frame = LOG.frame()
+    frame[:700].write_parquet(tmp_path / "1.parquet")
+    frame[700:].write_parquet(tmp_path / "2.parquet")
+    arrays = learn_policy(**ARRAYS, contenders=QUICK[:1], seed=3)
+    for log in (frame, [tmp_path / "1.parquet", tmp_path / "2.parquet"], cp.Log(frame, **NAMES)):
+        names = {} if isinstance(log, cp.Log) else NAMES
+        found = learn_policy(log, **names, contenders=QUICK[:1], seed=3)
+        np.testing.assert_array_equal(found.predict_proba(LOG.context), arrays.predict_proba(LOG.context))
+        assert found.policy.context_ == tuple(CONTEXT)
+        assert found.result["fold policies", "beta_ips"].value == arrays.result["fold policies", "beta_ips"].value
+    assert arrays.policy.context_ == ()
+    other = learn_policy(**ARRAYS, contenders=QUICK[:1], seed=4)
+    assert (other.predict_proba(LOG.context) != arrays.predict_proba(LOG.context)).any()
+
+
+def test_actions_keep_their_ids(tmp_path):
+    frame = LOG.frame().with_columns(action=pl.col("action") * 10 + 5)
+    plain = learn_policy(LOG.frame(), **NAMES, contenders=QUICK[1:])
+    for contenders in (QUICK[1:], [Recording()]):
+        found = learn_policy(frame, **NAMES, contenders=contenders, fallback="warn")
+        assert found.classes_.tolist() == [5, 15, 25, 35]
+        result = cp.evaluate(frame, **NAMES, target=found)
+        table = found.predict_proba(LOG.context)
+        by_hand = cp.evaluate(reward=LOG.reward, propensity=LOG.propensity, target=table[np.arange(1500), LOG.action])
+        assert result[result.targets[0], "beta_ips"].value == pytest.approx(by_hand["target", "beta_ips"].value)
+        assert set(found.policy.sample(LOG.context)[0].tolist()) <= {5, 15, 25, 35}
+    same = learn_policy(frame, **NAMES, contenders=QUICK[1:])
+    np.testing.assert_array_equal(same.predict_proba(LOG.context), plain.predict_proba(LOG.context))
+    same.save(tmp_path / "policy")
+    assert load_policy(tmp_path / "policy").classes_.tolist() == [5, 15, 25, 35]
+
+
+def whole(given, key):
+    """Whether rows with the same key are in one fold: a fit is given all of them or none."""
+    names, total = np.unique(key(given[-1]), return_counts=True)
+    parts = [np.unique(key(rows), return_counts=True) for rows in given[:-1]]
+    return all((counts == total[np.searchsorted(names, keys)]).all() for keys, counts in parts)
+
+
+def test_rows_of_one_cluster_and_of_one_context_stay_together():
+    frame = LOG.frame().with_columns(user=pl.Series(np.random.default_rng(0).integers(150, size=1500)).cast(pl.String))
+    mine = Recording()
+    learn_policy(frame, **NAMES, cluster="user", contenders=[mine])
+    assert [len(rows) < 1500 for rows in mine.given] == [True, True, True, False]
+    assert whole(mine.given, lambda rows: rows.unit.numpy())
+    assert not whole(mine.given, lambda rows: rows.context[:, 0].numpy() > 0)
+    mine = Recording()
+    alike = pl.concat([LOG.frame()[:500]] * 3).with_columns(LOG.frame()["action", "reward", "propensity"])
+    learn_policy(alike, **NAMES, contenders=[mine])
+    assert whole(mine.given, lambda rows: rows.context[:, 0].numpy())
+
+
+def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
+    log = little_exploration()
+    found = learn_policy(**log, contenders=QUICK)
+    assert (found.kind, found.name, found.policy.temperature) == ("imitation", "imitation", 1.0)
+    assert "Nothing was surely better than the policy that ran, so this policy imitates it." in found.summary()
+    assert found.rejected is not None
+    assert found.result.targets == ("imitating fold policies",)
+    table = found.predict_proba(log["context"])
+    assert table[np.arange(1500), (log["context"][:, 0] > 0).astype(int)].mean() > 0.8
+    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+        warned = learn_policy(**log, contenders=QUICK, fallback="warn")
+    assert warned.rejected is None
+    assert warned.result.targets == ("fold policies",)
+    with pytest.raises(TrainingError, match="not surely better than the policy that wrote the log"):
+        learn_policy(**log, contenders=QUICK, fallback="raise")
+
+
+def test_time_that_is_too_short_leaves_out_all_but_the_first_contender():
+    began = time.perf_counter()
+    found = learn_policy(**ARRAYS, contenders=[*QUICK, Recording()], minutes=1e-6)
+    assert found.seconds < time.perf_counter() - began
+    assert sorted(one.name for one in found.leaderboard) == ["linear"]
+    assert found.skipped == dict.fromkeys(["forest", "my classifier"], "there was no time left to try it.")
+    assert "forest: there was no time left to try it." in str(found)
+
+
+def test_objectives_take_a_model():
+    reduced = learn_policy(**ARRAYS, objective="reduction", model=linear.LogisticRegression())
+    direct = learn_policy(**ARRAYS, objective="direct", model=linear.Ridge(), fallback="warn")
+    for found, name in ((reduced, "reduction"), (direct, "direct")):
+        assert [one.name for one in found.leaderboard] == [name]
+    assert LOG.value(reduced.predict_proba) > LOG.reward.mean()
+    with pytest.raises(OptionError, match=r"cannot be saved here\. Save it the way that library does"):
+        reduced.save("policy")
+
+
+def test_a_model_that_cannot_be_fitted_is_an_error():
+    with pytest.raises(TrainingError, match="no contender could be learned: LogisticRegression could not be fitted"):
+        learn_policy(**ARRAYS, objective="reduction", model=linear.LogisticRegression(C=-1))
+
+
+def test_contenders_of_ones_own_are_tried_like_any_other():
+    found = learn_policy(**ARRAYS, contenders=[Recording(), Reduction(linear.LogisticRegression()), Direct("ridge")])
+    assert found.name in ("my classifier", "reduction", "direct")
+    assert LOG.value(found.predict_proba) > LOG.reward.mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"minutes": 0}, "minutes=0 must be above 0"),
+        ({"minutes": "1"}, "minutes='1' must be above 0"),
+        ({"minutes": float("nan")}, "minutes=nan must be above 0"),
+        ({"minutes": True}, "minutes=True must be above 0"),
+        ({"folds": 1}, "folds must be a whole number of at least 2"),
+        ({"folds": 2.5}, "folds must be a whole number of at least 2"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"level": 95}, "level"),
+        ({"fallback": "ignore"}, "fallback='ignore' is not known; choose from imitate, warn, raise"),
+        ({"contenders": []}, "contenders= must be a list of contenders; found"),
+        ({"contenders": QUICK[0]}, "contenders= must be a list of contenders; found Network"),
+        (
+            {"contenders": [linear.Ridge()]},
+            r"contenders= must have a name, temperatures and fit; Ridge\(\) does not. Wrap",
+        ),
+        ({"contenders": [Direct("ridge", temperatures=())]}, "contender 'direct' needs temperatures of 0 or more"),
+        ({"contenders": [Direct("ridge", temperatures=(-1,))]}, "contender 'direct' needs temperatures of 0 or more"),
+        ({"objective": "magic"}, "objective='magic' is not known here; choose 'reduction' or 'direct'"),
+        ({"objective": "beta_ips"}, "use PolicyLearner"),
+        ({"objective": "direct", "contenders": QUICK}, "objective= and contenders= exclude each other"),
+        ({"objective": "reduction"}, "a reduction needs a classifier. Pass one as model="),
+        ({"model": "ridge"}, "model= needs objective=, 'reduction' or 'direct'"),
+        ({"reward": None}, "reward"),
+    ],
+)
+def test_odd_options_are_refused(options, says):
+    with pytest.raises(OptionError, match=says):
+        learn_policy(**(ARRAYS | options))
+
+
+def test_logs_without_enough_rows_are_refused():
+    few = {name: part[:2] for name, part in ARRAYS.items()} | {"reward": np.array([0.0, 1.0])}
+    with pytest.raises(
+        LogError, match=r"the log has 2 rows, and with folds=3 a fold has none of them\. Pass fewer folds="
+    ):
+        learn_policy(**few)
+    with pytest.raises(LogError, match="a fold has none of them"):
+        learn_policy(LOG.frame().with_columns(user=pl.lit("a")), **NAMES, cluster="user")
+    with pytest.raises(LogError, match="all 1,500 rewards are 1"):
+        learn_policy(**(ARRAYS | {"reward": np.ones(1500)}))
+    with pytest.raises(LogError, match="must lie in"):
+        learn_policy(**(ARRAYS | {"propensity": np.zeros(1500)}))

@@ -1,0 +1,173 @@
+"""The race between contenders: its sums against direct computations, and who may choose what."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from learning import torch
+
+from counterpoise.environments import SyntheticBandit
+from counterpoise.errors import LogError, TrainingError
+from counterpoise.learn.criterion import pessimistic_value
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.search import Network, race
+from counterpoise.learn.search.networks import Softmax
+from counterpoise.learn.search.race import Race, by_bound, by_score
+
+LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(900)
+FOLDS = np.random.default_rng(0).integers(3, size=900)
+
+
+class Fixed:
+    """A contender that never learns anything."""
+
+    def __init__(self, name, scores, temperatures=(1.0,), seconds=0.0, clock=None):
+        self.name, self.temperatures, self.scores = name, temperatures, scores
+        self.seconds, self.clock = seconds, clock
+
+    def fit(self, rest, seed):
+        if self.clock is not None:
+            self.clock[0] += self.seconds
+        return self
+
+    def predict_proba(self, context):
+        scores = np.exp(self.scores(np.asarray(context, dtype=float)))
+        return scores / scores.sum(1, keepdims=True)
+
+
+def always(action, actions=2):
+    return lambda context: np.where(np.arange(actions) == action, 0.0, -50.0) + 0 * context[:, :1]
+
+
+def raced(contenders, rows, folds=FOLDS, n_actions=4):
+    found = Race(rows, folds, 3, n_actions, 0)
+    found.run(contenders, None, None)
+    return found
+
+
+def rows_of(context, action, reward, propensity):
+    return Rows(
+        torch.as_tensor(context).float(),
+        torch.as_tensor(action),
+        torch.as_tensor(reward).float(),
+        torch.as_tensor(propensity).float(),
+    )
+
+
+ROWS = rows_of(LOG.context, LOG.action, LOG.reward, LOG.propensity)
+MAPS = np.random.default_rng(1).normal(size=(5, 4))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_scores_are_those_of_the_rows_themselves(temperature):
+    found = raced([Fixed("fixed", lambda x: x @ MAPS, (0.0, 0.5, 1.0))], ROWS)
+    logits = ROWS.context.double().numpy() @ MAPS
+    table = np.eye(4)[logits.argmax(1)] if temperature == 0 else np.exp(logits / temperature)
+    target = (table / table.sum(1, keepdims=True))[np.arange(900), LOG.action]
+    weight, reward = target / ROWS.propensity.double().numpy(), ROWS.reward.double().numpy()
+    sums = found.sums["fixed", temperature]
+    whole = pessimistic_value(weight, reward)
+    assert vars(found._total(sums, None).score(found.lowest)) == pytest.approx(vars(whole), rel=1e-9)
+    for fold in range(3):
+        rest = fold != FOLDS
+        score = found._total(sums, fold).score(found.lowest)
+        by_hand = pessimistic_value(weight[rest], reward[rest])
+        for part in ("value", "stderr", "effective_sample_size", "is_measured"):
+            assert getattr(score, part) == pytest.approx(getattr(by_hand, part), rel=1e-9)
+    assert found.bound([("fixed", temperature)] * 3) == pytest.approx(whole.lower, rel=1e-9)
+
+
+def test_networks_are_judged_by_rows_outside_their_training():
+    quick = Network("linear", Softmax(), hidden=(), epochs=1)
+    found = raced([quick], ROWS)
+    for fold in range(3):
+        alone = quick.fit(race.Rest(ROWS.take(torch.as_tensor(fold != FOLDS)), 4), 0)
+        table = alone.predict_proba(LOG.context)[np.arange(900), LOG.action]
+        own = fold == FOLDS
+        expected = pessimistic_value((table / LOG.propensity)[own], LOG.reward[own])
+        assert found.sums["linear", 1.0][fold].score(0.0).value == pytest.approx(expected.value, rel=1e-4)
+        np.testing.assert_array_equal(
+            found.served(("linear", 1.0), fold).predict_proba(LOG.context)[:, 0], alone.predict_proba(LOG.context)[:, 0]
+        )
+    assert found.leaderboard(0.95)[0].seconds == found.seconds["linear"]
+
+
+def coins(rewarded_in_fold_0, order=None):
+    """Two actions at random; action 0 earns a little more in folds 1 and 2."""
+    random = np.random.default_rng(3)
+    action = random.integers(2, size=900)
+    reward = (random.random(900) < np.where(action == 0, 0.55, 0.45)).astype(float)
+    first = FOLDS == 0
+    reward[first] = action[first] == rewarded_in_fold_0
+    if order is not None:
+        reward[first] = order.permutation(reward[first])
+    return rows_of(np.zeros((900, 1)), action, reward, np.full(900, 0.5))
+
+
+CANDIDATES = [Fixed("zero", always(0)), Fixed("one", always(1))]
+
+
+def test_what_is_chosen_for_a_fold_is_not_chosen_by_its_rewards():
+    found = {rewarded: raced(CANDIDATES, coins(rewarded), n_actions=2) for rewarded in (0, 1)}
+    assert {one.best(by_score, without=0) for one in found.values()} == {("zero", 1.0)}
+    assert [found[k].best(by_score, without=1)[0] for k in (0, 1)] == ["zero", "one"]  # which fold 0 has a say in
+    assert [found[k].best(by_score)[0] for k in (0, 1)] == ["zero", "one"]
+    scores = []
+    for seed in range(3):
+        one = raced(CANDIDATES, coins(0, np.random.default_rng(seed)), n_actions=2)
+        scores.append([one._total(one.sums[name, 1.0], 0).score(one.lowest) for name in ("zero", "one")])
+        assert one.best(by_bound, without=0) == ("zero", 1.0)
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_the_leaderboard_has_each_contender_at_its_best_temperature():
+    contenders = [Fixed("mild", lambda x: x @ MAPS, (1.0, 0.0)), Fixed("even", lambda x: 0 * x[:, :4])]
+    found = raced(contenders, ROWS)
+    board = found.leaderboard(0.9)
+    assert sorted(one.name for one in board) == ["even", "mild"]
+    assert [one.score for one in board] == sorted((one.score for one in board), reverse=True)
+    for one in board:
+        score = found._total(found.sums[one.name, one.temperature], None).score(found.lowest)
+        assert one.score == max(
+            found._total(sums, None).score(found.lowest).criterion
+            for (name, _), sums in found.sums.items()
+            if name == one.name
+        )
+        assert (one.value, one.effective_sample_size) == (score.value, score.effective_sample_size)
+        assert one.upper - one.lower == pytest.approx(2 * 1.6448536 * score.stderr)
+    assert found.best(by_score) == (board[0].name, board[0].temperature)
+
+
+def test_who_is_late_or_too_slow_is_left_out(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    even = lambda x: 0 * x[:, :4]  # noqa: E731
+    contenders = [
+        Fixed("first", even, seconds=30, clock=clock),
+        Fixed("second", even, seconds=20, clock=clock),
+        Fixed("quick", even, seconds=1, clock=clock),
+        Fixed("slow", even, seconds=50, clock=clock),
+        Fixed("late", even, seconds=1, clock=clock),
+    ]
+    found = Race(ROWS, FOLDS, 3, 4, 0)
+    reported = []
+    found.run(contenders, 200.0, reported.append)
+    assert list(found.policies) == ["first", "second", "quick"]
+    assert found.skipped == {
+        "slow": "it takes 50.0 s for each of its fits, and there is no time for that.",
+        "late": "there was no time left to try it.",
+    }
+    assert sum(reported) == 9
+
+
+def test_who_cannot_be_learned_is_left_out_and_said_so():
+    class Failing(Fixed):
+        def fit(self, rest, seed):
+            raise LogError("too few rows.")
+
+    found = raced([Fixed("even", lambda x: 0 * x[:, :4]), Failing("failing", None)], ROWS)
+    assert found.skipped == {"failing": "too few rows."}
+    with pytest.raises(TrainingError, match="no contender could be learned: too few rows"):
+        raced([Failing("failing", None)], ROWS)
+    with pytest.raises(TrainingError, match="two contenders are called 'zero'"):
+        raced([Fixed("zero", lambda x: 0 * x[:, :4])] * 2, ROWS)
