@@ -178,7 +178,7 @@ def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
     assert result[result.targets[0], "lift"].interval.lower > 0
     printed = invoke(*asked, "--out", folder / "found", "--force").stdout
     assert "Softmax is best. It would have earned" in printed
-    assert "candidate" in printed
+    assert "contender" in printed
     assert f"{folder / 'found'}: the policy, for 5 actions." in printed
 
 
