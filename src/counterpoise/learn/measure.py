@@ -89,13 +89,13 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
         size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = _targets(policy, part.to(device), temperature).double().cpu()
+            target = targets(policy, part.to(device), temperature).double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
 
 
-def _targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
+def targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
     """π(a|x) of the logged actions at a temperature."""
     if temperature == 1:
         return policy.target_at(rows.context, rows.action, rows.candidates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -119,14 +119,12 @@ class Source:
             return self.memory
         return _numbered(self._again(start)[1], self._ids)
 
-    def frame(self, start: int) -> pl.DataFrame:
-        """The rows of one chunk as the log itself has them: context, action, reward, propensity and cluster, of any type."""
+    def frame(self, start: int, names: Sequence[str]) -> pl.DataFrame:
+        """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
         columns, kept, good = self._again(start)
-        wanted = [*(column for _, column in self.names.trained), self.names.cluster, self.names.candidates]
-        parts = {name: columns[name] for name in dict.fromkeys(wanted) if name is not None}
-        found = pl.DataFrame({name: one if isinstance(one, pl.Series) else plain(one) for name, one in parts.items()})
+        found = pl.DataFrame([_series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
 
     def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
@@ -186,6 +184,16 @@ class Source:
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
+
+
+def _series(name: str, column: Any) -> pl.Series:
+    """A column as polars has it."""
+    import polars as pl
+
+    if isinstance(column, pl.Series):
+        return column.alias(name)
+    found = plain(column)
+    return pl.Series(name, found.tolist() if found.dtype == object else found)
 
 
 def _numbered(rows: Rows, ids: Ids | None) -> Rows:
