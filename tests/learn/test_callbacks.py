@@ -18,7 +18,7 @@ ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "p
 
 def learner(objective="beta_ips", **options):
     return PolicyLearner(
-        objective, **({"epochs": 4, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+        objective, **({"epochs": 4, "folds": None, "batch_size": 256, "learning_rate": 0.05} | options)
     )
 
 

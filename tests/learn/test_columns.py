@@ -53,7 +53,7 @@ LISTS = PARTS | {"context": ["country", "age", "member", "taste"]}
 
 
 def learner(**options):
-    return PolicyLearner(**{"epochs": 2, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options)
+    return PolicyLearner(**{"epochs": 2, "folds": None, "batch_size": 256, "learning_rate": 0.05} | options)
 
 
 def same(first, second):

@@ -75,9 +75,9 @@ def refused(result: Result) -> TrainingError:
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:
     """What is odd about a policy that was trained: that it never moved, that it is uniform, or that it takes nearly no chances."""
     rows = next(rows for start in source.starts if len(rows := source.chunk(start)))
-    some = rows.take(slice(0, max(1, min(ROWS, 2**22 // policy.n_actions))))
-    allowed = None if some.candidates is None else mask_of_places(some.candidates, policy.n_actions).cpu()
-    found = _of_table(policy.predict_proba(some.context.cpu().numpy(), mask=allowed), policy.classes_)
+    some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
+    mask = None if rows.candidates is None else mask_of_places(rows.candidates[: len(some)], policy.n_actions)
+    found = list(_of_table(policy.predict_proba(some.cpu().numpy(), mask), policy.classes_))
     moved = any(not torch.equal(tensor.cpu(), start[name].cpu()) for name, tensor in policy.state_dict().items())
     return (*([] if moved else ["Training never moved the policy: it is what it was at the start."]), *found)
 

@@ -107,8 +107,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
                 found.unknown += _unknown(rows.candidates, source, source.before(start), n_actions, ids)
         found.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
     _refuse(found, source)
-    if source.reading is not None and source.reading.encoding is not None:
-        found.columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
+    _leave_levels(found.columns, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
@@ -127,6 +126,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
     rows, held_out, columns, rewards = 0, 0, Columns(source.width), _Rewards()
+    _leave_levels(columns, source)
     for start in source.starts:
         chunk = source.chunk(start)
         held, trained = split.parts(source, start, chunk)
@@ -139,6 +139,12 @@ def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
     return replace(found, rows=rows, held_out=held_out, columns=columns, **rewards.of(rows))
+
+
+def _leave_levels(columns: Columns, source: Source) -> None:
+    """Levels of categories stay 0 and 1."""
+    if source.reading is not None and source.reading.encoding is not None:
+        columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
 
 
 def _refuse(found: _Totals, source: Source) -> None:

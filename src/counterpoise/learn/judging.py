@@ -14,7 +14,6 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.batches import Split
 from counterpoise.learn.inspection import inspect
-from counterpoise.learn.measure import targets
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.sources import Source
 from counterpoise.log.log import Log
@@ -58,7 +57,8 @@ def judge(
     if not policies:
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
     source = log if isinstance(log, Source) else _opened(log)
-    weigh = _by_rows if isinstance(log, Source) else _by_frame
+    ours = isinstance(log, Source) and all(isinstance(one, Policy) for one in policies)  # whose actions are numbered
+    weigh = _by_rows if ours else _by_frame
     total: LogMoments | None = None
     for start in source.starts:
         judged = weigh(source, start, policies, name)
@@ -117,7 +117,9 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
         policy.eval()
         for part in np.array_split(rows, max(1, len(rows) // policy.rows_at_once)):
             some = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)
-            probability[part] = targets(policy, some, policy.temperature).double().cpu().numpy()
+            probability[part] = (
+                policy.target_at(some.context, some.action, some.candidates, policy.temperature).double().cpu().numpy()
+            )
     asked = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
     return source.frame(start, asked).with_columns(pl.Series(name, np.minimum(probability, 1.0)))
 

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.actions import Ids, Names
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
@@ -58,9 +57,9 @@ class PolicyLearner(ScikitLearn):
     policy
         A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
         starts as the uniform policy, on contexts standardized by the mean and standard deviation of the training rows. A policy that you
-        pass sees the contexts as they are, unless you made it with ``standardize=True``.
-        If contexts are encoded, only the log tells how many numbers they become, so pass the class or a function instead: it is called with
-        that and the number of actions, and with `item_features=` if the log has items.
+        pass sees the contexts as they are, unless you made it with ``standardize=True``. If contexts are encoded, only the log tells how
+        many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
+        `item_features=` if the log has items.
     epochs
         How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
         up 200 steps, and at least 10), and for 8,000 steps at most.
@@ -302,16 +301,17 @@ class PolicyLearner(ScikitLearn):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
 
-            def make(seen: Inspection) -> Policy:
-                made = policy and deepcopy(policy)
-                return self._described(made or new_policy(options.policy, source, seen, known.features), source, seen)
+            def start(seen: Inspection) -> Policy:
+                made = new_policy(options.policy, source, seen, known.features) if policy is None else deepcopy(policy)
+                standardize(made, seen.columns)
+                made.context_, made.actions_ = self.context_, seen.ids
+                describe_columns(made, source)
+                return made
 
-            start, asked_for = make(found), options
-            if options.folds:
-                random = torch.get_rng_state()
-                asked_for = self._judge(options, source, found, make)
-                torch.set_rng_state(random)
-            self._train(asked_for, source, found, start)
+            random = torch.get_rng_state()
+            chosen = self._judge(options, source, found, start) if options.folds else options
+            torch.set_rng_state(random)
+            self._train(chosen, source, found, start(found))
         return self
 
     def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
@@ -325,13 +325,6 @@ class PolicyLearner(ScikitLearn):
             self.feature_names_in_ = np.array(self.context_, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _described(self, policy: Policy, source: Source, found: Inspection) -> Policy:
-        """The policy with all that it keeps of the log."""
-        standardize(policy, found.columns)
-        policy.context_, policy.actions_ = self.context_, found.ids
-        describe_columns(policy, source)
-        return policy
 
     def _judge(
         self, options: Options, source: Source, found: Inspection, make: Callable[[Inspection], Policy]
@@ -356,7 +349,7 @@ class PolicyLearner(ScikitLearn):
         return options
 
     def _train(self, options: Options, source: Source, found: Inspection, policy: Policy) -> None:
-        self.policy_, start = policy, copy_of(policy)
+        self.policy_, before = policy, copy_of(policy)
         done = train(options, source, found, policy)
         self.history_, self.best_epoch_ = done.history, done.best_epoch
         if done.banditnet_lambda is not None:
@@ -364,12 +357,12 @@ class PolicyLearner(ScikitLearn):
         if done.values is not None:
             self.tuning_ = done.values
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
-        self.remarks_ = remarks(policy, source, start)
+        self.remarks_ = remarks(policy, source, before)
 
     # -- using ---------------------------------------------------------------------------------------------------------
 
     @property
-    def classes_(self) -> Ids | Names:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 

@@ -96,7 +96,6 @@ def new_policy(
 def _default_policy(found: Inspection) -> Policy:
     """A linear softmax that standardizes its contexts and starts as the uniform policy."""
     policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
-    policy.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
     for parameter in policy.scores.parameters():
         nn.init.zeros_(parameter)
     return policy

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import Seen, diagnose
@@ -17,15 +16,13 @@ from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
 from counterpoise.learn.batches import Split
-from counterpoise.learn.candidates import among
 from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policies import Policy
-from counterpoise.learn.ranking.measure import estimate_of, seen_lists
+from counterpoise.learn.ranking.measure import held_out_lists
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.powers import NOTHING
@@ -58,9 +55,8 @@ def held_out_estimate(
     Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
     """
     if isinstance(policy, PlackettLuce):
-        lists = seen_lists(policy, split.held_out_rows(source))
-        ranked = estimate_of(lists, level)
-        return _held_out(ranked, ranked.interval, lists, math.nan, ranked.interval.lower)
+        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
+        return _held_out(lists, interval, judged, math.nan, interval.lower)
     parts = weighed(policy, split.held_out_rows(source), temperature)
     seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
     estimate = beta_ips(seen.moments)
@@ -89,17 +85,11 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
         size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = targets(policy, part.to(device), temperature).double().cpu()
+            part = part.to(device)
+            target = policy.target_at(part.context, part.action, part.candidates, temperature).double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
-
-
-def targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
-    """π(a|x) of the logged actions at a temperature."""
-    if temperature == 1:
-        return policy.target_at(rows.context, rows.action, rows.candidates)
-    return logged_probability(cooled(among(policy(rows.context), rows.candidates), temperature), rows.action)[0]
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:

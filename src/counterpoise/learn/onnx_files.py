@@ -33,7 +33,8 @@ class Probabilities(nn.Module):
 
     def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
         """One row per context, one column per action."""
-        return torch.softmax(cooled(masked(self.policy(context), candidates), self.policy.temperature), -1)
+        logits = masked(self.policy(context), candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1)
 
 
 def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | PathLike[str]) -> None:

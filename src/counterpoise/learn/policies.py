@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import Ids, Names, checked_ids, placed
+from counterpoise.learn.actions import checked_ids, placed
 from counterpoise.learn.candidates import among, is_truth, mask_of, masked
 from counterpoise.learn.choices import Choices, generator_of
 from counterpoise.learn.items import blocks
 from counterpoise.learn.items.logged import log_probability
 from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.scaling import Standardize
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.softmax import cooled, logged_probability
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
@@ -57,7 +57,7 @@ class Policy(nn.Module):
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
     takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
-    _ids: Ids | Names | None = None
+    _ids: NDArray[Any] | None = None
 
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
@@ -95,12 +95,16 @@ class Policy(nn.Module):
             return log_probability(many, self._places(action))[0]
         return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
 
-    def target_at(self, context: Tensor, place: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """π of the actions with these columns in the logits, among candidates (by their columns), differentiable."""
+    def target_at(
+        self, context: Tensor, place: Tensor, candidates: Tensor | None = None, temperature: float = 1.0
+    ) -> Tensor:
+        """π of the actions with these columns in the logits, among candidates (by their columns) and at a temperature; differentiable."""
         many = self._many(context) if candidates is None else None
-        if many is not None:
-            return log_probability(many, place)[0].exp()
-        return logged_probability(among(self(context), candidates), place)[0]
+        if many is None:
+            return logged_probability(cooled(among(self(context), candidates), temperature), place)[0]
+        if temperature == 0:
+            return (blocks.greedy(many) == place).to(many.contexts.dtype)
+        return log_probability(many.cooled(temperature), place)[0].exp()
 
     @torch.no_grad()
     def greedy(self, context: Any, *, candidates: Any = None) -> Any:
@@ -180,7 +184,7 @@ class Policy(nn.Module):
         return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
 
     @property
-    def actions_(self) -> Ids | Names | None:
+    def actions_(self) -> NDArray[Any] | None:
         """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
         return self._ids
 
@@ -189,7 +193,7 @@ class Policy(nn.Module):
         self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
 
     @property
-    def classes_(self) -> Ids | Names:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
         return np.arange(self.n_actions) if self._ids is None else self._ids
 
@@ -459,7 +463,7 @@ class ModulePolicy(Policy):
         return {"n_actions": self.n_actions}
 
 
-def _are_names(ids: Ids | Names | None) -> bool:
+def _are_names(ids: NDArray[Any] | None) -> bool:
     return ids is not None and ids.dtype.kind == "O"
 
 

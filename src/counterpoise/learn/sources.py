@@ -16,7 +16,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.fetching import in_memory
-from counterpoise.learn.numbers import Good, is_plain, plain
+from counterpoise.learn.numbers import Good, is_plain
 from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
@@ -123,8 +123,10 @@ class Source:
         """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
+        from counterpoise.learn.encoding import series
+
         columns, kept, good = self._again(start)
-        found = pl.DataFrame([_series(name, columns[name]) for name in dict.fromkeys(names)])
+        found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
 
     def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
@@ -184,16 +186,6 @@ class Source:
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
-
-
-def _series(name: str, column: Any) -> pl.Series:
-    """A column as polars has it."""
-    import polars as pl
-
-    if isinstance(column, pl.Series):
-        return column.alias(name)
-    found = plain(column)
-    return pl.Series(name, found.tolist() if found.dtype == object else found)
 
 
 def _numbered(rows: Rows, ids: Ids | None) -> Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,23 +27,19 @@ CELLS = 2**22  # logits computed at a time
 MOST = 0.6  # of its own fit that a heavy list is taken to make
 
 
-def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> Estimate:
+def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> tuple[Estimate, Interval, Seen]:
     """β-IPS of `ListRows`, with an interval that allows for how few lists carry the answer, and is endless where those are too few.
 
-    It is nan without lists.
+    It is nan without lists. The third is what diagnostics need to know of them.
     """
-    return estimate_of(seen_lists(policy, parts), level)
-
-
-def estimate_of(seen: Seen, level: float) -> Estimate:
-    """The same from what was seen of them."""
+    seen = seen_lists(policy, parts)
     found, n = beta_ips(seen.moments), seen.moments.n
     carrying = diagnose(seen).carrying_rows
     if not n or carrying < FEW_CARRYING:
-        return replace(found, interval=Interval(-math.inf, math.inf, level, Student.name))
+        return found, Interval(-math.inf, math.inf, level, Student.name), seen
     leverage = min(seen.excess.kurtosis / n, MOST)
     evidence = Evidence(found.value, found.stderr, n, seen.moments, carrying=carrying, leverage=leverage)
-    return replace(found, interval=student(evidence, level))
+    return found, student(evidence, level), seen
 
 
 def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:

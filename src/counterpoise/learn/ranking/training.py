@@ -43,12 +43,12 @@ class ListTraining(Training):
         return state, settings
 
     def _select(self, state: State) -> None:
-        """Keep the epoch whose interval has the largest lower end, because the values of sharp rankers are mostly noise; see `Training`."""
-        history, best, patience = state.progress["history"], state.progress["best"], self._patience
-        score = [(one["lower"], one["value"]) for one in history]
+        """As in `Training`; where the lists say nothing of any epoch yet, the value decides."""
+        history, best = state.progress["history"], state.progress["best"]
+        score = [(one["score"], one["value"]) for one in history]
         if not self.options.holdout or not best or score[-1] > score[best - 1]:
             state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif patience is not None and len(history) - best >= patience:
+        elif self._patience is not None and len(history) - best >= self._patience:
             state.progress["stopped"] = True
 
 
