@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -119,15 +119,14 @@ class Source:
             return self.memory
         return _numbered(self._again(start)[1], self._ids)
 
-    def frame(self, start: int) -> pl.DataFrame:
-        """The rows of one chunk as the log itself has them: context, action, reward, propensity and cluster, of any type."""
+    def frame(self, start: int, names: Sequence[str]) -> pl.DataFrame:
+        """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
-        columns, kept, good = self._again(start)
-        wanted = [*(column for _, column in self.names.trained), self.names.cluster, self.names.candidates]
         from counterpoise.learn.encoding import series
 
-        found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(wanted) if name is not None])
+        columns, kept, good = self._again(start)
+        found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
 
     def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
