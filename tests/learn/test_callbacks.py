@@ -1,6 +1,7 @@
 """PyTorch's habits: callbacks, loggers, schedulers and torch.compile."""
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
