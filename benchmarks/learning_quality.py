@@ -63,7 +63,7 @@ def ours(world: World, seed: int, minutes: float) -> Row:
     result = found.result
     estimate = result[result.targets[0], read(result).primary]
     return {
-        "greedy": world.greedy_value(found.policy.predict_proba),
+        "greedy": world.greedy_value(partial(probabilities, world, found.policy)),
         "handed_out": true_value(world, found.policy),
         "chosen": found.name,
         "kind": found.kind,
@@ -79,7 +79,14 @@ def ours(world: World, seed: int, minutes: float) -> Row:
 
 def true_value(world: World, policy: Any) -> float:
     """The true value of a policy that draws its actions."""
-    return world.value(lambda context: np.asarray(policy.predict_proba(context), dtype=float))
+    return world.value(partial(probabilities, world, policy))
+
+
+def probabilities(world: World, policy: Any, context: np.ndarray) -> np.ndarray:
+    """A policy's probabilities of all actions; it knows those alone that were logged."""
+    found = np.zeros((len(context), world.n_actions))
+    found[:, policy.classes_] = policy.predict_proba(context)
+    return found
 
 
 def peers(world: World, seed: int, obp: str, names: list[str]) -> Row:

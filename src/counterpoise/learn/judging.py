@@ -113,7 +113,7 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
     names, chunk = source.names, source.chunk(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
-        rows, device = np.flatnonzero(folds == fold), next(policy.parameters()).device
+        rows, device = np.flatnonzero(folds == fold), policy.device
         policy.eval()
         for part in np.array_split(rows, max(1, len(rows) // policy.rows_at_once)):
             some = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)

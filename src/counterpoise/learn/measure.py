@@ -80,7 +80,7 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
     was_training = policy.training
     policy.eval()
-    device = next(policy.parameters()).device
+    device = policy.device
     for rows in parts:
         size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):

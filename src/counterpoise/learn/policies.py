@@ -258,6 +258,11 @@ class Policy(nn.Module):
         return next(one for one in tensors if one.is_floating_point())
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._like.device
+
+    @property
     def precision(self) -> torch.dtype:
         """The type of the numbers that it computes with."""
         return self._like.dtype

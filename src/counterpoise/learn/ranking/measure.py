@@ -58,7 +58,7 @@ def weighed_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Iterator[tuple[
     """The moments of some lists at a time, with the excess of the weight and the reward of every list as a whole."""
     was_training = policy.training
     policy.eval()
-    device = next(policy.parameters()).device
+    device = policy.device
     size = max(1, CELLS // policy.n_actions)
     for lists in parts:
         logged = LoggedLists(policy, lists.weight)
