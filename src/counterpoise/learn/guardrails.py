@@ -35,6 +35,7 @@ def fold_policies(
     """
     policies = []
     for fold in range(options.folds):
+        source.without = fold
         ours = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
         seen = without_fold(found, source, ours.split)
         if ours.batch_size is not None:
@@ -43,6 +44,7 @@ def fold_policies(
         policy = make(seen)
         train(ours, source, seen, policy)
         policies.append(policy)
+    source.without = None
     return policies
 
 

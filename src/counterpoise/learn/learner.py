@@ -26,6 +26,7 @@ from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax, Policy
+from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.scaling import standardize
 from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
@@ -252,18 +253,21 @@ class PolicyLearner(ScikitLearn):
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory. Without data, the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same
-        rule for a bad row. `model_rewards` is an array of a reward model's predictions, one column per action, for DR.
+        rule for a bad row. For DR, `model` is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or
+        `model_rewards` an array of predictions, one column per action.
         """
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
-        if options.trained.needs_model_rewards != (model_rewards is not None):
-            needs = "needs" if model_rewards is None else "does not use"
+        if options.trained.needs_model_rewards != ((model_rewards is not None) != (asked.model is not None)):
+            needs = "needs" if options.trained.needs_model_rewards else "does not use"
             raise OptionError(
                 [
                     f"objective {options.objective!r} {needs} ",
                     Argument("model_rewards"),
-                    ", predictions with a column per action.",
+                    ", predictions with a column per action, or else ",
+                    Argument("model"),
+                    ", a reward model to fit.",
                 ]
             )
         source = Source(asked, model_rewards)
@@ -274,6 +278,9 @@ class PolicyLearner(ScikitLearn):
         found = inspect(source, known, options.split, policy.actions_ if policy is not None else None)
         check_sizes(source, found, options)
         source.number(found.ids)
+        if asked.model is not None:
+            source.models = RewardModels(source, found.rows, found.n_actions, asked.model, options.folds, options.seed)
+            found = replace(found, digest=source.models.digest(found.digest))
         self._know(source, found, named=not asked.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
