@@ -50,7 +50,7 @@ class PolicyLearner(ScikitLearn):
         A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance in each batch;
         ``"running_beta_ips"``, with that of the batches before it, and therefore unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet),
         with `banditnet_lambda`; ``"log_smoothing"``, for rewards of 0 and more, which trusts large weights less; ``"imitation"``, which
-        learns the logging policy itself; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and
+        learns the logging policy itself; ``"dr"``, with `model` or `model_rewards` in `fit`; only with ``batch_size=None``, ``"snips"`` and
         ``"value_beta_ips"`` (differentiated through its baseline); or one that you registered yourself.
     policy
         A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
