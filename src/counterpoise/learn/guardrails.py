@@ -37,6 +37,7 @@ def fold_policies(
     """
     policies = []
     for fold in range(options.folds):
+        source.without = fold
         ours = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
         seen = without_fold(found, source, ours.split)
         if ours.batch_size is not None:
@@ -45,6 +46,7 @@ def fold_policies(
         policy = make(seen)
         train(ours, source, seen, policy)
         policies.append(policy)
+    source.without = None
     return policies
 
 

@@ -128,7 +128,7 @@ def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
     rows, held_out, columns, rewards = 0, 0, Columns(source.width), _Rewards()
     _leave_levels(columns, source)
     for start in source.starts:
-        chunk = source.chunk(start)
+        chunk = source.logged(start)
         held, trained = split.parts(source, start, chunk)
         rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
         columns.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())

@@ -131,7 +131,7 @@ def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) ->
     from counterpoise.readers.policies import probabilities
 
     frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
-    folds, probability = source.folds(start, source.chunk(start), len(policies)), np.zeros(frame.height)
+    folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):
         rows = np.flatnonzero(folds == fold)
         size = max(1, CELLS // getattr(policy, "n_actions", 1000))

@@ -26,6 +26,7 @@ from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.making import describe_columns, known_actions, new_policy
 from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
 from counterpoise.learn.policies import Policy
+from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.scaling import standardize
 from counterpoise.learn.schedules import Scheduler
 from counterpoise.learn.sources import Source
@@ -52,7 +53,7 @@ class PolicyLearner(ScikitLearn):
         A name in `objectives.OBJECTIVES`: ``"beta_ips"``, with the baseline of least gradient variance in each batch;
         ``"running_beta_ips"``, with that of the batches before it, and therefore unbiased; ``"ips"``; ``"lambda_ips"`` (BanditNet),
         with `banditnet_lambda`; ``"log_smoothing"``, for rewards of 0 and more, which trusts large weights less; ``"imitation"``, which
-        learns the logging policy itself; ``"dr"``, with `model_rewards`; only with ``batch_size=None``, ``"snips"`` and
+        learns the logging policy itself; ``"dr"``, with `model` or `model_rewards` in `fit`; only with ``batch_size=None``, ``"snips"`` and
         ``"value_beta_ips"`` (differentiated through its baseline); or one that you registered yourself.
     policy
         A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
@@ -258,8 +259,9 @@ class PolicyLearner(ScikitLearn):
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
-        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. `model_rewards`
-        is an array of a reward model's predictions, one column per action, for DR.
+        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. For DR, `model`
+        is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions,
+        one column per action.
 
         `candidates` names a column with the actions that there were to choose from, a list in every row; the policy then chooses among
         those. Without data it is an array of truth values with a column per action. `items` is a frame with a row for every action: the
@@ -278,13 +280,15 @@ class PolicyLearner(ScikitLearn):
                 ],
                 do="Leave out either.",
             )
-        if options.trained.needs_model_rewards != (model_rewards is not None):
-            needs = "needs" if model_rewards is None else "does not use"
+        if options.trained.needs_model_rewards != ((model_rewards is not None) != (asked.model is not None)):
+            needs = "needs" if options.trained.needs_model_rewards else "does not use"
             raise OptionError(
                 [
                     f"objective {options.objective!r} {needs} ",
                     Argument("model_rewards"),
-                    ", predictions with a column per action.",
+                    ", predictions with a column per action, or else ",
+                    Argument("model"),
+                    ", a reward model to fit.",
                 ]
             )
         policy = (
@@ -297,6 +301,9 @@ class PolicyLearner(ScikitLearn):
         found = inspect(source, known.count(options.n_actions, source), options.split, known.ids)
         check_sizes(source, found, options)
         source.number(found.ids)
+        if asked.model is not None:
+            source.models = RewardModels(source, found.rows, found.n_actions, asked.model, options.folds, options.seed)
+            found = replace(found, digest=source.models.digest(found.digest))
         self._know(source, found, named=not asked.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
     from counterpoise.learn.parquet import ParquetFiles
     from counterpoise.learn.reading import Reading
+    from counterpoise.learn.reward_models import RewardModels
 
 CHUNK = 2**18  # rows of a file in memory at a time
 
@@ -49,6 +50,8 @@ class Source:
         self.log = in_memory(log, model_rewards is not None)
         self.files = _files(self.log)
         self.memory: Rows | None = None
+        self.models: RewardModels | None = None
+        self.without: int | None = None  # the fold whose rows no reward model may have seen
         self.rows = self.dropped = 0  # so far, on the first pass
         self._model_rewards = model_rewards
         self._before: dict[int, int] = {}
@@ -114,6 +117,11 @@ class Source:
         return kept, [replace(one, row=one.row + seen) for one in problems]
 
     def chunk(self, start: int) -> Rows:
+        """The rows of one chunk, with the predictions of reward models if there are any."""
+        rows = self.logged(start)
+        return rows if self.models is None else self.models.with_predictions(start, rows, self.without)
+
+    def logged(self, start: int) -> Rows:
         """The rows of one chunk."""
         if self.memory is not None:
             return self.memory

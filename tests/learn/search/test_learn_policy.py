@@ -57,6 +57,12 @@ def little_exploration(rows=1500):
     return {"context": x, "action": action, "reward": reward, "propensity": np.where(action == best, 0.99, 0.01)}
 
 
+def test_a_forest_alone_is_judged_and_handed_out():
+    found = cp.learn_policy(**ARRAYS, contenders=[ForestLearner(trees=10)], minutes=None)
+    assert found.name == "forest"
+    assert found.result[found.result.targets[0], "lift"].value > 0
+
+
 def test_what_is_found_is_better_and_says_so(tmp_path):
     found = learn_policy(**ARRAYS, contenders=QUICK, minutes=None)
     assert (found.kind, found.rejected, found.skipped) == ("learned", None, {})

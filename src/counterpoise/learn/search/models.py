@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn.policies import Policy
-from counterpoise.models.estimators import fresh
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
@@ -78,14 +77,6 @@ class ModelPolicy:
             "a policy around a model of another library cannot be saved here.",
             do="Save it the way that library does, or learn a network or a forest, which can be saved.",
         )
-
-
-def seeded(estimator: Any, seed: int) -> Any:
-    """A copy of an estimator that is not fitted, with this seed if it draws anything."""
-    model = fresh(estimator)
-    if hasattr(model, "get_params") and "random_state" in model.get_params():
-        model.set_params(random_state=seed)
-    return model
 
 
 def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:

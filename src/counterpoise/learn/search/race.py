@@ -8,12 +8,12 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import special, stats
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
@@ -133,7 +133,7 @@ class Race:
 
     def leaderboard(self, level: float) -> list[Standing]:
         """All contenders, each at its best temperature, the best first."""
-        z = float(stats.norm.ppf(0.5 + level / 2))
+        z = NormalDist().inv_cdf(0.5 + level / 2)
         found: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
@@ -186,6 +186,6 @@ def logged_probabilities(
             if temperature == 0:
                 probability[part] = scores.argmax(axis=1) == action
             else:
-                cold = scores / temperature
-                probability[part] = np.exp(cold[places, action] - special.logsumexp(cold, axis=1))
+                share = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+                probability[part] = share[places, action] / share.sum(axis=1)
     return found

@@ -1,0 +1,134 @@
+"""Reward models for learning: fitted on some rows of a log, they predict the rewards of all actions on others."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.sources import Source
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FOLDS = 3  # where nothing is judged in folds
+Predict = Callable[[NDArray[Any]], NDArray[np.float64]]
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    """A copy of an estimator that is not fitted, with this seed if it draws anything."""
+    from counterpoise.models.estimators import fresh
+
+    model = fresh(estimator)
+    if hasattr(model, "get_params") and "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model
+
+
+def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
+    """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
+    import polars as pl
+
+    from counterpoise.models.actions import actions_of
+    from counterpoise.models.design import Design
+    from counterpoise.models.encoding import Encoder
+    from counterpoise.models.estimators import check_rewards, estimator_of, is_native
+    from counterpoise.models.fitting import fit_one
+    from counterpoise.models.reward import as_reward
+
+    asked, rewards = as_reward(model), rows.reward.double().cpu().numpy()
+    names = [f"x{k}" for k in range(rows.context.shape[1])]
+    frame = _frame(rows.context.cpu().numpy(), names)
+    estimator = seeded(estimator_of(asked.estimator, rewards), seed)
+    check_rewards(estimator, rewards)
+    actions = actions_of(pl.Series(np.arange(n_actions)), None)
+    design = Design(Encoder.of(frame, names), actions, is_native(estimator))
+    codes = actions.codes(pl.Series(rows.action.cpu().numpy()))
+    fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
+    every = actions.codes(pl.Series(np.arange(n_actions)))
+    return lambda context: np.asarray(fitted.table(design.contexts(_frame(context, names)), every))
+
+
+class RewardModels:
+    """Cross-fitted reward models of a log in memory or in files.
+
+    A row is predicted by a model of other folds' rows, and, where a fold is left out to judge a policy, of none of its rows either. Models
+    are fitted when they are first needed, on at most `Reward.sample` rows spread over the log, and predict chunk by chunk.
+    """
+
+    def __init__(self, source: Source, rows: int, n_actions: int, model: Any, folds: int, seed: int) -> None:
+        from counterpoise.models.reward import as_reward
+
+        if folds == 2:
+            raise OptionError(
+                ["a reward model with ", Argument("folds", 2), " has no rows left to learn from."],
+                do=["Pass ", Argument("folds", 3), " or more."],
+            )
+        self.source, self.n_actions, self.model, self.seed = source, n_actions, model, seed
+        self.folds = folds or FOLDS
+        self._step = math.ceil(rows / as_reward(model).sample)
+        self._sample: tuple[Rows, NDArray[np.int64]] | None = None
+        self._models: dict[frozenset[int], Predict] = {}
+        self._tables: dict[int | None, Tensor] = {}
+
+    def digest(self, of_log: str) -> str:
+        """A digest of the log and the model together, so that a checkpoint of another model is refused."""
+        from counterpoise.models.reward import as_reward
+
+        return hashlib.sha256(f"{of_log} {as_reward(self.model)!r}".encode()).hexdigest()[:16]
+
+    def with_predictions(self, start: int, rows: Rows, without: int | None) -> Rows:
+        """The rows of a chunk with the rewards that are predicted for all actions, by models that have not seen the fold `without`."""
+        if without in self._tables:
+            return replace(rows, model_rewards=self._tables[without])
+        folds, found = self.source.folds(start, rows, self.folds), torch.empty(len(rows), self.n_actions)
+        for fold in range(self.folds):
+            own = np.flatnonzero(folds == fold)
+            if len(own):
+                left_out = frozenset({fold} if without is None else {fold, without})
+                found[own] = torch.as_tensor(self._without(left_out)(rows.context[own].cpu().numpy())).float()
+        found = found.to(rows.context.device)
+        if self.source.files is None:  # files may be larger than memory
+            self._tables = {without: found}
+        return replace(rows, model_rewards=found)
+
+    def _without(self, folds: frozenset[int]) -> Predict:
+        if folds not in self._models:
+            rows, theirs = self._sampled()
+            kept = ~np.isin(theirs, list(folds))
+            if not kept.any():
+                raise LogError(
+                    "there are too few rows or clusters for a reward model: some folds have none to learn from."
+                )
+            self._models[folds] = reward_model(self.model, rows.take(torch.as_tensor(kept)), self.n_actions, self.seed)
+        return self._models[folds]
+
+    def _sampled(self) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows that models are fitted on, and their folds."""
+        if self._sample is None:
+            parts = []
+            for start in self.source.starts:
+                rows = self.source.logged(start)
+                some = slice(-self.source.before(start) % self._step, None, self._step)
+                parts.append((rows.take(some), self.source.folds(start, rows, self.folds)[some]))
+            self._sample = (
+                reduce(Rows.followed_by, (rows for rows, _ in parts)),
+                np.concatenate([one for _, one in parts]),
+            )
+        return self._sample
+
+
+def _frame(context: NDArray[Any], names: list[str]) -> pl.DataFrame:
+    import polars as pl
+
+    return pl.DataFrame({name: context[:, k] for k, name in enumerate(names)})
