@@ -502,7 +502,8 @@ def test_the_command_line_says_which_ids_became_actions(tmp_path):
 
     GAPS.write_parquet(tmp_path / "log.parquet")
     columns = [part for column in CONTEXT for part in ("--context", column)]
-    command = ["learn", tmp_path / "log.parquet", *columns, "--action", "item", "--epochs", 1, "--batch-size", 256]
+    command = ["learn", tmp_path / "log.parquet", *columns, "--action", "item", "--objective", "beta_ips"]
+    command += ["--epochs", 1, "--batch-size", 256]
     found = invoke(*command, "--out", tmp_path / "policy")
     assert found.exit_code == 0, found.stderr
     assert "8 actions: the distinct ids of 'item', from 1000 to 9223372036854775807" in found.stdout
