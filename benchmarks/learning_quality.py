@@ -63,7 +63,7 @@ def ours(world: World, seed: int, minutes: float) -> Row:
     result = found.result
     estimate = result[result.targets[0], read(result).primary]
     return {
-        "greedy": world.greedy_value(found.policy.predict_proba),
+        "greedy": world.greedy_value(partial(probabilities, world, found.policy)),
         "handed_out": true_value(world, found.policy),
         "chosen": found.name,
         "kind": found.kind,
@@ -79,7 +79,14 @@ def ours(world: World, seed: int, minutes: float) -> Row:
 
 def true_value(world: World, policy: Any) -> float:
     """The true value of a policy that draws its actions."""
-    return world.value(lambda context: np.asarray(policy.predict_proba(context), dtype=float))
+    return world.value(partial(probabilities, world, policy))
+
+
+def probabilities(world: World, policy: Any, context: np.ndarray) -> np.ndarray:
+    """A policy's probabilities of all actions; it knows those alone that were logged."""
+    found = np.zeros((len(context), world.n_actions))
+    found[:, policy.classes_] = policy.predict_proba(context)
+    return found
 
 
 def peers(world: World, seed: int, obp: str, names: list[str]) -> Row:
@@ -316,7 +323,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=LOGS, default=list(LOGS), metavar="LOG")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=0.5, help="the budget of learn_policy")
+    parser.add_argument("--minutes", type=float, default=1.0, help="the budget of learn_policy")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--obp", metavar="PYTHON", help="a Python that has the Open Bandit Pipeline")
     parser.add_argument("--learners", nargs="+", choices=PEERS, default=LEARNERS, help="which of its learners")

@@ -159,6 +159,36 @@ def test_epochs_are_scored_by_their_value_if_the_held_out_rows_measure_it_and_el
     assert 0 < found.history_[0].score < found.history_[0].value
 
 
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+@pytest.mark.parametrize("named", [True, False])
+def test_folds_see_text_names_and_candidates_as_they_are(named):
+    """Judged by a target of `evaluate`: the policy of every fold, as it says itself what its probabilities are."""
+    random = np.random.default_rng(0)
+    pools = [sorted(random.permutation(6)[:4]) for _ in range(ROWS)]
+    action = np.array([random.choice(pool) for pool in pools])
+    country = random.choice(["de", "fr", "it"], size=ROWS)
+    frame = pl.DataFrame(
+        {
+            "country": country,
+            "age": LOG.context[:, 0],
+            "item": [f"item {a}" for a in action] if named else action,
+            "pool": [[f"item {a}" for a in pool] for pool in pools] if named else [list(map(int, p)) for p in pools],
+            "reward": (random.random(ROWS) < np.where(action == (country == "fr"), 0.8, 0.3)).astype(float),
+            "p": np.full(ROWS, 0.25),
+        }
+    )
+    parts = {"context": ["country", "age"], "action": "item", "reward": "reward", "propensity": "p"}
+    found = PolicyLearner(**OPTIONS, folds=2).fit(frame, **parts, candidates="pool")
+    lift = found.result_["fold policies", "lift"]
+    truth = cp.evaluate(frame, **parts, candidates="pool", target={"refitted": found.policy_})["refitted", "lift"]
+    assert lift.interval.lower > 0
+    assert lift.value == pytest.approx(
+        truth.value, abs=0.1
+    )  # of a policy that saw twice as many rows, these among them
+    assert found.result_.diagnostics().mean_weight == pytest.approx(1, abs=0.1)
+    assert found.remarks_ == ()
+
+
 def test_folds_resume_from_their_own_checkpoints(tmp_path):
     whole = PolicyLearner(**OPTIONS, checkpoint=tmp_path / "run.safetensors").fit(**ARRAYS)
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -205,7 +205,11 @@ def broken(part, row, value):
         (broken("reward", slice(None), 0), LogError, r"all 3,000 rewards are 0"),
         (broken("reward", 5, np.inf), LogError, r"reward 'reward' must be a finite number"),
         (ARRAYS | {"reward": LOG.reward[:10]}, ColumnError, r"the same number of rows"),
-        (ARRAYS | {"action": np.array(["a"] * 3000)}, ColumnError, r"'action' must contain numbers"),
+        (
+            ARRAYS | {"action": np.array(["a"] * 3000)},
+            OptionError,
+            r"n_actions is 8, but 1 names of actions were found",
+        ),
         (
             {name: column[:100] for name, column in ARRAYS.items()},
             OptionError,

@@ -185,15 +185,18 @@ def test_several_files_are_one_log(tmp_path):
 
 def test_logs_that_cannot_be_trained_on_are_refused(tmp_path):
     duckdb = pytest.importorskip("duckdb")
-    with pytest.raises(OptionError, match=r"this log is DuckDBPyConnection\. Write it to a Parquet file first"):
+    with pytest.raises(OptionError, match=r"name the log's table with table="):
         learner().fit(duckdb.connect(), **NAMES)
-    with pytest.raises(OptionError, match="table= only works with a database"):
-        learner().fit(tmp_path / "log.parquet", **NAMES, table="logs")
+    with pytest.raises(OptionError, match=r"a policy can be trained on .*; this log is int"):
+        learner().fit(3, **NAMES)
+    for data in (tmp_path / "log.parquet", FRAME, FRAME.to_dict()):
+        with pytest.raises(OptionError, match="table= and query= only work with a database"):
+            learner().fit(data, **NAMES, table="logs")
     with pytest.raises(OptionError, match=r"trained on one reward, and this log has 'reward', 'day'.*log.but"):
         learner().fit(FRAME, **NAMES | {"reward": ["reward", "day"]})
-    FRAME.write_csv(tmp_path / "log.csv")
-    with pytest.raises(LogError, match="as Parquet"):
-        learner().fit(tmp_path / "log.csv", **NAMES)
+    FRAME.write_csv(tmp_path / "log.pq")
+    with pytest.raises(LogError, match=r"as Parquet.*its name must say so"):
+        learner().fit(tmp_path / "log.pq", **NAMES)
 
 
 def test_amounts_are_numbers_and_not_text_or_times():

@@ -94,7 +94,7 @@ def test_recurrent_policies_learn(kind, measured):
     torch.manual_seed(0)
     log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
     policy = ModulePolicy(Recurrent(*KINDS[kind], actions=8), 8)
-    learner = PolicyLearner(policy=policy, epochs=3, batch_size=256, learning_rate=0.05, norms=measured, folds=None)
+    learner = PolicyLearner(policy=policy, epochs=3, folds=None, batch_size=256, learning_rate=0.05, norms=measured)
     learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
     assert log.value(learner.predict_proba) > log.reward.mean()
 
@@ -103,6 +103,6 @@ def test_dropout_trains_where_a_layer_has_no_rule():
     torch.manual_seed(0)
     log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
     module = nn.Sequential(nn.Linear(5, 16), nn.PReLU(), nn.Dropout(0.1), nn.Linear(16, 8))
-    learner = PolicyLearner(policy=ModulePolicy(module, 8), epochs=2, batch_size=256, learning_rate=0.05, folds=None)
+    learner = PolicyLearner(policy=ModulePolicy(module, 8), folds=None, epochs=2, batch_size=256, learning_rate=0.05)
     learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
     assert log.value(learner.predict_proba) > log.reward.mean()

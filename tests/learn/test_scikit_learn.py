@@ -34,7 +34,7 @@ ARRAYS = {"action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensi
 
 
 def learner(**options):
-    return PolicyLearner(**({"epochs": 2, "batch_size": 256, "learning_rate": 0.05, "folds": None} | options))
+    return PolicyLearner(**({"epochs": 2, "folds": None, "batch_size": 256, "learning_rate": 0.05} | options))
 
 
 def by_hand(policy, rows, estimator="beta_ips"):

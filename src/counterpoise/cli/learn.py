@@ -20,19 +20,26 @@ FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 @ends_at_once
 def learn(
-    log: Annotated[list[str], typer.Argument(help="Parquet: files, a folder or a glob.")],
+    log: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files (Parquet, which may be larger than memory, CSV, Arrow, JSON lines), a folder or a glob; or a DuckDB file or "
+            "postgresql:// URL."
+        ),
+    ],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="File for the policy (safetensors); `evaluate --target` takes it.")
     ],
     context: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column of the context; repeat for more.")],
     action: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers.")
+        str, typer.Option(metavar="COLUMN", help="Column of the logged action: whole numbers or text.")
     ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
+    candidates: options.Candidates = None,
     cluster: options.Cluster = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Time to try several ways to learn in; 0.5 unless you say more.")
+        float | None, typer.Option(metavar="M", help="Time to try several ways to learn in; 1 unless you say more.")
     ] = None,
     fallback: Annotated[
         str,
@@ -47,6 +54,8 @@ def learn(
             "running_beta_ips, ips, lambda_ips or log_smoothing; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = None,
+    table: options.TableName = None,
+    query: options.Query = None,
     where: options.Where = None,
     drop_bad_rows: options.DropBadRows = False,
     epochs: Annotated[
@@ -83,6 +92,9 @@ def learn(
         "reward": reward,
         "propensity": propensity,
         "cluster": cluster,
+        "candidates": candidates,
+        "table": options.table_path(table),
+        "query": query,
         "where": where,
         "drop_bad_rows": drop_bad_rows,
     }
@@ -119,7 +131,7 @@ def _search(
 
     if asked:
         raise OptionError([Argument(next(iter(asked))), " only works with ", Argument("objective"), "."])
-    found = learn_policy(data, minutes=0.5 if minutes is None else minutes, fallback=fallback, seed=seed, **given)
+    found = learn_policy(data, minutes=1.0 if minutes is None else minutes, fallback=fallback, seed=seed, **given)
     found.save(out)
     return str(found), found.to_dict()
 

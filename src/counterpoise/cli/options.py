@@ -60,6 +60,9 @@ TargetAction = Annotated[
 ]
 Action = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("action"))]
 Context = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("context", "May be repeated."))]
+Candidates = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help=_help("candidates", "Text such as a|b, or a JSON list, will do."))
+]
 Baseline = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help=_help("baseline", "May be repeated."))]
 PropensityModel = Annotated[
     str | None,

@@ -10,6 +10,7 @@ from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, LogTo
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.guardrails import LearningWarning
+from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
@@ -41,6 +42,7 @@ __all__ = [
     "TwoTower",
     "baselines",
     "export_onnx",
+    "item_features",
     "judge",
     "learn_policy",
     "load_policy",

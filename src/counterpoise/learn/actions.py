@@ -12,6 +12,7 @@ from torch import Tensor
 from counterpoise.errors import Argument, LogError, OptionError
 
 Ids = NDArray[np.int64]
+Names = NDArray[np.object_]
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every one of them costs a logit per row
 
 
@@ -78,8 +79,13 @@ def placed(ids: Ids | None, action: Tensor) -> Tensor:
     )
 
 
-def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
-    """Ids, checked to be ones that a policy can have: one for each of its actions, in their order."""
+def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
+    """Ids or names, checked to be ones that a policy can have: one for each of its actions, in their order."""
+    if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(one, str) for one in ids):
+        names = ids.astype(object)
+        if (names[:-1] < names[1:]).all():
+            return names
+        raise OptionError(f"actions_ must be {n_actions:,} different names in ascending order.")
     if (
         ids.shape != (n_actions,)
         or ids.dtype.kind not in "iu"
@@ -87,7 +93,7 @@ def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids:
         or not 0 <= ids[0] < 2**63
     ):
         raise OptionError(
-            f"actions_ must be {n_actions:,} different whole numbers from 0 on, in ascending order; found {ids.dtype} of shape "
+            f"actions_ must be {n_actions:,} different whole numbers from 0 on, or names, in ascending order; found {ids.dtype} of shape "
             f"{ids.shape}."
         )
     return ids.astype(np.int64)

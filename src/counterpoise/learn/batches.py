@@ -84,4 +84,6 @@ def batches(source: Source, epoch: int, batch_size: int | None, split: Split, sh
                 left = rows.take(part)
                 break
             mine = rows.take(part[share.rank :: share.processes]).to(share.device)
-            yield Batch(mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards)
+            yield Batch(
+                mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards, mine.candidates
+            )

@@ -1,9 +1,30 @@
-"""Candidates: which actions a policy may choose from in each row, and the softmax over those alone."""
+"""Candidates: which actions a policy may choose from in each row, and the softmax over those alone.
+
+Inside, candidates are the places of actions, a row of them for each row of the log, filled up with −1; for users, they are a list of ids
+per row, or a table of truth values with a column per action.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NONE = -1  # where a row has fewer candidates than another
+FEW = 4  # times as many actions as candidates, from which only the logits of candidates are computed
+APART = "|"  # what stands between candidates in a text, as a CSV file has them
 
 
 def masked(logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -13,3 +34,201 @@ def masked(logits: Tensor, mask: Tensor | None) -> Tensor:
     [[0.5, 0.0, 0.5]]
     """
     return logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+
+
+def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
+    """Logits with −∞ for every action that is not among a row's candidates (places, filled up with −1).
+
+    >>> among(torch.zeros(2, 3), torch.tensor([[0, 2], [1, -1]])).tolist()
+    [[0.0, -inf, 0.0], [-inf, 0.0, -inf]]
+    """
+    return logits if candidates is None else masked(logits, mask_of_places(candidates, logits.shape[-1]))
+
+
+def are_few(candidates: Tensor | None, n_actions: int) -> bool:
+    """Whether there are so few candidates in a row that the other actions are better left out altogether."""
+    return candidates is not None and FEW * candidates.shape[1] <= n_actions
+
+
+def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
+    """The logits of each row's candidates alone, without those of all other actions; −∞ where a row only is filled up.
+
+    >>> layer = nn.Linear(2, 1000)
+    >>> h, candidates = torch.randn(3, 2), torch.tensor([[5, 999], [7, -1], [0, 1]])
+    >>> torch.allclose(logits_at(layer, h, candidates)[0], layer(h)[0, [5, 999]], atol=1e-6)
+    True
+    """
+    places = candidates.clamp(min=0)
+    found = (layer.weight[places] @ features[:, :, None])[..., 0]
+    if layer.bias is not None:
+        found = found + layer.bias[places]
+    return masked(found, candidates >= 0)
+
+
+def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
+    """Candidates by their places as a table of truth values with a column per action."""
+    # a column more, which takes in what only fills up the rows
+    wide = torch.zeros(len(candidates), n_actions + 1, dtype=torch.bool, device=candidates.device)
+    places = torch.where(candidates < 0, n_actions, candidates)
+    return wide.scatter_(1, places, True)[:, :n_actions]
+
+
+def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
+    """What a user calls the candidates of some rows, as a table of truth values with a column per action.
+
+    They may be such a table already (or one row of it, for all), or a list of actions for every row. Actions that the policy does not know
+    are left out: it never takes them. A row without any that it knows is an error.
+
+    >>> mask_of([["b", "new"], ["a", "b"]], np.array(["a", "b", "c"]), 2).tolist()
+    [[False, True, False], [True, True, False]]
+    """
+    table = _table(candidates)
+    found = _listed(candidates, classes) if table is None else table
+    if found.ndim == 1:
+        found = found.expand(rows, -1)
+    if found.shape != (rows, len(classes)):
+        raise OptionError(
+            [
+                Argument("candidates"),
+                f" must have a row for each of the {rows:,} contexts and a column for each of the {len(classes):,} actions (or a list of "
+                f"actions per row); found {' × '.join(f'{size:,}' for size in found.shape)}.",
+            ]
+        )
+    without = torch.nonzero(~found.any(-1)).flatten()
+    if len(without):
+        raise LogError(
+            f"a row needs at least one candidate that the policy knows: {len(without):,} of {rows:,} rows have none; the first is row "
+            f"{int(without[0]):,}.",
+            do="classes_ has the actions that it knows; leave out those rows, or train it on a log that has their candidates.",
+        )
+    return found
+
+
+def _table(candidates: Any) -> Tensor | None:
+    """Candidates that are truth values, as a tensor; None if they are something else."""
+    if isinstance(candidates, Tensor):
+        return candidates.detach().cpu() if candidates.dtype == torch.bool else None
+    if isinstance(candidates, list | tuple) and len(candidates):
+        first = candidates[0]
+        if isinstance(first[0] if isinstance(first, list | tuple) and first else first, bool):
+            candidates = np.array(candidates)
+    is_table = isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b"
+    return torch.as_tensor(np.array(candidates)) if is_table else None
+
+
+def is_truth(mask: Any) -> bool:
+    """Whether a mask is truth values, or something else that cannot be a list of actions: a table of other numbers, or nothing."""
+    is_other = isinstance(mask, np.ndarray) and mask.dtype.kind == "f"
+    return mask is None or is_other or _table(mask) is not None
+
+
+def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:
+    lists = lists_of("candidates", candidates)
+    return mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))
+
+
+def lists_of(name: str, values: Any) -> pl.Series:
+    """A column of candidates as a series of lists; text is a JSON list, or has a | between candidates, because CSV has no lists.
+
+    >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
+    [['a', 'b'], ['c'], None]
+    """
+    import polars as pl
+
+    found = _series(name, values)
+    if isinstance(found.dtype, pl.Array):
+        found = found.arr.to_list()
+    if found.dtype == pl.String:
+        found = pl.Series(name, [_parsed(name, text) for text in found], dtype=pl.List(pl.String))
+    if found.dtype == pl.Null:
+        found = found.cast(pl.List(pl.String))
+    if not isinstance(found.dtype, pl.List) or found.dtype.inner.is_nested():
+        raise ColumnError(
+            f"candidates {name!r} must be a list of actions in every row, and the column has {found.dtype}.",
+            do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
+        )
+    return found.list.drop_nulls().list.unique(maintain_order=True)
+
+
+def _series(name: str, values: Any) -> pl.Series:
+    import polars as pl
+
+    from counterpoise.readers.frames import from_array
+
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pl.Series(name, list(values))
+    if isinstance(values, list | tuple):
+        return pl.Series(
+            name, [list(one) if isinstance(one, tuple | set | frozenset | np.ndarray) else one for one in values]
+        )
+    if hasattr(values, "__array__") or isinstance(values, pl.Series):
+        return from_array(name, values, is_number=False)
+    raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")
+
+
+def _parsed(name: str, text: str | None) -> list[str] | None:
+    if text is None or not text.startswith("["):
+        return None if text is None else [one.strip() for one in text.split(APART)]
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ColumnError(f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {error}.") from error
+    return [None if one is None else str(one) for one in found]  # type: ignore[misc]
+
+
+def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
+    """The places of all candidates among the actions, row after row; −1 for those that are not there."""
+    import polars as pl
+
+    flat = flat_of(lists)
+    if classes.dtype.kind in "iu":
+        values, known = whole_numbers(flat), pl.Series(classes).cast(pl.Int64)
+    else:
+        values, known = flat.cast(pl.String), pl.Series(list(classes), dtype=pl.String)
+    numbers = pl.Series(np.arange(len(classes)))
+    found: Places = values.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
+    return found
+
+
+def flat_of(lists: pl.Series) -> pl.Series:
+    """All candidates, row after row."""
+    return lists.filter(lists.list.len() > 0).explode()
+
+
+def whole_numbers(flat: pl.Series) -> pl.Series:
+    """Candidates as whole numbers, as the actions are; null for what is not one."""
+    import polars as pl
+
+    if flat.dtype == pl.String or flat.dtype.is_numeric():
+        return flat.cast(pl.Int64, strict=False)
+    raise ColumnError(f"candidates {flat.name!r} must be whole numbers, as the actions are, and are {flat.dtype}.")
+
+
+def padded(lists: pl.Series, flat: Places) -> Places:
+    """A row of numbers for every list, from the numbers of all of them in order; filled up with −1."""
+    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    width = max(1, int(lengths.max(initial=0)))
+    found = np.full((len(lengths), width), NONE, dtype=np.int64)
+    found[np.arange(width) < lengths[:, None]] = flat
+    return found
+
+
+def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
+    """A table of truth values as rows of ids, filled up with −1.
+
+    >>> ids_of_mask(np.array([[True, False, True], [False, True, False]]), [5, 7, 9]).tolist()
+    [[5, 9], [7, -1]]
+    """
+    counts = mask.sum(1)
+    width = max(1, int(counts.max(initial=0)))
+    found = np.full((len(mask), width), NONE, dtype=np.int64)
+    found[np.arange(width) < counts[:, None]] = np.asarray(ids)[np.nonzero(mask)[1]]
+    return found
+
+
+def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
+    """Rows of candidates, followed by others, both filled up to the same width."""
+    width = max(first.shape[1], second.shape[1])
+    return torch.cat([torch.nn.functional.pad(one, (0, width - one.shape[1]), value=NONE) for one in (first, second)])

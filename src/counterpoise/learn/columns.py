@@ -36,19 +36,33 @@ def columns_of(data: Any, names: Names, where: str | None) -> Found:
     if isinstance(frame, nw.LazyFrame):
         frame = frame.select(read).collect()
     if where is None and set(names.all) <= set(available):
-        return {name: frame.get_column(name).to_numpy() for name in names.all}, None
+        return {name: _values(frame.get_column(name)) for name in names.all}, None
     return _computed(frame.select(read).to_polars(), names, where)
 
 
 def _computed(frame: pl.DataFrame, names: Names, where: str | None) -> Found:
     """The same from a polars frame: the rows that meet the condition, with every expression computed."""
+    import narwhals as nw
+
     from counterpoise.log.expressions import column, computed, only
 
     kept = only(frame.with_row_index(ROW), where)
     found = computed(kept, [name for name in names.all if name not in frame.columns])
-    return {name: found.select(column(name)).to_series().to_numpy() for name in names.all}, found.get_column(
+    series = {name: found.select(column(name)).to_series() for name in names.all}
+    return {name: _values(nw.from_native(one, series_only=True)) for name, one in series.items()}, found.get_column(
         ROW
     ).to_numpy()
+
+
+def _values(column: Any) -> Any:
+    """A column as an array; text, categories and lists stay a series of polars, which has them without a Python object each."""
+    import narwhals as nw
+
+    from counterpoise.readers.frames import series_of
+
+    if column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.List, nw.Array):
+        return series_of(column, is_number=False)
+    return column.to_numpy()
 
 
 def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:
@@ -67,12 +81,12 @@ def _frame_of(arrays: Mapping[str, Any], read: Sequence[str]) -> pl.DataFrame:
     import polars as pl
 
     plain = {name: arrays[name].detach().cpu() if isinstance(arrays[name], Tensor) else arrays[name] for name in read}
-    return pl.DataFrame({name: np.asarray(column) for name, column in plain.items()})
+    return pl.DataFrame({name: one if isinstance(one, pl.Series) else np.asarray(one) for name, one in plain.items()})
 
 
 def unreadable(found: str) -> OptionError:
     """The error for a log that no policy can be trained on."""
     return OptionError(
-        f"a policy can be trained on arrays, on frames, and on Parquet files on this machine; this log is {found}.",
-        do="Write it to a Parquet file first.",
+        f"a policy can be trained on arrays, frames, files, and tables of databases; this log is {found}.",
+        do="Name a file, or pass a frame.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import TrainingError
 from counterpoise.evaluation.result import Result
+from counterpoise.learn.candidates import mask_of_places
 from counterpoise.learn.inspection import Inspection, without_fold
 from counterpoise.learn.judging import doubts
 from counterpoise.learn.options import Options
@@ -76,12 +78,13 @@ def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> t
     """What is odd about a policy that was trained: that it never moved, that it is uniform, or that it takes nearly no chances."""
     rows = next(rows for start in source.starts if len(rows := source.chunk(start)))
     some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
-    found = list(_of_table(policy.predict_proba(some.cpu().numpy()), policy.classes_))
+    mask = None if rows.candidates is None else mask_of_places(rows.candidates[: len(some)], policy.n_actions)
+    found = list(_of_table(policy.predict_proba(some.cpu().numpy(), mask), policy.classes_))
     moved = any(not torch.equal(tensor.cpu(), start[name].cpu()) for name, tensor in policy.state_dict().items())
     return (*([] if moved else ["Training never moved the policy: it is what it was at the start."]), *found)
 
 
-def _of_table(table: NDArray[np.float64], actions: NDArray[np.int64]) -> list[str]:
+def _of_table(table: NDArray[np.float64], actions: NDArray[Any]) -> list[str]:
     """The same from probabilities, contexts × actions.
 
     >>> _of_table(np.array([[0.999, 0.001], [0.998, 0.002]]), np.array([7, 9]))

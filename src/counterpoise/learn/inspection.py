@@ -90,7 +90,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
     Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
     """
-    found = _Totals(Columns(len(source.names.context)), DistinctIds(source.names.action))
+    found = _Totals(Columns(source.width), DistinctIds(source.names.action))
     for start in source.starts:
         rows, problems = source.look(start)
         if not source.log.drop_bad_rows:
@@ -99,10 +99,15 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
             continue
         if n_actions is None and ids is None:
             found.distinct.add(rows.action.numpy())
+            if rows.candidates is not None:
+                found.distinct.add(rows.candidates.numpy())
         else:
             found.unknown += _unknown(rows.action, source, source.before(start), n_actions, ids)
+            if rows.candidates is not None and not found.unknown:
+                found.unknown += _unknown(rows.candidates, source, source.before(start), n_actions, ids)
         found.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
     _refuse(found, source)
+    _leave_levels(found.columns, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
@@ -120,7 +125,8 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
-    rows, held_out, columns, rewards = 0, 0, Columns(len(source.names.context)), _Rewards()
+    rows, held_out, columns, rewards = 0, 0, Columns(source.width), _Rewards()
+    _leave_levels(columns, source)
     for start in source.starts:
         chunk = source.logged(start)
         held, trained = split.parts(source, start, chunk)
@@ -133,6 +139,12 @@ def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
     return replace(found, rows=rows, held_out=held_out, columns=columns, **rewards.of(rows))
+
+
+def _leave_levels(columns: Columns, source: Source) -> None:
+    """Levels of categories stay 0 and 1."""
+    if source.reading is not None and source.reading.encoding is not None:
+        columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
 
 
 def _refuse(found: _Totals, source: Source) -> None:
@@ -165,14 +177,15 @@ def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
 
 
 def _unknown(action: Tensor, source: Source, start: int, n_actions: int | None, ids: Ids | None) -> list[Problem]:
-    """Rows with an action that the policy does not have."""
+    """Rows with an action (or candidates) that the policy does not have."""
     if ids is not None:
         allowed, outside = f"the policy's {len(ids):,} actions", placed(ids, action) < 0
     else:
         assert n_actions is not None
         allowed, outside = f"the integers 0 … {n_actions - 1}", action >= n_actions
-    odd = torch.nonzero(outside & (action >= 0)).flatten()  # what is no id at all is reported as such
+    odd = torch.nonzero(outside & (action >= 0))  # what is no id at all is reported as such
     if not len(odd):
         return []
-    rule = f"action {source.names.action!r} must be one of {allowed}"
-    return [Problem(rule, len(odd), start + int(odd[0]), int(action[odd[0]]))]
+    part, name = ("action", source.names.action) if action.ndim == 1 else ("candidates", source.names.candidates)
+    rule = f"{part} {name!r} must be {'one' if action.ndim == 1 else 'some'} of {allowed}"
+    return [Problem(rule, len(set(odd[:, 0].tolist())), start + int(odd[0, 0]), int(action[tuple(odd[0])]))]

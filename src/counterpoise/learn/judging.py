@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate
@@ -13,7 +14,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.batches import Split
 from counterpoise.learn.inspection import inspect
-from counterpoise.learn.policies import CELLS
+from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.sources import Source
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
@@ -56,9 +57,11 @@ def judge(
     if not policies:
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
     source = log if isinstance(log, Source) else _opened(log)
+    ours = isinstance(log, Source) and all(isinstance(one, Policy) for one in policies)  # whose actions are numbered
+    weigh = _by_rows if ours else _by_frame
     total: LogMoments | None = None
     for start in source.starts:
-        judged = _judged(source, start, policies, name)
+        judged = weigh(source, start, policies, name)
         if judged.is_empty():
             continue
         result = evaluate(judged, target=name, interval=interval, level=level, **_parts(source))
@@ -102,13 +105,32 @@ def _opened(log: Log) -> Source:
     return source
 
 
-def _judged(source: Source, start: int, policies: Sequence[Any], name: str) -> pl.DataFrame:
-    """The rows of a chunk, with the probability of the logged action under the policy of their fold."""
+@torch.no_grad()
+def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> pl.DataFrame:
+    """The rows of a chunk, with the probability of the logged action under the policy of their fold, as a learner has them."""
+    import polars as pl
+
+    names, chunk = source.names, source.chunk(start)
+    folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
+    for fold, policy in enumerate(policies):
+        rows, device = np.flatnonzero(folds == fold), policy.device
+        policy.eval()
+        for part in np.array_split(rows, max(1, len(rows) // policy.rows_at_once)):
+            some = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)
+            probability[part] = (
+                policy.target_at(some.context, some.action, some.candidates, policy.temperature).double().cpu().numpy()
+            )
+    asked = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
+    return source.frame(start, asked).with_columns(pl.Series(name, np.minimum(probability, 1.0)))
+
+
+def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> pl.DataFrame:
+    """The same for anything that is a target of `evaluate`."""
     import polars as pl
 
     from counterpoise.readers.policies import probabilities
 
-    frame, question = source.frame(start), Question(source.log, (), None)
+    frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):
         rows = np.flatnonzero(folds == fold)

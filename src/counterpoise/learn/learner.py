@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import inspect as signatures
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
@@ -24,8 +23,9 @@ from counterpoise.learn.guardrails import fold_policies, refused, remarks, warne
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
+from counterpoise.learn.making import describe_columns, known_actions, new_policy
 from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
-from counterpoise.learn.policies import LinearSoftmax, Policy
+from counterpoise.learn.policies import Policy
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.scaling import standardize
 from counterpoise.learn.schedules import Scheduler
@@ -36,6 +36,9 @@ from counterpoise.learn.training import IMITATION
 from counterpoise.learn.tuning import beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import LogFields, as_log
+
+if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
 
 
 class PolicyLearner(ScikitLearn):
@@ -55,7 +58,9 @@ class PolicyLearner(ScikitLearn):
     policy
         A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
         starts as the uniform policy, on contexts standardized by the mean and standard deviation of the training rows. A policy that you
-        pass sees the contexts as they are, unless you made it with ``standardize=True``.
+        pass sees the contexts as they are, unless you made it with ``standardize=True``. If contexts are encoded, only the log tells how
+        many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
+        `item_features=` if the log has items.
     epochs
         How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
         up 200 steps, and at least 10), and for 8,000 steps at most.
@@ -112,8 +117,9 @@ class PolicyLearner(ScikitLearn):
     progress
         Whether to show a bar with value and gradient variance; by default, only on a terminal.
 
-    Without `policy` and `n_actions`, the actions are the distinct ids in the log, in ascending order. They need not be 0, 1, 2, …, and
-    they stay with the policy (`classes_`) when you save and load it. Parquet files must not change during training.
+    Without `policy` and `n_actions`, the actions are the distinct ids or names in the log, in ascending order. They need not be 0, 1, 2, …,
+    and they stay with the policy (`classes_`) when you save and load it. Contexts that are text or lists are encoded, and the encoding
+    stays with the policy, too (`encoding_`). Parquet files must not change during training.
 
     After `fit`, `policy_` is the policy of the best epoch, `history_` has one `Epoch` per epoch, `best_epoch_` says which one was best,
     `mean_reward_` is what the logging policy earned, `dropped_rows_` is how many bad rows were left out, and `feature_names_in_` (if
@@ -153,7 +159,7 @@ class PolicyLearner(ScikitLearn):
         self,
         objective: str = "beta_ips",
         *,
-        policy: Policy | None = None,
+        policy: Policy | Callable[..., Policy] | None = None,
         n_actions: int | None = None,
         learning_rate: float = 0.01,
         batch_size: int | None = 1024,
@@ -252,13 +258,28 @@ class PolicyLearner(ScikitLearn):
         ``fit(X, cp.logged(action, reward, propensity))``.
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
-        memory. Without data, the parts are the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same
-        rule for a bad row. For DR, `model` is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or
-        `model_rewards` an array of predictions, one column per action.
+        memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
+        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. For DR,
+        `model` is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or `model_rewards` an array of
+        predictions, one column per action.
+
+        `candidates` names a column with the actions that there were to choose from, a list in every row; the policy then chooses among
+        those. Without data it is an array of truth values with a column per action. `items` is a frame with a row for every action: the
+        policy is then a `TwoTower` on the items' features, unless you pass another.
         """
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
+        if options.negatives is not None and asked.candidates is not None:
+            raise OptionError(
+                [
+                    Argument("negatives"),
+                    " draws from all items, and ",
+                    Argument("candidates"),
+                    " says which there are in each row.",
+                ],
+                do="Leave out either.",
+            )
         if options.trained.needs_model_rewards != ((model_rewards is not None) != (asked.model is not None)):
             needs = "needs" if options.trained.needs_model_rewards else "does not use"
             raise OptionError(
@@ -270,12 +291,14 @@ class PolicyLearner(ScikitLearn):
                     ", a reward model to fit.",
                 ]
             )
-        source = Source(asked, model_rewards)
-        policy = deepcopy(options.policy)  # so that a second fit starts where the first did
+        policy = (
+            deepcopy(options.policy) if isinstance(options.policy, Policy) else None
+        )  # so that a second fit starts afresh
+        known = known_actions(policy, asked)
+        source = Source(asked, model_rewards, known.classes, None if policy is None else policy.encoding_)
         if policy is not None:
-            policy.check_width(len(source.names.context))
-        known = policy.n_actions if policy is not None else options.n_actions
-        found = inspect(source, known, options.split, policy.actions_ if policy is not None else None)
+            policy.check_width(source.width)
+        found = inspect(source, known.count(options.n_actions, source), options.split, known.ids)
         check_sizes(source, found, options)
         source.number(found.ids)
         if asked.model is not None:
@@ -284,13 +307,18 @@ class PolicyLearner(ScikitLearn):
         self._know(source, found, named=not asked.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            start = policy if policy is not None else _default_policy(found)
-            if options.folds:
-                random = torch.get_rng_state()
-                options = self._judge(options, source, found, None if policy is None else deepcopy(policy))
-                torch.set_rng_state(random)
-            standardize(start, found.columns)
-            self._train(options, source, found, start)
+
+            def start(seen: Inspection) -> Policy:
+                made = new_policy(options.policy, source, seen, known.features) if policy is None else deepcopy(policy)
+                standardize(made, seen.columns)
+                made.context_, made.actions_ = self.context_, seen.ids
+                describe_columns(made, source)
+                return made
+
+            random = torch.get_rng_state()
+            chosen = self._judge(options, source, found, start) if options.folds else options
+            torch.set_rng_state(random)
+            self._train(chosen, source, found, start(found))
         return self
 
     def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
@@ -305,14 +333,10 @@ class PolicyLearner(ScikitLearn):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _judge(self, options: Options, source: Source, found: Inspection, policy: Policy | None) -> Options:
+    def _judge(
+        self, options: Options, source: Source, found: Inspection, make: Callable[[Inspection], Policy]
+    ) -> Options:
         """Judge the policies of the folds, and return the options of the policy to hand out: those asked for, or those of an imitation."""
-
-        def make(seen: Inspection) -> Policy:
-            made = _default_policy(seen) if policy is None else deepcopy(policy)
-            standardize(made, seen.columns)
-            made.context_, made.actions_ = self.context_, seen.ids
-            return made
 
         def judged(options: Options, name: str) -> Result:
             return judge(source, fold_policies(options, source, found, make), name=name, level=options.level)
@@ -332,8 +356,7 @@ class PolicyLearner(ScikitLearn):
         return options
 
     def _train(self, options: Options, source: Source, found: Inspection, policy: Policy) -> None:
-        policy.context_, policy.actions_ = self.context_, found.ids
-        self.policy_, start = policy, copy_of(policy)
+        self.policy_, before = policy, copy_of(policy)
         done = train(options, source, found, policy)
         self.history_, self.best_epoch_ = done.history, done.best_epoch
         if done.banditnet_lambda is not None:
@@ -341,24 +364,23 @@ class PolicyLearner(ScikitLearn):
         if done.values is not None:
             self.tuning_ = done.values
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
-        self.remarks_ = remarks(policy, source, start)
+        self.remarks_ = remarks(policy, source, before)
 
     # -- using ---------------------------------------------------------------------------------------------------------
 
     @property
-    def classes_(self) -> NDArray[np.int64]:
+    def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
 
-    def predict_proba(
-        self, context: ArrayLike, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
-        """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
-        return self._fitted().predict_proba(context, temperature=temperature, mask=mask)
+    @property
+    def encoding_(self) -> Encoding | None:
+        """How contexts become numbers; None if all of them are numbers."""
+        return self._fitted().encoding_
 
     def sample(
         self,
-        context: ArrayLike,
+        context: Any,
         *,
         temperature: float | None = None,
         mask: Any = None,
@@ -368,9 +390,20 @@ class PolicyLearner(ScikitLearn):
         """One action per context and its propensity, ready to log; the options are those of `Policy.sample`."""
         return self._fitted().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
 
-    def predict(self, context: ArrayLike) -> NDArray[np.int64]:
+    @property
+    def candidates_(self) -> str | None:
+        """The column of the candidates that it learned to choose among; None if it chooses among all actions."""
+        return self._fitted().candidates_
+
+    def predict_proba(
+        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
+        return self._fitted().predict_proba(context, candidates, temperature=temperature, mask=mask)
+
+    def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
         """The greedy action of every context."""
-        return np.asarray(self.classes_[self.predict_proba(context).argmax(axis=1)], dtype=np.int64)
+        return np.asarray(self.classes_[self.predict_proba(context, candidates).argmax(axis=1)])
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file, which `load_policy` reads."""
@@ -380,11 +413,3 @@ class PolicyLearner(ScikitLearn):
         if not hasattr(self, "policy_"):
             raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
-
-
-def _default_policy(found: Inspection) -> Policy:
-    """A linear softmax that standardizes its contexts and starts as the uniform policy."""
-    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
-    for parameter in policy.scores.parameters():
-        nn.init.zeros_(parameter)
-    return policy

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import Seen, diagnose
@@ -24,7 +23,6 @@ from counterpoise.learn.policies import Policy
 from counterpoise.learn.ranking.measure import held_out_lists
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.softmax import cooled, logged_probability
 from counterpoise.learn.sources import Source
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.powers import NOTHING
@@ -82,22 +80,16 @@ def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> 
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
     was_training = policy.training
     policy.eval()
-    device = next(policy.parameters()).device
-    size = policy.rows_at_once
+    device = policy.device
     for rows in parts:
+        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
         for at in range(0, len(rows), size):
             part = rows.take(slice(at, at + size))
-            target = _targets(policy, part.to(device), temperature).double().cpu()
+            part = part.to(device)
+            target = policy.target_at(part.context, part.action, part.candidates, temperature).double().cpu()
             weight = target / part.propensity.double().cpu()
             yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
     policy.train(was_training)
-
-
-def _targets(policy: Policy, rows: Rows, temperature: float) -> Tensor:
-    """π(a|x) of the logged actions at a temperature."""
-    if temperature == 1:
-        return policy.target_at(rows.context, rows.action)
-    return logged_probability(cooled(policy(rows.context), temperature), rows.action)[0]
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:

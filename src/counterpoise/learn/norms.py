@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
+from counterpoise.learn.candidates import among, mask_of_places, masked
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.layers import RULES, Gradients
 from counterpoise.learn.policies import Policy
@@ -41,15 +42,22 @@ class SampleGradients:
     True
     """
 
-    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic = USUAL) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        context: Tensor,
+        action: Tensor,
+        arithmetic: Arithmetic = USUAL,
+        candidates: Tensor | None = None,
+    ) -> None:
         _check_rows_independent(policy)
-        self._policy, self._context, self._action = policy, context, action
+        self._policy, self._context, self._action, self._candidates = policy, context, action, candidates
         self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        recorded = _record(policy, context, action, arithmetic) if has_rules(policy) else None
+        recorded = _record(policy, context, action, arithmetic, candidates) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
-                self.target, _ = logged_probability(policy(context), action)
-            self.squared_norms = reference_norms(policy, context, action)
+                self.target, _ = logged_probability(among(policy(context), candidates), action)
+            self.squared_norms = reference_norms(policy, context, action, candidates)
         else:
             self.target, self._calls = recorded
             self.squared_norms = torch.stack([RULES[type(c[0])].norms(*c) for c in self._calls]).sum(0)
@@ -63,7 +71,7 @@ class SampleGradients:
         r""":math:`\sum_i c_i \nabla\pi(a_i|x_i)`, by parameter."""
         if not self.by_layer:
             parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
-            target, _ = logged_probability(self._policy(self._context), self._action)
+            target, _ = logged_probability(among(self._policy(self._context), self._candidates), self._action)
             total = (weight.detach() * target).sum()
             return dict(zip(parameters, torch.autograd.grad(total, parameters, materialize_grads=True), strict=True))
         found: Gradients = {}
@@ -84,7 +92,7 @@ def has_rules(module: nn.Module) -> bool:
 
 
 def _record(
-    policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic
+    policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic, candidates: Tensor | None = None
 ) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
     """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
@@ -97,7 +105,7 @@ def _record(
     try:
         with arithmetic.lowered(context.device):
             logits = policy(context)
-        target, _ = logged_probability(whole(logits), action)
+        target, _ = logged_probability(among(whole(logits), candidates), action)
     finally:
         for hook in hooks:
             hook.remove()
@@ -107,17 +115,22 @@ def _record(
     return target.detach(), [(layer, h, whole(delta)) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
 
 
-def reference_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
+def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> Tensor:
     """‖∇π(a|x)‖² per row by `torch.func`, or row by row: slow, and right for any module without state across rows."""
     _check_rows_independent(policy)
+    mask = (
+        torch.ones(len(context), policy.n_actions, dtype=torch.bool, device=context.device)
+        if candidates is None
+        else mask_of_places(candidates, policy.n_actions)
+    )
     try:
         with _plain_layers():
-            return _batched_norms(policy, context, action)
+            return _batched_norms(policy, context, action, mask)
     except RuntimeError:  # what torch.func cannot batch, such as a module that looks at the numbers while it runs
-        return torch.stack([_row_norm(policy, *row) for row in zip(context, action, strict=True)])
+        return torch.stack([_row_norm(policy, *row) for row in zip(context, action, mask, strict=True)])
 
 
-def _batched_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
+def _batched_norms(policy: Policy, context: Tensor, action: Tensor, mask: Tensor) -> Tensor:
     parameters = {name: p.detach() for name, p in policy.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in policy.named_parameters() if not p.requires_grad}
     frozen |= dict(policy.named_buffers())
@@ -125,24 +138,25 @@ def _batched_norms(policy: Policy, context: Tensor, action: Tensor) -> Tensor:
     shared = len(list(policy.named_parameters(remove_duplicate=False))) > len(list(policy.named_parameters()))
     module = deepcopy(policy) if shared else policy
 
-    def probability(values: dict[str, Tensor], x: Tensor, a: Tensor) -> Tensor:
+    def probability(values: dict[str, Tensor], x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
-        return torch.softmax(logits[0], -1).gather(-1, a[None])[0]
+        return torch.softmax(masked(logits[0], possible), -1).gather(-1, a[None])[0]
 
     # Every row has weights of its own (views, not copies): a recurrent layer adds a row's numbers in place to a state that it makes
     # from the weights, so with weights that all rows share, the state has no room for them.
     per_row = torch.func.vmap(torch.func.grad(probability), randomness="different")
     size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
     found = []
-    for x, a in zip(torch.split(context, size), torch.split(action, size), strict=True):
-        gradients = per_row({name: p.expand(len(x), *p.shape) for name, p in parameters.items()}, x, a)
+    parts = (torch.split(context, size), torch.split(action, size), torch.split(mask, size))
+    for x, a, possible in zip(*parts, strict=True):
+        gradients = per_row({name: p.expand(len(x), *p.shape) for name, p in parameters.items()}, x, a, possible)
         found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
     return torch.cat(found)
 
 
-def _row_norm(policy: Policy, x: Tensor, a: Tensor) -> Tensor:
+def _row_norm(policy: Policy, x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-    target, _ = logged_probability(policy(x[None]), a[None])
+    target, _ = logged_probability(masked(policy(x[None]), possible), a[None])
     gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
     return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
 

@@ -55,6 +55,17 @@ def _array(column: Any) -> Numbers:
     return array
 
 
+def is_plain(column: Any) -> bool:
+    """Whether a column is an array of numbers or truth values, one per row."""
+    kind, shape = getattr(column, "dtype", None), getattr(column, "shape", ())
+    if isinstance(column, Tensor):
+        return column.ndim == 1
+    if isinstance(column, list | tuple):
+        column = np.asarray(column) if all(isinstance(one, int | float) for one in column) else None
+        return column is not None
+    return isinstance(kind, np.dtype) and kind.kind in "biuf" and len(shape) == 1
+
+
 def _check_type(part: str, name: str, array: Numbers) -> None:
     """Check types: what counts as a number for `evaluate` counts here, and contexts and actions may be anything NumPy reads as numbers."""
     amount = part in ("reward", "propensity")

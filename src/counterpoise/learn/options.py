@@ -44,7 +44,7 @@ class Options:
     """The parameters of a `PolicyLearner`, each with the right type and in its range."""
 
     objective: str
-    policy: Policy | None
+    policy: Policy | Callable[..., Policy] | None
     n_actions: int | None
     learning_rate: float
     batch_size: int | None
@@ -218,8 +218,8 @@ def lambdas(given: Any) -> float | tuple[float, ...] | None:
 
 
 def check_policy(policy: Any, n_actions: Any) -> None:
-    """Check that this is one of our policies, or a module wrapped in one."""
-    if policy is None:
+    """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
+    if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
         return
     if not isinstance(policy, Policy):
         raise OptionError(
@@ -251,7 +251,7 @@ def check_negatives(given: Mapping[str, Any], objective: Objective) -> None:
         raise OptionError(
             f"objective {given['objective']!r} needs the probabilities of all actions, so none can be sampled."
         )
-    if given["norms"] == "all" or (given["policy"] is not None and not is_split(given["policy"])):
+    if given["norms"] == "all" or (isinstance(given["policy"], Policy) and not is_split(given["policy"])):
         raise OptionError(
             [sampled, " needs a policy with a linear last layer, whose gradient norms are those that β* takes."],
             do=["Use TwoTower, MLP or LinearSoftmax, and leave out ", Argument("norms"), "."],

@@ -9,9 +9,6 @@ from pathlib import Path
 import polars as pl
 
 from counterpoise.errors import LogError, first_line
-from counterpoise.learn.columns import unreadable
-from counterpoise.log.addresses import looks_like_address, without_password
-from counterpoise.readers.connections import is_database
 from counterpoise.readers.files import files_of
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -22,9 +19,6 @@ class ParquetFiles:
     """A file, a folder, a glob, or a list of them; which files these are is settled when they are opened."""
 
     def __init__(self, path: Paths) -> None:
-        is_one = isinstance(path, str | PathLike)
-        if is_database(path) or (is_one and looks_like_address(str(path)) and not Path(str(path)).exists()):
-            raise unreadable(f"the database {without_password(str(path))!r}")
         self.path = path
         files = files_of(path)
         self._stamps = {file: _stamp(file) for file in files}
@@ -35,7 +29,7 @@ class ParquetFiles:
         except (OSError, pl.exceptions.PolarsError) as error:
             raise LogError(
                 f"cannot read {str(path)!r} as Parquet: {first_line(error)}.",
-                do="Training reads Parquet files, and any frame that you have in memory.",
+                do="If it is another format, its name must say so: .csv, .jsonl, .arrow, …",
             ) from error
 
     def read(self, names: Sequence[str], start: int, rows: int) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,9 +15,15 @@ from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.learn.actions import as_ids
+from counterpoise.learn.candidates import Places, one_below_the_other
 from counterpoise.learn.numbers import Good, Numbers, is_given, numeric, plain
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_propensity
 from counterpoise.log.log import Log
+
+if TYPE_CHECKING:
+    from counterpoise.learn.reading import Reading
+
+CANDIDATES = "candidates"
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Rows:
     reward: Tensor
     propensity: Tensor
     model_rewards: Tensor | None = None
+    candidates: Tensor | None = None  # the ids or places of each row's candidates, filled up with −1
     unit: Tensor | None = None
 
     def __len__(self) -> int:
@@ -40,7 +47,10 @@ class Rows:
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, followed by others."""
-        return Rows(**{name: torch.cat([part, other.named[name]]) for name, part in self.named.items()})
+        joined = {name: torch.cat([part, other.named[name]]) for name, part in self.named.items() if name != CANDIDATES}
+        if self.candidates is not None and other.candidates is not None:
+            joined[CANDIDATES] = one_below_the_other(self.candidates, other.candidates)
+        return Rows(**joined)
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
@@ -54,7 +64,10 @@ class Rows:
     def digest(self) -> bytes:
         """A digest of every number in them."""
         found = hashlib.sha256()
-        for part in self.named.values():
+        for name, part in self.named.items():
+            if name == CANDIDATES:  # however far they are filled up
+                found.update((part >= 0).sum(1).numpy().data)
+                part = part[part >= 0]
             found.update(part.contiguous().numpy().data)
         return found.digest()
 
@@ -68,6 +81,7 @@ class Names:
     reward: str
     propensity: str
     judged: tuple[tuple[str, str], ...] = ()
+    candidates: str | None = None
 
     @classmethod
     def of(cls, log: Log) -> Names:
@@ -81,7 +95,7 @@ class Names:
             )
         numbers = [("model_reward", log.model_reward), *(("control", name) for name in log.control or {})]
         judged = [(part, name) for part, name in [*numbers, ("cluster", log.cluster)] if name is not None]
-        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged))
+        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged), log.candidates)
 
     @property
     def cluster(self) -> str | None:
@@ -91,7 +105,8 @@ class Names:
     @property
     def parts(self) -> list[tuple[str, str]]:
         """(part, column) for every one of them."""
-        return [*self.trained, *self.judged]
+        candidates = [] if self.candidates is None else [("candidates", self.candidates)]
+        return [*self.trained, *self.judged, *candidates]
 
     @property
     def trained(self) -> list[tuple[str, str]]:
@@ -115,17 +130,32 @@ class Problem:
     found: object
 
 
-def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = None) -> tuple[Rows, Good, list[Problem]]:
-    """Columns as tensors, which of their rows are good, and what is wrong with the others."""
-    found = {name: numeric(part, name, columns[name]) for part, name in names.trained}
+def read_rows(
+    columns: Mapping[str, Any], names: Names, model_rewards: Any = None, reading: Reading | None = None
+) -> tuple[Rows, Good, list[Problem]]:
+    """Columns as tensors, which of their rows are good, and what is wrong with the others; `reading` if some are not numbers."""
+    encoding = None if reading is None else reading.encoding
+    if reading is not None:
+        columns = reading.with_numbers(columns, names)
+    found = {
+        name: numeric(part, name, columns[name])
+        for part, name in names.trained
+        if encoding is None or part != "context"
+    }
     others = list(_rules_of_others(columns, names))
     _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
     floats = {name: column.astype(np.float64) for name, column in found.items()}
+    contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
     action = as_ids(found[names.action])
+    candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
     table = None if model_rewards is None else _table(model_rewards, len(action))
     good: list[Good] = []
     problems = []
-    for rule, holds, shown in [*_rules(floats, action, names, table), *others]:
+    named = reading is not None and reading.names is not None
+    rules = [*_rules(floats, action, names, table, named), *_rules_of_contexts(contexts), *others]
+    if candidates is not None:
+        rules += _rules_of_candidates(candidates, action, names)
+    for rule, holds, shown in rules:
         good.append(holds)
         if not holds.all():
             first = int(np.argmin(holds))
@@ -133,14 +163,15 @@ def read_rows(columns: Mapping[str, Any], names: Names, model_rewards: Any = Non
     usable = reduce(np.logical_and, good)
     with np.errstate(over="ignore", under="ignore"):
         rows = Rows(
-            torch.as_tensor(np.stack([floats[name].astype(np.float32) for name in names.context], axis=1)),
+            torch.as_tensor(np.concatenate([contexts[name].astype(np.float32) for name in names.context], axis=1)),
             torch.as_tensor(action),
             torch.as_tensor(floats[names.reward].astype(np.float32)),
             torch.as_tensor(floats[names.propensity].astype(np.float32)),
             None if table is None else torch.as_tensor(table),
+            None if candidates is None else torch.as_tensor(candidates),
             _units(columns, names),
         )
-    _check_precision(rows, usable, floats, names)
+    _check_precision(rows, usable, floats, contexts, names)
     return rows, usable, problems
 
 
@@ -152,8 +183,10 @@ def _units(columns: Mapping[str, Any], names: Names) -> Tensor | None:
 
     from counterpoise.log.groups import PRIME, integer_ids
 
-    found = plain(columns[names.cluster])
-    values = pl.Series(found.tolist() if found.dtype == object else found)
+    values = columns[names.cluster]
+    if not isinstance(values, pl.Series):
+        found = plain(values)
+        values = pl.Series(found.tolist() if found.dtype == object else found)
     return torch.as_tensor(integer_ids(values).fill_null(0).to_numpy() % PRIME)
 
 
@@ -179,7 +212,7 @@ def refusal(problems: Sequence[Problem], rows: int) -> LogError:
 
 
 def _rules(
-    columns: Mapping[str, Numbers], action: Numbers, names: Names, model_rewards: Numbers | None
+    columns: Mapping[str, Numbers], action: Numbers, names: Names, model_rewards: Numbers | None, named: bool
 ) -> Iterator[tuple[str, Good, Numbers]]:
     """Every rule, the rows that obey it, and the numbers it is about; a NaN breaks every rule."""
     p, r = columns[names.propensity], columns[names.reward]
@@ -188,12 +221,27 @@ def _rules(
     believable = ~is_propensity(p) | is_believable(1.0, p)
     yield f"propensity {names.propensity!r} must be at least {1 / LARGEST:g}", believable, p
     yield f"reward {names.reward!r} must be a finite number", is_number(r), r
-    yield f"action {names.action!r} must be a whole number from 0 on", action >= 0, columns[names.action]
-    for name in names.context:
-        yield f"context {name!r} must be a finite number", is_number(columns[name]), columns[name]
+    what = "given" if named else "a whole number from 0 on"
+    yield f"action {names.action!r} must be {what}", action >= 0, columns[names.action]
     if model_rewards is not None:
         finite: Good = np.isfinite(model_rewards)
         yield "model_rewards must be finite numbers", finite.min(axis=1), model_rewards.sum(axis=1)
+
+
+def _rules_of_contexts(contexts: Mapping[str, Numbers]) -> Iterator[tuple[str, Good, Numbers]]:
+    """The same of the inputs that each column of the context becomes."""
+    for name, block in contexts.items():
+        one = block.shape[1] == 1
+        what = "a finite number" if one else "finite numbers"
+        yield f"context {name!r} must be {what}", is_number(block).all(axis=1), block[:, 0] if one else block
+
+
+def _rules_of_candidates(candidates: Places, action: Numbers, names: Names) -> Iterator[tuple[str, Good, Numbers]]:
+    """The same of candidates, which can only be judged by an action that is one."""
+    some: Good = np.asarray((candidates >= 0).any(axis=1))
+    yield f"candidates {names.candidates!r} must have at least one action", some, action
+    there: Good = np.asarray((candidates == action[:, None]).any(axis=1) | ~some | (action < 0))
+    yield f"action {names.action!r} must be among the candidates {names.candidates!r}", there, action
 
 
 def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple[str, Good, Numbers]]:
@@ -206,16 +254,20 @@ def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple
             yield f"{part} {name!r} must be a finite number", is_number(numbers), numbers
 
 
-def _check_precision(rows: Rows, good: Good, columns: Mapping[str, Numbers], names: Names) -> None:
+def _check_precision(
+    rows: Rows, good: Good, columns: Mapping[str, Numbers], contexts: Mapping[str, Numbers], names: Names
+) -> None:
     """Check the numbers for single precision, in which we train and which cannot hold every number that is otherwise good."""
     usable = torch.as_tensor(good)
     fits = {names.propensity: rows.propensity > 0, names.reward: torch.isfinite(rows.reward)}
-    fits |= {name: torch.isfinite(rows.context[:, k]) for k, name in enumerate(names.context)}
+    parts = rows.context.split([contexts[name].shape[1] for name in names.context], dim=1)  # type: ignore[no-untyped-call]
+    fits |= {name: torch.isfinite(part).all(1) for name, part in zip(names.context, parts, strict=True)}
     for name, holds in fits.items():
         odd = torch.nonzero(usable & ~holds).flatten()
         if len(odd):
+            found = np.ravel(contexts[name][int(odd[0])] if name in contexts else columns[name][int(odd[0])])
             raise LogError(
-                f"training is in single precision, which cannot hold {columns[name][int(odd[0])]:g}, found in column {name!r}.",
+                f"training is in single precision, which cannot hold {found[np.abs(found).argmax()]:g}, found in column {name!r}.",
                 do="Rescale the column, or leave such rows out.",
             )
 

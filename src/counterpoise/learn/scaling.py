@@ -64,6 +64,12 @@ class Columns:
         self._scatter = torch.zeros_like(self.mean)
         self._lowest = torch.full_like(self.mean, torch.inf)
         self._highest = -self._lowest
+        self._left = torch.zeros(dimension, dtype=torch.bool)
+
+    def leave(self, which: Tensor) -> None:
+        """Let some columns stay as they are, with mean 0 and scale 1: standardized, a rare level would be a very large number."""
+        self._left = which
+        self.mean = torch.where(which, 0.0, self.mean)
 
     def add(self, context: Tensor) -> None:
         """Take in some rows."""
@@ -82,5 +88,5 @@ class Columns:
     @property
     def scale(self) -> Tensor:
         """The standard deviations; 1 for a column that never varies."""
-        varies = self._highest > self._lowest
+        varies = (self._highest > self._lowest) & ~self._left
         return torch.where(varies, (self._scatter / max(self.rows, 1)).sqrt(), 1.0)

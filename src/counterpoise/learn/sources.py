@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,30 +14,41 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.columns import columns_of, needed, unreadable
-from counterpoise.learn.numbers import Good, plain
+from counterpoise.learn.columns import Found, columns_of, needed, unreadable
+from counterpoise.learn.fetching import in_memory
+from counterpoise.learn.numbers import Good, is_plain
 from counterpoise.learn.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from counterpoise.learn.encoding import Encoding
     from counterpoise.learn.parquet import ParquetFiles
+    from counterpoise.learn.reading import Reading
     from counterpoise.learn.reward_models import RewardModels
 
 CHUNK = 2**18  # rows of a file in memory at a time
 
 
 class Source:
-    """The rows of a log: in memory (one chunk), or in Parquet files (read chunk by chunk, every epoch).
+    """The rows of a log: in Parquet files (read chunk by chunk, every epoch), or in memory (one chunk), to which any other log is read.
 
     The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left out and
-    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`.
+    counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and `encoding` is that
+    of the contexts, if they are known already.
     """
 
-    def __init__(self, log: Log, model_rewards: Any = None) -> None:
-        self.log, self.names = log, Names.of(log)
-        self.files = _files(log, model_rewards is not None)
+    def __init__(
+        self,
+        log: Log,
+        model_rewards: Any = None,
+        classes: NDArray[Any] | None = None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        self.names = Names.of(log)
+        self.log = in_memory(log, model_rewards is not None)
+        self.files = _files(self.log)
         self.memory: Rows | None = None
         self.models: RewardModels | None = None
         self.without: int | None = None  # the fold whose rows no reward model may have seen
@@ -51,6 +62,41 @@ class Source:
             needed(
                 self.names, log.where, self.files.columns
             )  # names that are not there are told before anything is read
+        self._columns: Found | None = None  # of a log in memory, until its rows are made
+        self.reading: Reading | None = self._reading(classes, encoding)
+
+    def _reading(self, classes: NDArray[Any] | None, encoding: Encoding | None) -> Reading | None:
+        """How to read what is not a number; a machine without polars has numbers only."""
+        first = self._first()
+        is_plain = encoding is None and (classes is None or classes.dtype.kind in "iu")
+        if first is None or (is_plain and _are_numbers(first, self.names)):
+            return None
+        from counterpoise.learn.reading import reading_of
+
+        return reading_of(self._all_columns, self.names, classes, encoding)
+
+    def _first(self) -> Mapping[str, Any] | None:
+        """The columns of a log in memory, or of the first row of files, which says what they contain."""
+        if self.files is not None:
+            return self._columns_of(0, 1)[0] if self.files.rows else None
+        self._columns = columns_of(self.log.data, self.names, self.log.where)
+        return self._columns[0]
+
+    def _all_columns(self) -> Iterator[Mapping[str, Any]]:
+        for start in self.starts:
+            yield self._columns_of(start, CHUNK)[0]
+
+    def _columns_of(self, start: int, rows: int) -> Found:
+        if self.files is None:
+            return self._columns or columns_of(self.log.data, self.names, self.log.where)
+        data = self.files.read(needed(self.names, self.log.where, self.files.columns), start, rows)
+        return columns_of(data, self.names, self.log.where)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a context has, once it is encoded."""
+        encoding = None if self.reading is None else self.reading.encoding
+        return len(self.names.context) if encoding is None else encoding.width
 
     @property
     def starts(self) -> list[int]:
@@ -65,7 +111,7 @@ class Source:
         self.rows += len(kept)
         self.dropped += len(rows) - len(kept)
         if self.files is None:
-            self.memory = kept
+            self.memory, self._columns = kept, None
         else:
             self._digests[start] = kept.digest()
         return kept, [replace(one, row=one.row + seen) for one in problems]
@@ -79,16 +125,16 @@ class Source:
         """The rows of one chunk."""
         if self.memory is not None:
             return self.memory
-        kept = self._again(start)[1]
-        return replace(kept, action=placed(self._ids, kept.action))
+        return _numbered(self._again(start)[1], self._ids)
 
-    def frame(self, start: int) -> pl.DataFrame:
-        """The rows of one chunk as the log itself has them: context, action, reward, propensity and cluster, of any type."""
+    def frame(self, start: int, names: Sequence[str]) -> pl.DataFrame:
+        """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
+        from counterpoise.learn.encoding import series
+
         columns, kept, good = self._again(start)
-        wanted = [*(column for _, column in self.names.trained), self.names.cluster]
-        found = pl.DataFrame({name: plain(columns[name]) for name in dict.fromkeys(wanted) if name is not None})
+        found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
 
     def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
@@ -137,7 +183,7 @@ class Source:
         """From now on, replace an action by its place among these ids."""
         self._ids = ids
         if self.memory is not None:
-            self.memory = replace(self.memory, action=placed(ids, self.memory.action))
+            self.memory = _numbered(self.memory, ids)
 
     def to(self, device: torch.device) -> None:
         """Move what is in memory to a device, and keep it there."""
@@ -154,36 +200,36 @@ class Source:
         return columns, kept, good
 
     def _read(self, start: int) -> tuple[Mapping[str, Any], Rows, Good, list[Problem]]:
-        data, model_rewards = self.log.data, self._model_rewards
-        if self.files is not None:
-            data = self.files.read(needed(self.names, self.log.where, self.files.columns), start, CHUNK)
-        columns, index = columns_of(data, self.names, self.log.where)
+        model_rewards = self._model_rewards
+        columns, index = self._columns_of(start, CHUNK)
         if index is not None and model_rewards is not None:
             model_rewards = np.asarray(model_rewards)[index]
-        return columns, *read_rows(columns, self.names, model_rewards)
+        return columns, *read_rows(columns, self.names, model_rewards, self.reading)
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
 
 
-def _files(log: Log, modeled: bool) -> ParquetFiles | None:
+def _numbered(rows: Rows, ids: Ids | None) -> Rows:
+    """The rows with places for ids."""
+    candidates = None if rows.candidates is None else placed(ids, rows.candidates)
+    return replace(rows, action=placed(ids, rows.action), candidates=candidates)
+
+
+def _are_numbers(columns: Mapping[str, Any], names: Names) -> bool:
+    """Whether all that training looks at are numbers, as arrays have them; everything else is looked at closely."""
+    if names.candidates is not None:
+        return False
+    return all(is_plain(columns[name]) for name in (*names.context, names.action))
+
+
+def _files(log: Log) -> ParquetFiles | None:
     """The files of a log that is in files."""
-    for part in ("table", "query"):
-        if getattr(log, part) is not None:
-            raise OptionError(
-                [Argument(part), " only works with a database, and a policy cannot be trained on one directly."],
-                do="Write the log to a Parquet file first.",
-            )
     several = isinstance(log.data, list | tuple) and all(isinstance(one, str | PathLike) for one in log.data)
     if not several and not isinstance(log.data, str | PathLike):
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    if modeled:
-        raise OptionError(
-            [Argument("model_rewards"), " only works with a log in memory."],
-            do="Read the files into a frame, and pass that.",
-        )
     from counterpoise.learn.parquet import ParquetFiles  # not before there are files: a machine may have NumPy only
 
     return ParquetFiles(log.data)

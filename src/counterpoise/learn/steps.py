@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.candidates import among, are_few, logits_at
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
 from counterpoise.learn.last_layer import LINEAR, features_of, is_split, last_layer, needed
@@ -35,6 +36,7 @@ class Batch:
     propensity: Tensor
     total: int
     model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
+    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,35 @@ class Logged(nn.Module):
         self.policy, self.arithmetic = policy, arithmetic
         self.last: tuple[nn.Module, ...] = ()  # of the last call; a tuple, so that it is no module of this one
 
-    def forward(self, context: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """π(a|x), and the squared norms of its gradient with respect to the last layer."""
-        if self.arithmetic.by_items(len(context), self.policy.n_actions) and is_split(self.policy):
+        if candidates is not None and _takes_few(self.policy, candidates):
+            return self._among_few(context, action, candidates)
+        many = candidates is None and self.arithmetic.by_items(len(context), self.policy.n_actions)
+        if many and is_split(self.policy):
             found = LoggedItems(self.policy, context, action, self.arithmetic)
             self.last = (found.layer,)
             return found.target, found.squared_norms
         logits, layer, h = last_layer(self.policy, context, self.arithmetic)
         self.last = (needed(layer, self.policy),)
+        logits = among(logits, candidates)
         target, squares = logged_probability(logits, action)
         if isinstance(layer, ItemScores):
             return target, _map_norms(layer, logits, action, h)
         return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+
+    def _among_few(self, context: Tensor, action: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, without the logits of actions that are no candidates."""
+        layer, h = self.policy.scores, features_of(self.policy, context, self.arithmetic)
+        assert isinstance(layer, nn.Linear)
+        self.last = (layer,)
+        place = (candidates == action[:, None]).int().argmax(1)
+        target, squares = logged_probability(logits_at(layer, h, candidates), place)
+        return target, last_layer_norms(logit_norms(target, squares), h, bias=_has_bias(layer))
+
+
+def _takes_few(policy: Policy, candidates: Tensor | None) -> bool:
+    return are_few(candidates, policy.n_actions) and type(policy.scores) is nn.Linear and is_split(policy)
 
 
 def _map_norms(layer: ItemScores, logits: Tensor, action: Tensor, h: Tensor) -> Tensor:
@@ -110,11 +129,12 @@ def backward(
         return _backward_logits(policy, batch, baseline, objective, arithmetic)
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure, arithmetic)
-    fits = processes == 1 and not arithmetic.by_items(len(batch.action), policy.n_actions)
+    many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
+    fits = processes == 1 and not many and not _takes_few(policy, batch.candidates)
     if fits and type(policy.scores) is nn.Linear and is_split(policy):
         return _backward_linear(policy, policy.scores, batch, baseline, objective, measure, arithmetic)
     logged = Logged(policy, arithmetic) if logged is None else logged
-    target, squared_norms = logged(batch.context, batch.action)
+    target, squared_norms = logged(batch.context, batch.action, batch.candidates)
     weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, processes)
     # DistributedDataParallel takes the mean over processes, and their parts of the batch may differ by a row
     torch.autograd.backward(target, weight * (-processes / batch.total))
@@ -143,7 +163,7 @@ def _backward_linear(
     h = features_of(policy, batch.context, arithmetic)
     with torch.no_grad():
         features, action = h.detach(), batch.action[:, None]
-        probabilities = torch.softmax(scores(features), -1)
+        probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
         target = probabilities.gather(1, action)[:, 0]
         logits = logit_norms(target, squared_sum(probabilities))
         squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
@@ -167,7 +187,8 @@ def _backward_logits(
     """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
     assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context, arithmetic)
-    target, squares = logged_probability(logits, batch.action)
+    possible = among(logits, batch.candidates)
+    target, squares = logged_probability(possible, batch.action)
     sums = gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity)
     beta = _as_baseline(baseline, sums, batch.reward)
     value = objective(
@@ -175,7 +196,7 @@ def _backward_logits(
         batch.reward,
         batch.propensity,
         baseline=beta,
-        probabilities=torch.softmax(logits, -1),
+        probabilities=torch.softmax(possible, -1),
         model_rewards=batch.model_rewards,
         action=batch.action,
     )
@@ -197,8 +218,12 @@ def _backward_all(
     measure: bool,
     arithmetic: Arithmetic,
 ) -> Step:
-    many = arithmetic.by_items(len(batch.action), policy.n_actions) and is_split(policy) and has_rules(policy)
-    found = (ItemSampleGradients if many else SampleGradients)(policy, batch.context, batch.action, arithmetic)
+    many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
+    found: SampleGradients | ItemSampleGradients
+    if many and is_split(policy) and has_rules(policy):
+        found = ItemSampleGradients(policy, batch.context, batch.action, arithmetic)
+    else:
+        found = SampleGradients(policy, batch.context, batch.action, arithmetic, batch.candidates)
     weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
     gradients = found.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():

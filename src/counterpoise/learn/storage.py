@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.forest import Forest
+from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
+from counterpoise.learn.onnx_files import Probabilities, write_onnx
 from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.softmax import cooled
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
 
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
+WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
 KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest)}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
+NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
+OWN = (IDS, NAMES)  # tensors that are not the module's
 UNFIT = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError, OptionError)
 
 
@@ -40,9 +43,13 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     config: dict[str, Any] = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
     config["temperature"] = policy.temperature
     tensors = dict(policy.state_dict())
-    if policy.actions_ is not None:
+    more = kept_columns(policy)
+    if policy.actions_ is not None and policy.actions_.dtype.kind == "O":
+        tensors[NAMES] = bytes_of(list(policy.actions_))
+    elif policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
-    write_tensors(path, tensors, {"format": FORMAT, "config": config})
+    form = WIDER if more or NAMES in tensors else FORMAT
+    write_tensors(path, tensors, {"format": form, "config": config | more})
 
 
 def load_policy(
@@ -74,18 +81,19 @@ def load_policy(
         _check_sizes(file, build, config["arguments"])
         with torch.random.fork_rng(devices=[]):
             policy = _built(file, build, config["arguments"], "cpu")
-        weights = {name: stored for name, stored in file.tensors.items() if name != IDS}
+        weights = {name: stored for name, stored in file.tensors.items() if name not in OWN}
         check_tensors(file, policy.state_dict(), weights)
         tensors = file.read()
         check_finite(file, tensors)
-        ids = tensors.pop(IDS, None)
+        ids, named = tensors.pop(IDS, None), tensors.pop(NAMES, None)
         precisions = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
         policy = policy.to(precisions.pop()) if len(precisions) == 1 else policy
         policy.load_state_dict(tensors)
         try:
-            policy.actions_ = None if ids is None else ids.numpy()
+            policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
+            restore_columns(policy, config)
             policy.check_context(config["context"])
-        except OptionError as error:
+        except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
@@ -117,7 +125,7 @@ def _into(
 def _config(file: TensorFile) -> dict[str, Any]:
     """What the file says about its policy, with each part checked for its type."""
     found = file.description.get("format")
-    if found != FORMAT:
+    if found not in (FORMAT, WIDER):
         raise PolicyFileError(
             f"{str(file.path)!r} is {str(found)[:50]!r}, not a policy of this version ({FORMAT!r}).",
             do="Name another file, or save the policy again.",
@@ -149,7 +157,7 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
         if build in KINDS.values():
             raise
         return  # a class of your own may need real tensors
-    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name != IDS})
+    check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name not in OWN})
 
 
 def _built(
@@ -186,6 +194,12 @@ def _scores(file: TensorFile, kind: Any, arguments: Any, device: str) -> Policy:
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:
     """Write the function from contexts to probabilities of all actions, in the order of `classes_`, as an ONNX model.
 
+    If the policy encodes its contexts, the model does so, too: it has an input for every column of the log, called as that is (text as
+    strings, empty where it is missing; numbers and truth values as floats; lists as a row of floats each). Otherwise, its one input is
+    ``context``, a row of numbers each. A policy that chooses among candidates has an input ``candidates``, truth values with a column per
+    action. The metadata has the columns with their encoding (``counterpoise.context``), the actions in the order of the probabilities
+    (``counterpoise.classes``) and the column of the candidates (``counterpoise.candidates``), as JSON.
+
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
     try:
@@ -193,7 +207,8 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
     except ImportError as error:
         raise OptionError("ONNX export needs onnx.", do="Run pip install 'counterpoise[onnx]'.") from error
 
-    width = policy.context_dimension if context_dimension is None else context_dimension
+    known = policy.context_dimension if policy.encoding_ is None else policy.encoding_.width
+    width = known if context_dimension is None else context_dimension
     if width is None:
         raise OptionError(
             "this policy does not know how many numbers a context has.",
@@ -201,7 +216,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         )
     policy.check_width(width)
     # a copy, because the policy itself stays on its device, and in training if it is
-    probabilities = torch.nn.Sequential(deepcopy(policy), _Warm(policy.temperature), torch.nn.Softmax(-1)).cpu().eval()
+    probabilities = Probabilities(deepcopy(policy)).cpu().eval()
     example = torch.zeros(2, width, dtype=policy.precision)
     try:
         probabilities(example)
@@ -209,33 +224,6 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
         raise OptionError(f"the policy does not take contexts of {width} numbers: {error}.") from error
     try:
         with whole_file(path) as part:
-            _export(probabilities, example, part)
+            write_onnx(policy, probabilities, example, part)
     except OSError as error:
         raise PolicyFileError(f"cannot write {str(path)!r}: {error.strerror}.", do="Name another file.") from error
-
-
-class _Warm(torch.nn.Module):
-    """Logits at the temperature that a policy serves with."""
-
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
-        self.temperature = temperature
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """The logits, at that temperature."""
-        return cooled(logits, self.temperature)
-
-
-def _export(module: torch.nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
-    with warnings.catch_warnings():
-        # its successor also needs onnxscript, and gains nothing for models of this size
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.onnx.export(
-            module,
-            (example,),
-            str(path),
-            input_names=["context"],
-            output_names=["probabilities"],
-            dynamic_axes={"context": {0: "rows"}, "probabilities": {0: "rows"}},
-            dynamo=False,
-        )

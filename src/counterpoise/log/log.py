@@ -45,6 +45,7 @@ class LogFields(TypedDict, total=False):
     shares: Annotated[Mapping[Any, float] | None, "the loggers' shares of the rows; by default, those that they have"]
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
+    candidates: Annotated[Column, "the actions that there were to choose from: a list of them in every row"]
     cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
     key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
@@ -110,6 +111,7 @@ class Log:
     shares: Mapping[Any, float] | None = None
     action: str | None = None
     context: tuple[str, ...] = ()
+    candidates: str | None = None
     cluster: str | None = None
     key: tuple[str, ...] = ()
     model_reward: str | None = None
@@ -245,7 +247,7 @@ def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     if "propensity" in found:
         found["propensity"] = _propensity(found["propensity"], arrays)
-    for part in ("logger", "action", "cluster", "model_reward", "slate", "position", "discount"):
+    for part in ("logger", "action", "candidates", "cluster", "model_reward", "slate", "position", "discount"):
         if part in found and not (part == "discount" and isinstance(found[part], str) and found[part] == DCG):
             found[part] = one(part, found[part], arrays)
     for part in ("reward", "key"):

@@ -223,6 +223,8 @@ class Question:
         if self.models or len(self.policies) > len(self.tables):
             for column in log.context:
                 yield "context", column
+            if log.candidates is not None:
+                yield "candidates", log.candidates
         for column in dict.fromkeys(column for one in self.models for column in one.identity):
             if column not in (log.cluster, *log.key):
                 yield "key", column

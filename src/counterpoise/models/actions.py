@@ -60,8 +60,24 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
     if items is None:
         order = seen.sort(["count", logged.name], descending=[True, False])
         return Actions(tuple(order.get_column(logged.name).to_list()))
+    ids, features = checked_items(items, logged.name)
+    levels = text_of(ids)
+    lost = seen.filter(~seen.get_column(logged.name).is_in(levels))
+    if lost.height:
+        first = lost.get_column(logged.name)[0]
+        raise OptionError(
+            [
+                Argument("items"),
+                f" lacks {lost.height:,} of the logged actions; one is {first!r}. Add a row for each of them.",
+            ]
+        )
+    return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
+
+
+def checked_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
+    """The ids of items, each there once, and their features."""
     frame = _frame(items)
-    ids = item_ids(frame, logged.name)
+    ids = item_ids(frame, action)
     levels = text_of(ids)
     if levels.null_count():
         raise OptionError(
@@ -72,21 +88,12 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
         raise OptionError(
             [Argument("items"), f" has the id {twice!r} more than once in {ids.name!r}: keep one row for each."]
         )
-    lost = seen.filter(~seen.get_column(logged.name).is_in(levels))
-    if lost.height:
-        first = lost.get_column(logged.name)[0]
-        raise OptionError(
-            [
-                Argument("items"),
-                f" lacks {lost.height:,} of the logged actions; one is {first!r}. Add a row for each of them.",
-            ]
-        )
     features = frame.drop(ids.name)
     if not features.width:
         raise OptionError(
             [Argument("items"), " has ids and nothing else: leave it out, or add columns that describe the items."]
         )
-    return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
+    return ids, features
 
 
 def _frame(items: Any) -> pl.DataFrame:

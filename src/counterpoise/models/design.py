@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from counterpoise.models.actions import Actions
-from counterpoise.models.encoding import Encoder, Number
+from counterpoise.models.encoding import Category, Encoder, Vector
 from counterpoise.moments import Floats
 
 
@@ -55,7 +55,8 @@ class Design:
 
 def _nothing(encoder: Encoder) -> pl.DataFrame:
     """No rows, with the columns of an encoder."""
-    types = {one.name: pl.Float64 if isinstance(one, Number) else pl.String for one in encoder.columns}
+    kinds: dict[type, pl.DataType] = {Category: pl.String(), Vector: pl.List(pl.Float64)}
+    types = {one.name: kinds.get(type(one), pl.Float64()) for one in encoder.columns}
     return pl.DataFrame(schema=types)
 
 

@@ -38,10 +38,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: the values that are told apart."""
+    """A column of categories: the values that are told apart, and whether missing ones have a column of their own."""
 
     name: str
     levels: tuple[str, ...]
+    has_gaps: bool = False
 
     def codes(self, values: pl.Series) -> Floats:
         """The number of each value among the levels; NaN for one that is not."""
@@ -53,7 +54,29 @@ class Category:
 
     def plain(self, values: pl.Series) -> Floats:
         """A column for every level, 1 where the value is that one; all 0 for an unseen value."""
-        return np.asarray(self.codes(values)[:, None] == np.arange(len(self.levels)), dtype=np.float64)
+        found = self.codes(values)[:, None] == np.arange(len(self.levels))
+        if self.has_gaps:
+            found = np.column_stack([found, values.is_null().to_numpy()])
+        return np.asarray(found, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A column of lists of numbers, all of one length, such as an embedding: a column for every place in them."""
+
+    name: str
+    width: int
+
+    def native(self, values: pl.Series) -> Floats:
+        """The numbers; those missing or infinite are NaN."""
+        return vectors_of(values, self.width)
+
+    def plain(self, values: pl.Series) -> Floats:
+        """The numbers as they are; missing ones are 0."""
+        return np.nan_to_num(vectors_of(values, self.width), nan=0.0)
+
+
+Column = Number | Category | Vector
 
 
 @dataclass(frozen=True)
@@ -68,7 +91,7 @@ class Encoder:
     ([[20.0, 0.0], [40.0, 1.0]], (False, True))
     """
 
-    columns: tuple[Number | Category, ...]
+    columns: tuple[Column, ...]
 
     @classmethod
     def of(cls, rows: pl.DataFrame, names: Sequence[str]) -> Encoder:
@@ -78,7 +101,10 @@ class Encoder:
     @property
     def is_category(self) -> tuple[bool, ...]:
         """Which columns of the native form are categories."""
-        return tuple(isinstance(one, Category) for one in self.columns)
+        widths = [one.width if isinstance(one, Vector) else 1 for one in self.columns]
+        return tuple(
+            isinstance(one, Category) for one, width in zip(self.columns, widths, strict=True) for _ in range(width)
+        )
 
     def native(self, rows: pl.DataFrame) -> Floats:
         """One column for each: categories as codes, missing values as NaN."""
@@ -95,6 +121,30 @@ def numbers_of(values: pl.Series) -> Floats:
         values = values.to_physical()
     found: Floats = values.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
     found[~np.isfinite(found)] = np.nan
+    return found
+
+
+def vectors_of(values: pl.Series, width: int | None = None) -> Floats:
+    """A column of lists of numbers as a table, NaN where a number or a whole list is missing; all lists must have one length.
+
+    >>> vectors_of(pl.Series([[1, 2], None])).tolist()
+    [[1.0, 2.0], [nan, nan]]
+    """
+    if isinstance(values.dtype, pl.Array):
+        values = values.arr.to_list()
+    if not isinstance(values.dtype, pl.List) or not (values.dtype.inner.is_numeric() or values.dtype.inner == pl.Null):
+        raise ColumnError(f"column {values.name!r} must hold lists of numbers, but holds {values.dtype}.")
+    there, lengths = values.is_not_null(), values.list.len()
+    expected = width if width is not None else int(lengths.drop_nulls()[0]) if there.any() else 0
+    odd = (lengths != expected).fill_null(False).arg_true()
+    if len(odd):
+        raise ColumnError(
+            f"the lists of column {values.name!r} must all have the same length: that of row {odd[0]:,} has "
+            f"{lengths[odd[0]]:,} numbers, and others have {expected:,}."
+        )
+    found = np.full((len(values), expected), np.nan)
+    if expected:
+        found[there.to_numpy()] = numbers_of(values.drop_nulls().explode()).reshape(-1, expected)
     return found
 
 
@@ -117,7 +167,7 @@ def codes_of(text: pl.Series, levels: Sequence[str]) -> Floats:
     return found
 
 
-def _learned(values: pl.Series) -> Number | Category:
+def _learned(values: pl.Series) -> Column:
     dtype = values.dtype
     if dtype.is_numeric() or dtype.is_temporal() or dtype == pl.Boolean:
         found = numbers_of(values)
@@ -129,8 +179,10 @@ def _learned(values: pl.Series) -> Number | Category:
     if dtype in (pl.String, pl.Categorical, pl.Enum) or dtype == pl.Null:
         counted = text_of(values).drop_nulls().value_counts(sort=True, name="count").head(LEVELS)
         return Category(values.name, tuple(sorted(counted.to_series().to_list())))
+    if isinstance(dtype, pl.List | pl.Array):
+        return Vector(values.name, vectors_of(values).shape[1])
     raise ColumnError(
-        f"a model takes numbers, text, truth values and points in time, but column {values.name!r} holds {dtype}. "
+        f"a model takes numbers, text, truth values, points in time and lists of numbers, but column {values.name!r} holds {dtype}. "
         "Make numbers of it, or leave it out."
     )
 

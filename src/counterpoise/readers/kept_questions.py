@@ -86,6 +86,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
             "propensity_of": log.propensity_of,
             "discount": log.discount,
         }
+    if question.log.candidates is not None and question.needs_python:
+        asked["candidates"] = question.log.candidates
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     if question.propensity_model is not None:

@@ -151,8 +151,12 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     if known:
         check_context(known, question.log.context)
     context = frame.select(columns(question.log.context))
-    # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    table = policy.predict_proba(_named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy())
+    if getattr(policy, "encoding_", None) is not None:
+        given: Any = context  # it knows what to make of every column
+    else:
+        # a classifier fitted on a frame wants names, one fitted on an array warns of them
+        given = _named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy()
+    table = policy.predict_proba(given, **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
@@ -160,6 +164,19 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
     return Table(classes, np.asarray(table))
+
+
+def _candidates(policy: Any, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
+    """The candidates of the rows, for a policy that chooses among them."""
+    if not hasattr(policy, "candidates_"):
+        return {}
+    column = question.log.candidates
+    if column is None and policy.candidates_ is not None:
+        raise OptionError(
+            f"the policy was learned to choose among candidates, those in the column {policy.candidates_!r}.",
+            do=["Name theirs with ", Argument("candidates"), "."],
+        )
+    return {} if column is None else {"candidates": frame.get_column(column)}
 
 
 def _of_lists(policy: Probabilities, frame: pl.DataFrame, question: Question) -> Table:

@@ -78,7 +78,7 @@ def test_lazy_adam_is_adam_where_every_row_has_a_gradient():
 def test_a_policy_learns_from_a_sample_of_its_actions():
     log = SyntheticBandit(n_actions=30, inverse_temperature=-2, seed=1).draw(10_000)
     parts = {name: getattr(log, name) for name in ("context", "action", "reward", "propensity")}
-    learner = PolicyLearner(negatives=20, epochs=4, learning_rate=0.05, progress=False, folds=None).fit(**parts)
+    learner = PolicyLearner(negatives=20, folds=None, epochs=4, learning_rate=0.05, progress=False).fit(**parts)
     assert log.value(learner.predict_proba) > log.reward.mean() + 0.1
 
 
@@ -90,7 +90,7 @@ def test_it_resumes_from_a_checkpoint(tmp_path):
         torch.manual_seed(0)
         policy = TwoTower(log.context.shape[1], 30, dimension=4, hidden=(8,))
         learner = PolicyLearner(
-            policy=policy, negatives=5, epochs=epochs, checkpoint=checkpoint, progress=False, folds=None
+            policy=policy, negatives=5, folds=None, epochs=epochs, checkpoint=checkpoint, progress=False
         )
         return learner.fit(**parts)
 

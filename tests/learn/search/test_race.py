@@ -1,4 +1,4 @@
-"""The race between candidates: its sums against direct computations, and who may choose what."""
+"""The race between contenders: its sums against direct computations, and who may choose what."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ FOLDS = np.random.default_rng(0).integers(3, size=900)
 
 
 class Fixed:
-    """A candidate that never learns anything."""
+    """A contender that never learns anything."""
 
     def __init__(self, name, scores, temperatures=(1.0,), seconds=0.0, clock=None):
         self.name, self.temperatures, self.scores = name, temperatures, scores
@@ -39,9 +39,9 @@ def always(action, actions=2):
     return lambda context: np.where(np.arange(actions) == action, 0.0, -50.0) + 0 * context[:, :1]
 
 
-def raced(candidates, rows, folds=FOLDS, n_actions=4):
+def raced(contenders, rows, folds=FOLDS, n_actions=4):
     found = Race(rows, folds, 3, n_actions, 0)
-    found.run(candidates, None, None)
+    found.run(contenders, None, None)
     return found
 
 
@@ -120,9 +120,9 @@ def test_what_is_chosen_for_a_fold_is_not_chosen_by_its_rewards():
     assert scores[0] == scores[1] == scores[2]
 
 
-def test_the_leaderboard_has_each_candidate_at_its_best_temperature():
-    candidates = [Fixed("mild", lambda x: x @ MAPS, (1.0, 0.0)), Fixed("even", lambda x: 0 * x[:, :4])]
-    found = raced(candidates, ROWS)
+def test_the_leaderboard_has_each_contender_at_its_best_temperature():
+    contenders = [Fixed("mild", lambda x: x @ MAPS, (1.0, 0.0)), Fixed("even", lambda x: 0 * x[:, :4])]
+    found = raced(contenders, ROWS)
     board = found.leaderboard(0.9)
     assert sorted(one.name for one in board) == ["even", "mild"]
     assert [one.score for one in board] == sorted((one.score for one in board), reverse=True)
@@ -142,7 +142,7 @@ def test_who_is_late_or_too_slow_is_left_out(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     even = lambda x: 0 * x[:, :4]  # noqa: E731
-    candidates = [
+    contenders = [
         Fixed("first", even, seconds=30, clock=clock),
         Fixed("second", even, seconds=20, clock=clock),
         Fixed("quick", even, seconds=1, clock=clock),
@@ -151,7 +151,7 @@ def test_who_is_late_or_too_slow_is_left_out(monkeypatch):
     ]
     found = Race(ROWS, FOLDS, 3, 4, 0)
     reported = []
-    found.run(candidates, 200.0, reported.append)
+    found.run(contenders, 200.0, reported.append)
     assert list(found.policies) == ["first", "second", "quick"]
     assert found.skipped == {
         "slow": "it takes 50.0 s for each of its fits, and there is no time for that.",
@@ -167,7 +167,7 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
 
     found = raced([Fixed("even", lambda x: 0 * x[:, :4]), Failing("failing", None)], ROWS)
     assert found.skipped == {"failing": "too few rows."}
-    with pytest.raises(TrainingError, match="no candidate could be learned: too few rows"):
-        raced([Failing("failing", None), Fixed("imitation", lambda x: 0 * x[:, :4])], ROWS)
-    with pytest.raises(TrainingError, match="two candidates are called 'zero'"):
+    with pytest.raises(TrainingError, match="no contender could be learned: too few rows"):
+        raced([Failing("failing", None)], ROWS)
+    with pytest.raises(TrainingError, match="two contenders are called 'zero'"):
         raced([Fixed("zero", lambda x: 0 * x[:, :4])] * 2, ROWS)

@@ -43,6 +43,12 @@ class Logits:
         """How many items there are, and where."""
         return len(self.items), self.items.device
 
+    def cooled(self, temperature: float) -> Logits:
+        """The same logits, divided by a temperature above 0."""
+        if temperature == 1:
+            return self
+        return Logits(self.contexts / temperature, self.items, None if self.bias is None else self.bias / temperature)
+
     def part(self, items: slice) -> Logits:
         """The logits of some of the items."""
         return Logits(self.contexts, self.items[items], None if self.bias is None else self.bias[items])

@@ -86,6 +86,8 @@ class RankingLearner(PolicyLearner):
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
             )
+        if asked.candidates is not None:
+            raise OptionError([Argument("candidates"), " only works with PolicyLearner."], do="Leave it out.")
         source = ListSource(
             asked, list_weight(weight, asked.propensity_of), Split(options.holdout, options.seed + 2**31)
         )
@@ -95,7 +97,7 @@ class RankingLearner(PolicyLearner):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             policy = _policy(options, source, found)
-            found = replace(found, n_actions=policy.n_actions, ids=policy.actions_)
+            found = replace(found, n_actions=policy.n_actions, ids=policy.item_ids)
             check_sizes(source, found, options)
             source.number(found.ids)
             policy.context_ = self.context_
@@ -116,10 +118,9 @@ class RankingLearner(PolicyLearner):
         training.run(options.checkpoint)
         self.history_, self.best_epoch_ = training.history, training.best_epoch
 
-    def predict(self, context: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, context: ArrayLike) -> NDArray[np.int64]:  # type: ignore[override]
         """The most probable list of every context, as ids."""
-        policy = self._ranker()
-        return policy.greedy(policy._inputs(context)).cpu().numpy()
+        return np.asarray(self._ranker().greedy(context).cpu())
 
     def sample(  # type: ignore[override]
         self,
@@ -157,7 +158,8 @@ def _policy(options: Options, source: ListSource, found: Inspection) -> Plackett
     policy.check_width(len(source.names.context))
     check_depth(policy, depth)
     logged = np.arange(found.n_actions) if found.ids is None else found.ids
-    unknown = logged[places(policy.classes_, logged) < 0]
+    known = np.arange(policy.n_actions) if policy.item_ids is None else policy.item_ids
+    unknown = logged[places(known, logged) < 0]
     if len(unknown):
         raise LogError(
             f"the policy has no item {unknown[0]:,}, which the log has ({len(unknown):,} of {len(logged):,} are unknown).",

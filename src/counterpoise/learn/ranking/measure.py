@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterpoise.diagnostics.diagnose import Seen
+from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Evidence, Interval
-from counterpoise.intervals.normal import normal
 from counterpoise.intervals.student import Student, student
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.steps import LoggedLists, weighed
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments import Floats, Moments, Powers
-from counterpoise.moments.effective import carrying_rows
 from counterpoise.moments.moments import ROW
 from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.tails import EMPTY, KEPT, Tail
@@ -34,19 +32,25 @@ def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> 
 
     It is nan without lists. The third is what diagnostics need to know of them.
     """
-    moments, tail, excess, rewards, low, high = Moments.empty(), EMPTY, NOTHING, NOTHING, math.inf, -math.inf
-    for some, u, reward in weighed_lists(policy, parts):
-        moments, excess, rewards = moments + some, excess + Powers.of(u), rewards + Powers.of(reward)
-        tail = tail + Tail(np.sort(u + 1.0)[::-1][:KEPT], int((u == -1.0).sum()))
-        low, high = min(low, float(reward.min())), max(high, float(reward.max()))
-    found, seen = beta_ips(moments), Seen(moments, tail, excess, rewards, (low, high))
-    if not excess.n:
-        return found, normal(found.value, found.stderr, level), seen
-    carrying, leverage = carrying_rows(excess, rewards, (low, high)), min(excess.kurtosis / excess.n, MOST)
-    if carrying < FEW_CARRYING:
+    seen = seen_lists(policy, parts)
+    found, n = beta_ips(seen.moments), seen.moments.n
+    carrying = diagnose(seen).carrying_rows
+    if not n or carrying < FEW_CARRYING:
         return found, Interval(-math.inf, math.inf, level, Student.name), seen
-    evidence = Evidence(found.value, found.stderr, excess.n, moments, carrying=carrying, leverage=leverage)
+    leverage = min(seen.excess.kurtosis / n, MOST)
+    evidence = Evidence(found.value, found.stderr, n, seen.moments, carrying=carrying, leverage=leverage)
     return found, student(evidence, level), seen
+
+
+def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
+    """What diagnostics need to know of the weights of lists."""
+    moments, tail, excess, rewards = Moments.empty(), EMPTY, NOTHING, NOTHING
+    low, high = math.inf, -math.inf
+    for some, u, reward in weighed_lists(policy, parts):
+        moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
+        excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
+        low, high = min(low, float(reward.min())), max(high, float(reward.max()))
+    return Seen(moments, tail, excess, rewards, (low, high))
 
 
 @torch.no_grad()
@@ -54,7 +58,7 @@ def weighed_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Iterator[tuple[
     """The moments of some lists at a time, with the excess of the weight and the reward of every list as a whole."""
     was_training = policy.training
     policy.eval()
-    device = next(policy.parameters()).device
+    device = policy.device
     size = max(1, CELLS // policy.n_actions)
     for lists in parts:
         logged = LoggedLists(policy, lists.weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, Blank, OptionError
-from counterpoise.learn.actions import placed
+from counterpoise.learn.actions import Ids, placed
 from counterpoise.learn.choices import generator_of
 from counterpoise.learn.policies import Policy, serving
 from counterpoise.learn.ranking.conditionals import ABSENT, pools
@@ -102,10 +102,17 @@ class PlackettLuce(Policy):
         return at_slots(self(context), self._places(items))[0]
 
     @torch.no_grad()
-    def greedy(self, context: Tensor) -> Tensor:
+    def greedy(self, context: Any) -> Any:  # type: ignore[override]
         """The most probable list of every context: the items with the largest scores."""
-        found = [torch.topk(self(part), self.slots).indices for part in self._parts(context)]
+        found = [torch.topk(self(part), self.slots).indices for part in self._parts(self._inputs(context))]
         return self._named(torch.cat(found))
+
+    @property
+    def item_ids(self) -> Ids | None:
+        """The ids of the items, unless they are 0, 1, 2, …; those of a ranker are whole numbers."""
+        if self._ids is not None and self._ids.dtype == object:
+            raise OptionError("the items of a ranker must be whole numbers.", do="Number them first.")
+        return cast("Ids | None", self._ids)
 
     @torch.no_grad()
     def sample(  # type: ignore[override]
@@ -149,7 +156,7 @@ class PlackettLuce(Policy):
             raise OptionError([Argument("propensity_of", propensity_of), f" is not one of {MARGINAL}, {CONDITIONAL}."])
         given = torch.as_tensor(np.array(items, dtype=np.int64))
         check_depth(self, given.shape[-1])
-        places = placed(self._ids, given)
+        places = placed(self.item_ids, given)
         places = torch.where((places < 0) | (places >= self.n_actions), ABSENT, places)
         found = []
         with serving(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.checkpoints import State, restore_checkpoint
+from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.options import Options
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
@@ -41,6 +41,15 @@ class ListTraining(Training):
         if self._checkpoint is not None:
             restore_checkpoint(self._checkpoint, state, settings, self._epochs)
         return state, settings
+
+    def _select(self, state: State) -> None:
+        """As in `Training`; where the lists say nothing of any epoch yet, the value decides."""
+        history, best = state.progress["history"], state.progress["best"]
+        score = [(one["score"], one["value"]) for one in history]
+        if not self.options.holdout or not best or score[-1] > score[best - 1]:
+            state.best, state.progress["best"] = copy_of(state.policy), len(history)
+        elif self._patience is not None and len(history) - best >= self._patience:
+            state.progress["stopped"] = True
 
 
 def check_options(options: Options) -> None:

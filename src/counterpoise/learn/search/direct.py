@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.learn.reward_models import reward_model
-from counterpoise.learn.search.candidates import Rest
+from counterpoise.learn.search.contenders import Rest
 from counterpoise.learn.search.models import ModelPolicy
 from counterpoise.models.reward import as_reward
 

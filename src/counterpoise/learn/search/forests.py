@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import LogError
 from counterpoise.learn.forest import Forest
-from counterpoise.learn.search.candidates import Rest
+from counterpoise.learn.search.contenders import Rest
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
 Nodes = dict[str, NDArray[Any]]

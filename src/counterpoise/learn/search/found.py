@@ -1,4 +1,4 @@
-"""What a search found: the policy, what it would have earned, and how the candidates compare."""
+"""What a search found: the policy, what it would have earned, and how the contenders compare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterpoise.learn.search.models import ModelPolicy
 
 @dataclass(frozen=True)
 class Standing:
-    """A candidate at the temperature at which it serves best: its value by rows that it was not learned from, and what it cost."""
+    """A contender at the temperature at which it serves best: its value by rows that it was not learned from, and what it cost."""
 
     name: str
     temperature: float
@@ -46,15 +46,15 @@ class Found:
     rejected
         Where `policy` is an imitation, the result of what would have been chosen.
     name
-        The candidate that `policy` comes from.
+        The contender that `policy` comes from.
     leaderboard
-        The candidates, the best first.
+        The contenders, the best first.
     policies
         The fold policies that `result` is about.
     seconds, fit_seconds
         How long the search took, and the last fit alone.
     skipped
-        Candidates for which there was no time, or that could not be fitted, and why.
+        Contenders for which there was no time, or that could not be fitted, and why.
     dropped_rows
         How many bad rows were left out.
     """
@@ -128,7 +128,7 @@ class Found:
 
     def __repr__(self) -> str:
         wide = max(len(one.name) for one in self.leaderboard)
-        lines = [self.summary(), "", f"{'candidate':<{wide}}  temperature     value  interval            rows  seconds"]
+        lines = [self.summary(), "", f"{'contender':<{wide}}  temperature     value  interval            rows  seconds"]
         for one in self.leaderboard:
             bounds = f"{one.lower:.4g} … {one.upper:.4g}"
             note = "" if one.is_measured else "  not measured by these rows"
@@ -138,6 +138,6 @@ class Found:
             )
         lines += [f"{name}: {why}" for name, why in self.skipped.items()]
         lines.append(
-            "Candidates are judged by rows that they were not learned from; the best of several still looks a little too good."
+            "Contenders are judged by rows that they were not learned from; the best of several still looks a little too good."
         )
         return "\n".join(lines)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn.policies import Policy
+
+if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
 
 Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -23,6 +26,8 @@ class ModelPolicy:
         self.temperature = 1.0
         self.context_: tuple[str, ...] = ()
         self.actions_: NDArray[Any] | None = None
+        self.encoding_: Encoding | None = None
+        self.candidates_: str | None = None
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -52,6 +57,9 @@ class ModelPolicy:
 
     def _table(self, context: ArrayLike, temperature: float, mask: ArrayLike | None) -> NDArray[np.float64]:
         """The probabilities of all actions that are allowed, at a temperature."""
+        is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
+        if self.encoding_ is not None and not is_numbers:
+            context = self.encoding_.table(context)
         scores = np.asarray(self.scores(np.array(context, dtype=np.float32, ndmin=2)), dtype=np.float64)
         if mask is not None:
             allowed = np.broadcast_to(np.asarray(mask, dtype=bool), scores.shape)
@@ -72,7 +80,7 @@ class ModelPolicy:
 
 
 def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:
-    """What a candidate learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
+    """What a contender learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
 
     >>> class Second:
     ...     classes_ = [1]
@@ -85,7 +93,7 @@ def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:
         return found
     if not hasattr(found, "predict_proba"):
         raise TrainingError(
-            f"a candidate learned a {type(found).__name__}, which has no predict_proba.",
+            f"a contender learned a {type(found).__name__}, which has no predict_proba.",
             do="Return a policy, or anything that has it.",
         )
     known = np.asarray(getattr(found, "classes_", np.arange(n_actions)), dtype=np.int64)

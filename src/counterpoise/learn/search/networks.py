@@ -1,4 +1,4 @@
-"""Networks as candidates: one loop of training with a rate that rises and falls, and the losses that tell them apart."""
+"""Networks as contenders: one loop of training with a rate that rises and falls, and the losses that tell them apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from counterpoise.learn.objectives import beta_ips, log_smoothing
 from counterpoise.learn.policies import MLP, LinearSoftmax, Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.scaling import standardize
-from counterpoise.learn.search.candidates import Rest
+from counterpoise.learn.search.contenders import Rest
 from counterpoise.learn.softmax import logit_norms, squared_sum
 
 BATCH = 256

@@ -1,4 +1,4 @@
-"""A race: every candidate is learned without each fold, and judged by the rows of that fold."""
+"""A race: every contender is learned without each fold, and judged by the rows of that fold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.policies import CELLS, Policy
 from counterpoise.learn.rows import Rows
-from counterpoise.learn.search.candidates import IMITATION, Candidate, Rest
+from counterpoise.learn.search.contenders import Contender, Rest
 from counterpoise.learn.search.found import Standing
 from counterpoise.learn.search.models import ModelPolicy, as_policy
 from counterpoise.moments import Moments
@@ -28,7 +28,7 @@ from counterpoise.moments.smoothed import Smoothed
 from counterpoise.readers.progress import Report
 
 LAST = 1.5  # how many fits without a fold the last fit, on all rows, is like
-Served = tuple[str, float]  # a candidate, and the temperature at which it serves
+Served = tuple[str, float]  # a contender, and the temperature at which it serves
 Rule = Callable[[Score], float]
 
 
@@ -49,15 +49,15 @@ class Sums:
 
 @dataclass
 class Race:
-    """What candidates made of the rows outside each fold, and what the rows of the fold make of that."""
+    """What contenders made of the rows outside each fold, and what the rows of the fold make of that."""
 
     rows: Rows
     folds: NDArray[np.int64]
     n_folds: int
     n_actions: int
     seed: int
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    policies: dict[str, list[Any]] = field(default_factory=dict)  # by candidate, one for every fold
+    contenders: dict[str, Contender] = field(default_factory=dict)
+    policies: dict[str, list[Any]] = field(default_factory=dict)  # by contender, one for every fold
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -67,28 +67,28 @@ class Race:
         self.lowest = float(reward.min())
         self.lambdas = lambdas_of(len(reward), float(np.sqrt(np.mean((reward - self.lowest) ** 2))))
 
-    def run(self, candidates: Sequence[Candidate], deadline: float | None, report: Report | None) -> None:
-        """Let candidates run, one after another, as long as there is time; the first two always do."""
-        for place, candidate in enumerate(candidates):
-            if candidate.name in self.candidates:
-                raise TrainingError(f"two candidates are called {candidate.name!r}.", do="Give each a name of its own.")
-            late = place > 1 and deadline is not None and time.perf_counter() > deadline
+    def run(self, contenders: Sequence[Contender], deadline: float | None, report: Report | None) -> None:
+        """Let contenders run, one after another, as long as there is time; the first always does."""
+        for place, contender in enumerate(contenders):
+            if contender.name in self.contenders:
+                raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
+            late = place > 0 and deadline is not None and time.perf_counter() > deadline
             why = (
                 "there was no time left to try it."
                 if late
-                else self._enter(candidate, deadline if place > 1 else None, report)
+                else self._enter(contender, deadline if place > 0 else None, report)
             )
             if why is not None:
-                self.skipped[candidate.name] = why
-        if not any(one.name in self.policies for one in candidates if one.name != IMITATION):
-            raise TrainingError(f"no candidate could be learned: {' '.join(self.skipped.values())}")
+                self.skipped[contender.name] = why
+        if not any(one.name in self.policies for one in contenders):
+            raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
 
-    def _enter(self, candidate: Candidate, deadline: float | None, report: Report | None) -> str | None:
-        """Learn a candidate without each fold, or say why not."""
+    def _enter(self, contender: Contender, deadline: float | None, report: Report | None) -> str | None:
+        """Learn a contender without each fold, or say why not."""
         began, policies = time.perf_counter(), []
         for fold in range(self.n_folds):
             try:
-                policies.append(self.learned(candidate, fold))
+                policies.append(self.learned(contender, fold))
             except CounterpoiseError as error:
                 return str(error)
             took = (time.perf_counter() - began) / len(policies)
@@ -97,17 +97,17 @@ class Race:
                 return f"it takes {took:,.1f} s for each of its fits, and there is no time for that."
             if report is not None:
                 report(1)
-        self.candidates[candidate.name], self.policies[candidate.name] = candidate, policies
+        self.contenders[contender.name], self.policies[contender.name] = contender, policies
         for fold, policy in enumerate(policies):
-            for temperature, sums in self._judged(policy, fold, candidate.temperatures):
-                self.sums.setdefault((candidate.name, temperature), []).append(sums)
-        self.seconds[candidate.name] = time.perf_counter() - began
+            for temperature, sums in self._judged(policy, fold, contender.temperatures):
+                self.sums.setdefault((contender.name, temperature), []).append(sums)
+        self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, candidate: Candidate, fold: int | None) -> Policy | ModelPolicy:
-        """What a candidate learns from the rows outside a fold, or from all."""
+    def learned(self, contender: Contender, fold: int | None) -> Policy | ModelPolicy:
+        """What a contender learns from the rows outside a fold, or from all."""
         rows = self.rows if fold is None else self.rows.take(torch.as_tensor(self.folds != fold))
-        return as_policy(candidate.fit(Rest(rows, self.n_actions), self.seed), self.n_actions)
+        return as_policy(contender.fit(Rest(rows, self.n_actions), self.seed), self.n_actions)
 
     def _judged(self, policy: Any, fold: int, temperatures: Sequence[float]) -> Iterator[tuple[float, Sums]]:
         rows = self.rows.take(torch.as_tensor(self.folds == fold))
@@ -118,7 +118,7 @@ class Race:
             yield temperature, Sums(moments, Smoothed.of(weight * (reward - self.lowest), self.lambdas))
 
     def best(self, rule: Rule, without: int | None = None) -> Served:
-        """The candidate and temperature with the best score, by all rows or by those outside a fold."""
+        """The contender and temperature with the best score, by all rows or by those outside a fold."""
         scores = {served: rule(self._total(sums, without).score(self.lowest)) for served, sums in self.sums.items()}
         return max(scores, key=scores.__getitem__)
 
@@ -132,7 +132,7 @@ class Race:
         return at_temperature(self.policies[name][fold], temperature)
 
     def leaderboard(self, level: float) -> list[Standing]:
-        """All candidates, each at its best temperature, the best first."""
+        """All contenders, each at its best temperature, the best first."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
         found: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.learn.forest import NEVER, Forest
 from counterpoise.learn.reward_models import seeded
-from counterpoise.learn.search.candidates import Rest
+from counterpoise.learn.search.contenders import Rest
 from counterpoise.learn.search.forests import of_classifier
 from counterpoise.learn.search.models import ModelPolicy
 

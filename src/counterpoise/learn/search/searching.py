@@ -19,8 +19,9 @@ from counterpoise.learn.columns import needed
 from counterpoise.learn.guardrails import refused, warned
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
+from counterpoise.learn.making import describe_columns
 from counterpoise.learn.options import whole
-from counterpoise.learn.search.candidates import IMITATION, Candidate, imitation, portfolio
+from counterpoise.learn.search.contenders import IMITATION, Contender, imitation, portfolio
 from counterpoise.learn.search.direct import Direct
 from counterpoise.learn.search.found import Found
 from counterpoise.learn.search.race import Race, at_temperature, by_bound, by_score
@@ -37,8 +38,8 @@ ALIKE = 30  # different contexts a fold must have for rows with the same one to 
 def learn_policy(
     log: Any = None,
     *,
-    minutes: float | None = 0.5,
-    candidates: Sequence[Candidate] | None = None,
+    minutes: float | None = 1.0,
+    contenders: Sequence[Contender] | None = None,
     objective: str | None = None,
     folds: int = 3,
     fallback: str = "imitate",
@@ -49,14 +50,14 @@ def learn_policy(
 ) -> Found:
     """Find a policy on the log of another one: try several ways to learn, and keep the best that is safe.
 
-    The rows are cut into folds, by cluster if there is one, and rows with the same context stay together. Every candidate is learned once
-    without each fold, and that fold's rows judge it. For each fold, a candidate (and the temperature it serves at) is chosen by the other
+    The rows are cut into folds, by cluster if there is one, and rows with the same context stay together. Every contender is learned once
+    without each fold, and that fold's rows judge it. For each fold, a contender (and the temperature it serves at) is chosen by the other
     folds' rows; `Found.result` is the value of what was so chosen, on every row by a policy that it neither trained nor chose.
-    The policy handed out is that of the candidate best over all folds, learned from all rows.
+    The policy handed out is that of the contender best over all folds, learned from all rows.
 
-    Candidates are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
+    Contenders are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
     (`counterpoise.learn.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0 with
-    the verdict ok, or if that lower bound, which holds for any weights, is above what ran earned. If it is not, candidates are chosen once
+    the verdict ok, or if that lower bound, which holds for any weights, is above what ran earned. If it is not, contenders are chosen once
     more by the bound alone, and if that is not surely better either, `fallback` says what to do.
 
     Parameters
@@ -64,9 +65,9 @@ def learn_policy(
     log
         A `Log`, or its data with the parts of a log, as in `evaluate`; it must fit into memory.
     minutes
-        The time to stay within, as far as candidates can be left out: the first one and an imitation are always tried. Which ones are
+        The time to stay within, as far as contenders can be left out: the first one and an imitation are always tried. Which ones are
         tried then depends on the speed of the machine; None tries all of them.
-    candidates
+    contenders
         What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, or your own.
     objective
         Only this one: ``"reduction"`` with a classifier as `model`, or ``"direct"`` with a reward model.
@@ -80,7 +81,7 @@ def learn_policy(
     >>> from counterpoise.environments import SyntheticBandit
     >>> log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(2000)
     >>> found = learn_policy(
-    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, candidates=portfolio(4)[:1]
+    ...     context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, contenders=portfolio(4)[:1]
     ... )
     >>> found.kind, bool(log.value(found.predict_proba) > log.reward.mean())
     ('learned', True)
@@ -91,14 +92,15 @@ def learn_policy(
     model, asked = given.model, given.but(model=None)
     source, seen = _opened(asked, folds, seed)
     names = () if asked.is_arrays else source.names.context
-    first, *others = _wanted(candidates, objective, model, seen.n_actions)
+    wanted = _wanted(contenders, objective, model, seen.n_actions)
     rows = source.chunk(source.starts[0])
     race = Race(rows, _folds(source, folds), folds, seen.n_actions, seed)
     with progress_bar(progress, "trying policies", "fits") as report:
-        race.run([first, imitation(), *others], None if minutes is None else began + 60 * minutes, report)
+        race.run(wanted, None if minutes is None else began + 60 * minutes, report)
 
     def named(policy: Any) -> Any:
         policy.context_, policy.actions_ = names, seen.ids
+        describe_columns(policy, source)
         return policy
 
     for rule in (by_score, by_bound):
@@ -112,12 +114,13 @@ def learn_policy(
         if fallback == "raise":
             raise refused(result)
         warnings.warn(warned(result), stacklevel=2)
-    elif not sure and IMITATION in race.policies:
+    elif not sure:
+        race.run([imitation()], None, None)
         best, rejected = (IMITATION, 1.0), result
         policies = [named(race.served(best, fold)) for fold in range(folds)]
         result = judge(source, policies, name=f"imitating {FOLDS}", level=level)
     start = time.perf_counter()
-    policy = named(at_temperature(race.learned(race.candidates[best[0]], None), best[1]))
+    policy = named(at_temperature(race.learned(race.contenders[best[0]], None), best[1]))
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
@@ -134,6 +137,12 @@ def _is_sure(result: Result, bound: float, earned: float) -> bool:
 def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
     """The log in memory, checked row by row, with rows of the same context in one fold."""
     refuse_lists(asked.slate, "learning")
+    for part in ("candidates", "items"):
+        if getattr(asked, part) is not None:
+            raise OptionError(
+                ["learn_policy takes no ", Argument(part), "."],
+                do="PolicyLearner does; or leave it out, and every action is one to choose from.",
+            )
     source = Source(asked)
     if source.files is not None:
         columns = needed(source.names, asked.where, source.files.columns)
@@ -157,15 +166,15 @@ def _folds(source: Source, folds: int) -> NDArray[np.int64]:
 
 
 def _wanted(
-    candidates: Sequence[Candidate] | None, objective: str | None, model: Any, n_actions: int
-) -> Sequence[Candidate]:
-    """The candidates that were asked for."""
+    contenders: Sequence[Contender] | None, objective: str | None, model: Any, n_actions: int
+) -> Sequence[Contender]:
+    """The contenders that were asked for."""
     if objective is None:
         if model is not None:
             raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
-        return portfolio(n_actions) if candidates is None else _checked(candidates)
-    if candidates is not None:
-        raise OptionError([Argument("objective"), " and ", Argument("candidates"), " exclude each other."])
+        return portfolio(n_actions) if contenders is None else _checked(contenders)
+    if contenders is not None:
+        raise OptionError([Argument("objective"), " and ", Argument("contenders"), " exclude each other."])
     if objective == "reduction":
         if model is None:
             raise OptionError("a reduction needs a classifier.", do=["Pass one as ", Argument("model"), "."])
@@ -178,19 +187,19 @@ def _wanted(
     )
 
 
-def _checked(candidates: Any) -> list[Candidate]:
-    """Candidates of the user's own choice."""
-    if not isinstance(candidates, Sequence) or isinstance(candidates, str) or not candidates:
-        raise OptionError([Argument("candidates"), f" must be a list of candidates; found {candidates!r}."])
-    for one in candidates:
+def _checked(contenders: Any) -> list[Contender]:
+    """Contenders of the user's own choice."""
+    if not isinstance(contenders, Sequence) or isinstance(contenders, str) or not contenders:
+        raise OptionError([Argument("contenders"), f" must be a list of contenders; found {contenders!r}."])
+    for one in contenders:
         if not all(hasattr(one, part) for part in ("name", "temperatures", "fit")):
             raise OptionError(
-                [Argument("candidates"), f" must have a name, temperatures and fit; {one!r} does not."],
+                [Argument("contenders"), f" must have a name, temperatures and fit; {one!r} does not."],
                 do="Wrap a classifier in Reduction(…), and a reward model in Direct(…).",
             )
         if not len(one.temperatures) or not all(0 <= temperature < math.inf for temperature in one.temperatures):
-            raise OptionError(f"candidate {one.name!r} needs temperatures of 0 or more; found {one.temperatures!r}.")
-    return list(candidates)
+            raise OptionError(f"contender {one.name!r} needs temperatures of 0 or more; found {one.temperatures!r}.")
+    return list(contenders)
 
 
 def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:

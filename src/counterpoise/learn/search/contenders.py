@@ -1,4 +1,4 @@
-"""Candidates: the ways to learn a policy that a search tries, and what each of them is given."""
+"""Contenders: the ways to learn a policy that a search tries, and what each of them is given."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rest:
         return len(np.unique(self.rows.reward.numpy())) == 2
 
 
-class Candidate(Protocol):
+class Contender(Protocol):
     """A way to learn a policy: anything with a name, serving temperatures to choose from, and `fit`."""
 
     @property
@@ -58,15 +58,15 @@ class Candidate(Protocol):
         """A `Policy`, or anything with `predict_proba`: a column for each of the actions 0, 1, …, or for those in its `classes_`."""
 
 
-def portfolio(n_actions: int) -> list[Candidate]:
-    """The candidates that a search tries by default, the most useful first, as time may run out.
+def portfolio(n_actions: int) -> list[Contender]:
+    """The contenders that a search tries by default, the most useful first, as time may run out.
 
     >>> [one.name for one in portfolio(1000)]
     ['softmax', 'direct linear', 'direct network', 'log smoothing', 'large direct network']
     """
     from counterpoise.learn.search import forests, networks, reduction
 
-    found: list[Candidate] = [
+    found: list[Contender] = [
         networks.Network("softmax", networks.Softmax(imitation=0.03), hidden=SMALL, epochs=20),
         networks.Network("direct linear", networks.Direct(), hidden=(), epochs=10, rate=0.02),
         networks.Network("direct network", networks.Direct(), hidden=SMALL, epochs=10),
@@ -79,7 +79,7 @@ def portfolio(n_actions: int) -> list[Candidate]:
     return found
 
 
-def imitation() -> Candidate:
+def imitation() -> Contender:
     """The likelihood fit of the policy that wrote the log."""
     from counterpoise.learn.search import networks
 
