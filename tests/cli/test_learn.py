@@ -55,7 +55,7 @@ def test_the_value_is_printed_beside_the_logging_policys(learnt):
     assert f"{found['value']:.6g} per row, between {found['lower']:.6g}" in printed.stdout
     assert f"the policy that wrote the log earned {found['mean_reward']:.6g} per row" in printed.stdout
     assert "By policies learned like it, each on rows that it has not seen. The verdict is ok." in printed.stdout
-    assert f"{folder / 'printed'}: the policy, for 5 actions." in printed.stdout
+    assert f"{folder / 'printed'}: the policy, for 5 actions, the distinct values of 'action'." in printed.stdout
 
 
 def test_a_saved_policy_is_a_target_on_frames_and_files_alike(learnt):
@@ -179,7 +179,7 @@ def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
     printed = invoke(*asked, "--out", folder / "found", "--force").stdout
     assert "Softmax is best. It would have earned" in printed
     assert "contender" in printed
-    assert f"{folder / 'found'}: the policy, for 5 actions." in printed
+    assert f"{folder / 'found'}: the policy, for 5 actions, the distinct values of 'action'." in printed
 
 
 def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):

@@ -506,7 +506,7 @@ def test_the_command_line_says_which_ids_became_actions(tmp_path):
     command += ["--epochs", 1, "--batch-size", 256]
     found = invoke(*command, "--out", tmp_path / "policy")
     assert found.exit_code == 0, found.stderr
-    assert "8 actions: the distinct ids of 'item', from 1000 to 9223372036854775807" in found.stdout
+    assert "8 actions, the distinct values of 'item'." in found.stdout
     assert json.loads(invoke(*command, "--out", tmp_path / "json", "--json").stdout)["n_actions"] == 8
 
 

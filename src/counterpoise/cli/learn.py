@@ -120,7 +120,7 @@ def learn(
     print(said)
     if found["dropped_rows"]:
         print(f"{found['dropped_rows']:,} bad rows were left out.")
-    print(f"{out}: the policy, for {found['n_actions']:,} actions.")
+    print(f"{out}: the policy, for {found['n_actions']:,} actions, the distinct values of {action!r}.")
 
 
 def _search(

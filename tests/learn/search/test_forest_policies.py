@@ -6,7 +6,7 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
-from counterpoise.learn import Forest, export_onnx, load_policy
+from counterpoise.learn import Forest, export_onnx, forest, load_policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.search import ForestLearner, Reduction, Rest
 from counterpoise.learn.search.forests import _few_enough, _rounded_down
@@ -31,7 +31,7 @@ def grown():
 
 
 def test_leaves_have_what_each_action_earned_there():
-    forest, context = LEARNER.fit(REST, 3), X[:40]
+    policy, context = LEARNER.fit(REST, 3), X[:40]
     inverse, gain = 1 / ROWS.propensity.double().numpy(), LOG.reward
     overall = [(inverse * gain)[LOG.action == a].sum() / inverse[LOG.action == a].sum() for a in range(4)]
     prior, expected = np.median(inverse), np.zeros((40, 4))
@@ -43,7 +43,7 @@ def test_leaves_have_what_each_action_earned_there():
                 earned = (inverse * gain)[rows].sum() + prior * overall[a]
                 expected[i, a] += earned / (inverse[rows].sum() + prior) / 7
     with torch.no_grad():
-        found = forest(torch.as_tensor(context)).numpy()
+        found = policy(torch.as_tensor(context)).numpy()
     np.testing.assert_allclose(found, expected / gain.std(), rtol=1e-5)
 
 
@@ -81,11 +81,11 @@ def test_thresholds_in_single_precision_send_every_context_the_same_way():
 @pytest.mark.parametrize("temperature", [0.0, 0.05])
 @pytest.mark.parametrize("learner", [LEARNER, Reduction(ensemble.ExtraTreesClassifier(3))], ids=["values", "classes"])
 def test_forests_are_saved_loaded_and_exported(learner, temperature, tmp_path):
-    forest = learner.fit(REST, 0)
-    forest.temperature, forest.actions_, forest.context_ = temperature, np.array([3, 5, 8, 9]), tuple("abcde")
-    expected = forest.predict_proba(X)
+    policy = learner.fit(REST, 0)
+    policy.temperature, policy.actions_, policy.context_ = temperature, np.array([3, 5, 8, 9]), tuple("abcde")
+    expected = policy.predict_proba(X)
     assert (expected.max(1) == 1).all() == (temperature == 0)
-    forest.save(tmp_path / "forest.safetensors")
+    policy.save(tmp_path / "forest.safetensors")
     loaded = load_policy(tmp_path / "forest.safetensors")
     assert isinstance(loaded, Forest)
     assert loaded.classes_.tolist() == [3, 5, 8, 9]
@@ -121,3 +121,11 @@ def test_without_rewards_there_is_no_forest():
     rows = Rows(ROWS.context, ROWS.action, torch.ones(600), ROWS.propensity)
     with pytest.raises(LogError, match="all rewards are the same"):
         LEARNER.fit(Rest(rows, 4), 0)
+
+
+def test_rows_walk_together_or_in_parts_to_the_same_leaves(monkeypatch):
+    policy = LEARNER.fit(REST, 0)
+    whole = policy.predict_proba(X)
+    torch.testing.assert_close(policy.scores._reached(ROWS.context), policy.scores._walked(ROWS.context))
+    monkeypatch.setattr(forest, "ROWS", 7)
+    np.testing.assert_array_equal(policy.predict_proba(X), whole)

@@ -48,16 +48,19 @@ class ForestLearner:
         grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
         nodes = _flat(grown)
         values = _values(grown, nodes, x, action, gain, inverse, n_actions)
-        return _forest(grown, nodes, values / (gain.std() or 1.0), x.shape[1])
+        return _forest(grown, nodes, values / float(gain.std() or 1.0), x.shape[1])
 
 
 def of_classifier(model: Any, n_actions: int) -> Forest:
     """A forest of scikit-learn, fitted on places of actions, as a policy with the probabilities that it predicts."""
     grown = [one.tree_ for one in model.estimators_]
     nodes = _flat(grown)
-    shares = np.concatenate([tree.value[tree.feature < 0, 0] for tree in grown])
-    values = np.zeros((len(shares), n_actions), dtype=np.float32)
-    values[:, np.asarray(model.classes_, dtype=np.int64)] = shares / shares.sum(axis=1, keepdims=True)
+    known, at = np.asarray(model.classes_, dtype=np.int64), 0
+    values = np.zeros((sum(tree.n_leaves for tree in grown), n_actions), dtype=np.float32)
+    for tree in grown:
+        shares = tree.value[tree.feature < 0, 0]
+        values[at : at + len(shares), known] = shares / shares.sum(axis=1, keepdims=True)
+        at += len(shares)
     return _forest(grown, nodes, values, model.n_features_in_, logarithm=True)
 
 
@@ -69,9 +72,8 @@ def _forest(
         context_dimension, values.shape[1], trees=len(trees), nodes=len(nodes["leaf"]), leaves=len(values),
         depth=max(tree.max_depth for tree in trees), logarithm=logarithm,
     )  # fmt: skip
-    forest.load_state_dict(
-        {f"scores.{name}": torch.as_tensor(part) for name, part in {**nodes, "values": values}.items()}
-    )
+    parts = {f"scores.{name}": torch.as_tensor(part) for name, part in {**nodes, "values": values}.items()}
+    forest.load_state_dict(parts, assign=True)
     return forest.eval()
 
 
