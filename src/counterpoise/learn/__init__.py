@@ -14,7 +14,8 @@ from counterpoise.learn.items_frame import item_features
 from counterpoise.learn.judging import judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.learner import RankingLearner
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
 from counterpoise.learn.search import Direct, Found, Reduction, learn_policy, portfolio

@@ -11,7 +11,7 @@ import torch
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.checkpoints import Epoch
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, PolicyFileError
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.schedules import replay
 from counterpoise.learn.settings import differences, plain
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors

@@ -10,7 +10,7 @@ import torch
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.last_layer import is_split
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.steps import Norms
 
 

@@ -16,7 +16,7 @@ from counterpoise.learn.candidates import mask_of_places
 from counterpoise.learn.inspection import Inspection, without_fold
 from counterpoise.learn.judging import doubts
 from counterpoise.learn.options import Options
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.sources import Source
 from counterpoise.learn.tuning import beside, train
 

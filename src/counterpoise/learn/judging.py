@@ -14,7 +14,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.batches import Split
 from counterpoise.learn.inspection import inspect
-from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.policy import CELLS, Policy
 from counterpoise.learn.sources import Source
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question

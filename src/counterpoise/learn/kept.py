@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.learn.actions import Names
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 
 
 def kept_columns(policy: Policy) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
-from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.items.scores import ItemScores
+from counterpoise.learn.policy import Policy
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
 

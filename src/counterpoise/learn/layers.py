@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoise.learn.policies import ItemScores
+from counterpoise.learn.items.scores import ItemScores
 
 Gradients = dict[Tensor, Tensor]  # by parameter
 

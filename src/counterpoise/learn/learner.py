@@ -25,7 +25,7 @@ from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
 from counterpoise.learn.making import describe_columns, known_actions, new_policy
 from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.scaling import standardize
 from counterpoise.learn.schedules import Scheduler

@@ -14,7 +14,8 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import Ids
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.items_frame import item_features
-from counterpoise.learn.policies import LinearSoftmax, Policy, TwoTower
+from counterpoise.learn.policies import LinearSoftmax, TwoTower
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.sources import Source
 from counterpoise.log.log import Log
 

@@ -19,7 +19,7 @@ from counterpoise.learn.batches import Split
 from counterpoise.learn.criterion import lambdas_of, score_of
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.objectives import logarithm
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.measure import held_out_lists
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.rows import Rows

@@ -14,7 +14,7 @@ from counterpoise.errors import OptionError
 from counterpoise.learn.candidates import among, mask_of_places, masked
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.layers import RULES, Gradients
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import logged_probability
 
 ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch affect each other: no gradient belongs to one row

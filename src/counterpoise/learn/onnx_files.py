@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.candidates import masked
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import cooled
 
 if TYPE_CHECKING:

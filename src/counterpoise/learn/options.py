@@ -24,7 +24,7 @@ from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.last_layer import is_split
 from counterpoise.learn.objectives import Objective, objective_of
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.schedules import Scheduler, checked_scheduler
 from counterpoise.learn.sources import Source
 from counterpoise.learn.steps import Norms

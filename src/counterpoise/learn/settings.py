@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.learn.norms import ACROSS_ROWS
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 
 HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what it computes
 SHOWN = 4  # differences listed in an error

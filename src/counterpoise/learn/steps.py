@@ -12,11 +12,12 @@ from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.candidates import among, are_few, logits_at
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
+from counterpoise.learn.items.scores import ItemScores
 from counterpoise.learn.last_layer import LINEAR, features_of, is_split, last_layer, needed
 from counterpoise.learn.layers import RULES
 from counterpoise.learn.norms import SampleGradients, has_rules
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import ItemScores, Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.steps import as_lists
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum

@@ -15,7 +15,8 @@ from counterpoise.errors import Argument, OptionError, PolicyFileError
 from counterpoise.learn.forest import Forest
 from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file

@@ -21,7 +21,7 @@ from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.measure import held_out_estimate
 from counterpoise.learn.options import Options
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.progress import Progress
 from counterpoise.learn.schedules import advance, scheduler_of
 from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler

@@ -14,7 +14,7 @@ from counterpoise.learn.devices import join
 from counterpoise.learn.inspection import Inspection
 from counterpoise.learn.measure import held_out_estimate, moments_of
 from counterpoise.learn.options import Options
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.sources import Source
 from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
 

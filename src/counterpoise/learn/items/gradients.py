@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.items.arithmetic import Arithmetic, whole
+from counterpoise.learn.items.scores import ItemScores, product_of
 from counterpoise.learn.last_layer import features_of
 from counterpoise.learn.layers import RULES, Gradients
-from counterpoise.learn.policies import ItemScores, Policy, product_of
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import last_layer_norms, logit_norms
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError, TrainingError
-from counterpoise.learn.policies import Policy
+from counterpoise.learn.policy import Policy
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.objectives import beta_ips, log_smoothing
-from counterpoise.learn.policies import MLP, LinearSoftmax, Policy
+from counterpoise.learn.policies import MLP, LinearSoftmax
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.scaling import standardize
 from counterpoise.learn.search.contenders import Rest

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.policies import CELLS, Policy
+from counterpoise.learn.policy import CELLS, Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.search.contenders import Contender, Rest
 from counterpoise.learn.search.found import Standing

@@ -1,0 +1,371 @@
+"""What every policy can do: a module that returns a logit per action, learns from logs, and serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn.actions import checked_ids, placed
+from counterpoise.learn.candidates import among, is_truth, mask_of, masked
+from counterpoise.learn.choices import Choices, generator_of
+from counterpoise.learn.items import blocks
+from counterpoise.learn.items.logged import log_probability
+from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
+from counterpoise.learn.items.scores import ItemScores, product_of
+from counterpoise.learn.softmax import cooled, logged_probability
+
+if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
+
+CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
+ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
+
+
+class Policy(nn.Module):
+    """A softmax policy: `body` turns a context into features, `scores` turns features into a logit per action.
+
+    Subclasses set the two; the split is what makes the gradient norms of the last layer cheap. `ModulePolicy` turns any module that
+    returns logits into a policy.
+
+    Examples
+    --------
+    >>> from counterpoise.learn import LinearSoftmax
+    >>> _ = torch.manual_seed(0)
+    >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+    >>> action, propensity = policy.sample(torch.zeros(4, 2))
+    >>> [round(p, 3) for p in propensity.tolist()]
+    [0.333, 0.333, 0.333, 0.333]
+    """
+
+    body: nn.Module
+    scores: nn.Module
+    n_actions: int
+    context_dimension: int | None = None
+    """How many numbers a context has; None where only the module knows."""
+    context_: tuple[str, ...] = ()
+    """The columns it was learned from, in their order; empty if it was learned from arrays."""
+    encoding_: Encoding | None = None
+    """How those columns become numbers; None if all of them are numbers."""
+    candidates_: str | None = None
+    """The column of the candidates it was learned with; None if it chooses among all actions."""
+    temperature: float = 1.0
+    """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
+    takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
+    _ids: NDArray[Any] | None = None
+
+    def forward(self, context: Tensor) -> Tensor:
+        """A logit per action."""
+        logits: Tensor = self.scores(self.body(context))
+        return logits
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that build this policy again, as JSON stores them."""
+        raise OptionError(
+            f"{type(self).__name__} has no config.",
+            do="Save its state_dict yourself, or give the class a config method.",
+        )
+
+    def inputs(self, context: Any) -> Tensor:
+        """Contexts as `forward` takes them: frames, mappings and rows are encoded as the log was, arrays of numbers are taken as they are.
+
+        A tensor is returned unchanged.
+        """
+        return context if isinstance(context, Tensor) else self._inputs(context)
+
+    def _inputs(self, context: Any) -> Tensor:
+        table = _table(context, self)
+        self.check_width(*table.shape[1:])
+        parameter = self._like
+        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to a file (`save_policy`), which `load_policy` reads."""
+        from counterpoise.learn.storage import save_policy  # which knows all policies
+
+        save_policy(self, path)
+
+    def target(self, context: Tensor, action: Tensor) -> Tensor:
+        """π(a|x) of the logged actions, differentiable."""
+        return self.target_at(context, self._places(action))
+
+    def log_target(self, context: Tensor, action: Tensor) -> Tensor:
+        """log π(a|x), differentiable."""
+        many = self._many(context)
+        if many is not None:
+            return log_probability(many, self._places(action))[0]
+        return torch.log_softmax(self(context), dim=-1).gather(-1, self._places(action)[..., None])[..., 0]
+
+    def target_at(
+        self, context: Tensor, place: Tensor, candidates: Tensor | None = None, temperature: float = 1.0
+    ) -> Tensor:
+        """π of the actions with these columns in the logits, among candidates (by their columns) and at a temperature; differentiable."""
+        many = self._many(context) if candidates is None else None
+        if many is None:
+            return logged_probability(cooled(among(self(context), candidates), temperature), place)[0]
+        if temperature == 0:
+            return (blocks.greedy(many) == place).to(many.contexts.dtype)
+        return log_probability(many.cooled(temperature), place)[0].exp()
+
+    @torch.no_grad()
+    def greedy(self, context: Any, *, candidates: Any = None) -> Any:
+        """The most probable action of every row: a tensor of ids, or an array of names."""
+        parts = self._parts_with(self.inputs(context), candidates)
+        return self._named(torch.cat([self._greedy(part, mask) for part, mask in parts]))
+
+    def _greedy(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        many = self._many(context) if mask is None else None
+        found: Tensor = masked(self(context), mask).argmax(-1) if many is None else blocks.greedy(many)
+        return found
+
+    @overload
+    def sample(
+        self,
+        context: Tensor,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def sample(
+        self,
+        context: ArrayLike,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
+
+    @torch.no_grad()
+    def sample(
+        self,
+        context: Any,
+        *,
+        temperature: float | None = None,
+        mask: Any = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
+
+        Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
+        those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
+        1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
+        the actions that are allowed; or it has the actions themselves, a list for every context. The probability returned is that of the
+        draw as it was made, with temperature and mask.
+
+        >>> from counterpoise.learn import LinearSoftmax
+        >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
+        >>> action, propensity = policy.sample([[0.0, 0.0]], mask=[True, False, True], seed=0)
+        >>> bool(action[0] in (0, 2)), propensity.tolist()
+        (True, [0.5])
+        """
+        is_tensor = isinstance(context, Tensor)
+        inputs = self.inputs(context)
+        choices = self._choices(temperature, mask, len(inputs))
+        random = generator_of(seed, generator, inputs.device)
+        with serving(self):
+            drawn = [
+                self._drawn(choices, rows, part, random)
+                for rows, part in self._slices(inputs, dense=not choices.is_plain)
+            ]
+        place, propensity = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        if is_tensor:
+            return self._named(place), propensity.to(self.precision)
+        return self.classes_[place.cpu().numpy()], propensity.cpu().numpy()
+
+    def _drawn(
+        self, choices: Choices, rows: slice, context: Tensor, random: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """Draws for some contexts; among very many actions block by block, if nothing but the policy's own softmax is asked for."""
+        many = self._many(context) if choices.is_plain else None
+        return choices.draw(self(context), rows, random) if many is None else blocks.draw(many, random)
+
+    @property
+    def actions_(self) -> NDArray[Any] | None:
+        """The ids or names of the actions in ascending order, unless they are 0, 1, 2, …; set them to train on a log with such."""
+        return self._ids
+
+    @actions_.setter
+    def actions_(self, ids: ArrayLike | None) -> None:
+        self._ids = None if ids is None else checked_ids(np.asarray(ids), self.n_actions)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The actions, in the order of `predict_proba`'s columns (scikit-learn's name for them)."""
+        return np.arange(self.n_actions) if self._ids is None else self._ids
+
+    def _places(self, action: Tensor) -> Tensor:
+        """The columns of the logits that belong to actions."""
+        if self._ids is None or _are_names(self._ids):
+            return action  # a tensor has no names
+        found = placed(self._ids.astype(np.int64), action)
+        if bool((found < 0).any()):
+            raise OptionError(
+                f"the policy has no action {int(action[found < 0][0]):,}; classes_ has those that it knows."
+            )
+        return found
+
+    def _named(self, places: Tensor) -> Any:
+        """What the log calls the actions of these columns: ids as a tensor, names as an array."""
+        if self._ids is not None and _are_names(self._ids):
+            return self._ids[places.cpu().numpy()]
+        return places if self._ids is None else torch.as_tensor(self._ids, device=places.device)[places]
+
+    @torch.no_grad()
+    def predict_proba(
+        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probabilities of all actions as an array, one row per context, so you can pass a policy to `evaluate` as a `target`.
+
+        `candidates` are the actions to choose from, a list of them for every row, or a table of truth values with a column per action; the
+        probabilities of all others are 0. If the policy was learned with candidates, they must be given. `temperature` and `mask` (another
+        name for candidates) are those of `sample`, which draws from just these probabilities.
+        """
+        inputs = self._inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
+        choices = self._choices(temperature, mask if candidates is None else candidates, len(inputs))
+        with serving(self):
+            parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs, dense=True)]
+        return torch.cat(parts).numpy()
+
+    def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
+        """How to choose for some contexts: at the policy's own temperature or another, among the actions that are allowed."""
+        self._check_candidates(mask)
+        served = self.temperature if temperature is None else temperature
+        allowed = mask if is_truth(mask) else mask_of(mask, self.classes_, rows)
+        return Choices(served, allowed, rows=rows, n_actions=self.n_actions)
+
+    def _check_candidates(self, candidates: Any) -> None:
+        if candidates is None and self.candidates_ is not None:
+            raise OptionError(
+                f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
+                do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
+            )
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor with the device and the precision of the policy."""
+        tensors = [*self.parameters(), *self.buffers()]
+        return next(one for one in tensors if one.is_floating_point())
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._like.device
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the numbers that it computes with."""
+        return self._like.dtype
+
+    def check_width(self, *found: int) -> None:
+        """Check that contexts have as many numbers as the policy takes, if it knows how many."""
+        if self.context_dimension is not None and found != (self.context_dimension,):
+            raise OptionError(
+                f"the policy takes contexts of {self.context_dimension:,} numbers; found {' × '.join(map(str, found))}.",
+                do="Pass the columns that it was made for.",
+            )
+
+    def check_context(self, names: Sequence[str]) -> None:
+        """Check that a context has as many columns as the policy takes numbers; a context without names fits any policy."""
+        if names and self.context_dimension is not None:
+            self.check_width(len(names) if self.encoding_ is None else self.encoding_.width)
+
+    def _check_names(self, context: Any) -> None:
+        """Check that a frame has the columns that the policy was learned from, in their order."""
+        names = getattr(context, "columns", ())
+        if self.context_ and len(names) and all(isinstance(name, str) for name in names):
+            from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
+
+            check_context(self.context_, names)
+
+    def _slices(self, context: Tensor, *, dense: bool = False) -> Iterator[tuple[slice, Tensor]]:
+        """Contexts part by part, and which rows each part has; fewer at a time if all logits must be in memory."""
+        at = 0
+        for part in self._parts(context, dense=dense):
+            yield slice(at, at + len(part)), part
+            at += len(part)
+
+    def _parts(self, context: Tensor, *, dense: bool = False) -> Iterator[Tensor]:
+        yield from torch.split(context, self.dense_rows if dense else self.rows_at_once)
+
+    @property
+    def dense_rows(self) -> int:
+        """How many rows to compute at a time if all their logits must be in memory."""
+        return max(1, CELLS // self.n_actions)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows to compute at a time outside training."""
+        least = ROWS if self.is_product and self.n_actions >= LEAST_ITEMS else 1
+        return max(least, self.dense_rows)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the logits are products of what `body` returns and of vectors of the actions."""
+        return type(self).forward is Policy.forward and type(self.scores) in (nn.Linear, ItemScores)
+
+    def _many(self, context: Tensor) -> Logits | None:
+        """The logits as a product that is never written out, if there are too many of them."""
+        if not self.is_product or not too_many(len(context), self.n_actions):
+            return None
+        return product_of(self.scores, self.body(context))
+
+    def _parts_with(self, context: Tensor, candidates: Any) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """The same, with the part of the candidates that belongs to each as a table of truth values."""
+        self._check_candidates(candidates)
+        if candidates is None:
+            yield from ((part, None) for part in self._parts(context))
+            return
+        mask = mask_of(candidates, self.classes_, len(context)).to(context.device)
+        yield from zip(self._parts(context, dense=True), torch.split(mask, self.dense_rows), strict=True)
+
+
+@contextmanager
+def serving(module: nn.Module) -> Iterator[None]:
+    """A module out of training, without dropout and the like, until we are done with it."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+def _are_names(ids: NDArray[Any] | None) -> bool:
+    return ids is not None and ids.dtype.kind == "O"
+
+
+def _table(context: Any, policy: Policy) -> NDArray[np.float64]:
+    """Contexts as a table of numbers, a row per context; what is not numbers needs the policy's encoding."""
+    is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
+    if policy.encoding_ is not None and not is_numbers:
+        return policy.encoding_.table(context)
+    if isinstance(context, Mapping) and policy.context_:
+        _check_columns(policy.context_, context)
+        context = np.column_stack([np.atleast_1d(context[name]) for name in policy.context_])
+    policy._check_names(context)
+    try:
+        # a copy: torch warns about arrays that it may not write to
+        return np.array(context, dtype=np.float64, ndmin=2)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+
+
+def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
+    lost = [name for name in names if name not in found]
+    if lost:
+        raise OptionError(
+            f"the policy was learned from the columns {', '.join(map(repr, names))}; context lacks {', '.join(map(repr, lost))}."
+        )
