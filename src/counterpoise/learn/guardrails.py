@@ -76,7 +76,7 @@ def refused(result: Result) -> TrainingError:
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:
     """What is odd about a policy that was trained: that it never moved, that it is uniform, or that it takes nearly no chances."""
-    rows = next(rows for start in source.starts if len(rows := source.chunk(start)))
+    rows = next(rows for start in source.starts if len(rows := source.logged(start)))
     some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
     mask = None if rows.candidates is None else mask_of_places(rows.candidates[: len(some)], policy.n_actions)
     found = list(_of_table(policy.predict_proba(some.cpu().numpy(), mask), policy.classes_))

@@ -110,7 +110,7 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
     """The rows of a chunk, with the probability of the logged action under the policy of their fold, as a learner has them."""
     import polars as pl
 
-    names, chunk = source.names, source.chunk(start)
+    names, chunk = source.names, source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
         rows, device = np.flatnonzero(folds == fold), policy.device

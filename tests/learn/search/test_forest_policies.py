@@ -68,14 +68,13 @@ def test_actions_without_an_example_are_never_taken():
 
 
 def test_thresholds_in_single_precision_send_every_context_the_same_way():
-    random = np.random.default_rng(0)
-    x = random.normal(size=1000).astype(np.float32)
-    near = np.concatenate(
-        [x, np.nextafter(x, np.float32(9)), (x.astype(np.float64) + np.nextafter(x, np.float32(9))) / 2]
-    )
-    for threshold, rounded in zip(near.astype(np.float64), _rounded_down(near.astype(np.float64)), strict=True):
+    below = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    above = np.nextafter(below, np.float32(9))
+    x = np.concatenate([below, above])
+    for threshold in (below.astype(np.float64), (below.astype(np.float64) + above) / 2):
+        rounded = _rounded_down(threshold)
         assert rounded.dtype == np.float32
-        np.testing.assert_array_equal(x <= threshold, x <= rounded)
+        np.testing.assert_array_equal(x <= np.tile(threshold, 2), x <= np.tile(rounded, 2))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.05])
