@@ -4,7 +4,7 @@
     python benchmarks/estimated_propensities.py --actions 20 --scale 0.2   # policies of 20 actions that overlap as well as those of 5
     python benchmarks/estimated_propensities.py --runs 50          # fewer
     python benchmarks/estimated_propensities.py --model boosted    # trees, whose errors take the propensities as known
-    python benchmarks/estimated_propensities.py --model shallow --error jackknife --actions 5 --rows 2000 --runs 40   # … or refit them
+    python benchmarks/estimated_propensities.py --model shallow --error refit --actions 5 --rows 2000 --runs 40   # … or refit them
     python benchmarks/estimated_propensities.py --confounded       # a confounder left out, and the Γ that contains the truth
 
 The logging policy is a softmax of three context features, and so is the target. Every log is evaluated with the logged propensities,
@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*", default=[2_000, 10_000])
     parser.add_argument("--scale", type=float, default=0.4, help="how sharp the policies are")
     parser.add_argument("--model", default="logistic")
-    parser.add_argument("--error", default="scores", help="scores or jackknife")
+    parser.add_argument("--error", default="scores", help="scores or refit")
     parser.add_argument("--confounded", action="store_true")
     options = parser.parse_args()
     if options.confounded:

@@ -124,7 +124,8 @@ def test_what_learn_wrote_evaluate_takes(tmp_path):
     reward = (random.random(1000) < np.where((x > 0) == action, 0.8, 0.2)).astype(float)
     log, policy = tmp_path / "log.parquet", tmp_path / "policy.safetensors"
     pl.DataFrame({"x": x, "action": action, "reward": reward, "propensity": 0.5}).write_parquet(log)
-    learned = invoke("learn", log, "--context", "x", "--out", policy, "--epochs", 2, "--batch-size", 0)
+    training = ["--objective", "beta_ips", "--epochs", 2, "--batch-size", 0, "--fallback", "warn"]
+    learned = invoke("learn", log, "--context", "x", "--out", policy, *training)
     assert learned.exit_code == 0, learned.stderr
     typed = ["--target", policy, "--target", f"again={policy}", "--context", "x", "--action", "action"]
     found = values("evaluate", log, *typed)

@@ -11,7 +11,7 @@ from counterpoise.log.log import MODEL, Log, Unlogged
 from counterpoise.models.reward import SAMPLE, check_count
 
 NAMES = ("logistic", "boosted")
-ERRORS = ("scores", "jackknife")
+ERRORS = ("scores", "refit")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Propensity(Unlogged):
         The smallest propensity; smaller ones are raised to it. By default, a hundredth of one share: 0.01 / (number of actions).
     error
         How the errors of estimates allow for the fit: by the ``"scores"`` of a logistic model (others have errors as if propensities were
-        known), or by a ``"jackknife"``, for any classifier, which fits all models again without each of 20 groups of rows or clusters.
+        known), or by ``"refit"``, for any classifier: a jackknife that fits all models again without each of 20 groups of rows or clusters.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Propensity(Unlogged):
     column: Any = None
     sample: int = SAMPLE
     floor: float | None = None
-    error: Literal["scores", "jackknife"] = "scores"
+    error: Literal["scores", "refit"] = "scores"
 
     def __post_init__(self) -> None:
         check_count("folds", self.folds, 2, 100)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -28,6 +29,7 @@ from counterpoise.log.names import MODEL_REWARD
 from counterpoise.log.names import PROPENSITY as P
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
+from counterpoise.models.encoding import Category, Number, Vector
 from counterpoise.models.propensity_jackknife import groups_of, refitted
 from counterpoise.models.propensity_step import FOLD, FittedPropensity
 from counterpoise.moments import Floats, LogMoments
@@ -50,7 +52,7 @@ def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogM
     told = step.quality
     sampled = told.rows + told.logged
     is_linear = not step.is_native and all(hasattr(one.estimator, "coef_") for one in step.classifiers)
-    refits = step.unfitted.asked.error == "jackknife"
+    refits = step.unfitted.asked.error == "refit"
     if not refits and (not is_linear or scores > min(MOST, told.rows / ROWS_PER_SCORE)):
         return tuple(replace(one, estimated=Estimated(told.model, sampled, one.n, 0.0)) for one in found)
     lean = replace(question, log=question.log.but(key=()), smoothings=())
@@ -67,9 +69,8 @@ def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogM
 
 
 def _no_rows(step: FittedPropensity) -> pl.DataFrame:
-    return pl.DataFrame(
-        schema={one.name: pl.String if hasattr(one, "levels") else pl.Float64 for one in step.context.columns}
-    )
+    kinds: dict[type, Any] = {Category: pl.String, Number: pl.Float64, Vector: pl.List(pl.Float64)}
+    return pl.DataFrame(schema={one.name: kinds[type(one)] for one in step.context.columns})
 
 
 @dataclass(frozen=True)

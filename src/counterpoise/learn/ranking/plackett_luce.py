@@ -71,7 +71,7 @@ class PlackettLuce(Policy):
         if not isinstance(scores, Policy) or isinstance(scores, PlackettLuce):
             raise OptionError(
                 f"scores must be a Policy with a logit per item; found {type(scores).__name__}.",
-                do="Wrap a module that gives a logit per item in ModulePolicy(module, n_actions=…).",
+                do="Wrap a module that gives a logit per item in a ModulePolicy.",
             )
         whole = isinstance(slots, int) and not isinstance(slots, bool)
         if not whole or not 1 <= slots <= scores.n_actions:
