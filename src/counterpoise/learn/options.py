@@ -32,8 +32,7 @@ from counterpoise.learn.steps import Norms
 MANY = 2**20  # numbers of a parameter
 LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for BanditNet, as published
 # How long training takes if nobody says for how many epochs: STEPS at most, and no longer than LOOKS epochs, and those that make up WAIT
-# steps, without a better one. With all three doubled, the true value of the greedy policy changed by at most 0.005 on ten logs of 5,000 to
-# 20,000 rows (obp10, cp20, digits, base, greedy99), and not at all on letter (56,000 rows), where half the steps cost 0.006.
+# steps, without a better one.
 STEPS, LOOKS, WAIT = 8000, 10, 200
 Fallback = Literal["warn", "imitate", "raise"]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
