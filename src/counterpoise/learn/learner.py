@@ -35,7 +35,7 @@ from counterpoise.learn.storage import save_policy
 from counterpoise.learn.training import IMITATION
 from counterpoise.learn.tuning import beside, train
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import LogFields, as_log
+from counterpoise.log.log import Log, LogFields, as_log
 
 if TYPE_CHECKING:
     from counterpoise.learn.encoding import Encoding
@@ -270,30 +270,9 @@ class PolicyLearner(ScikitLearn):
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
-        if options.negatives is not None and asked.candidates is not None:
-            raise OptionError(
-                [
-                    Argument("negatives"),
-                    " draws from all items, and ",
-                    Argument("candidates"),
-                    " says which there are in each row.",
-                ],
-                do="Leave out either.",
-            )
-        if options.trained.needs_model_rewards != ((model_rewards is not None) != (asked.model is not None)):
-            needs = "needs" if options.trained.needs_model_rewards else "does not use"
-            raise OptionError(
-                [
-                    f"objective {options.objective!r} {needs} ",
-                    Argument("model_rewards"),
-                    ", predictions with a column per action, or else ",
-                    Argument("model"),
-                    ", a reward model to fit.",
-                ]
-            )
-        policy = (
-            deepcopy(options.policy) if isinstance(options.policy, Policy) else None
-        )  # so that a second fit starts afresh
+        _check_parts(options, asked, has_predictions=model_rewards is not None)
+        # a copy, so that a second fit starts afresh
+        policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
         known = known_actions(policy, asked)
         source = Source(asked, model_rewards, known.classes, None if policy is None else policy.encoding_)
         if policy is not None:
@@ -413,3 +392,28 @@ class PolicyLearner(ScikitLearn):
         if not hasattr(self, "policy_"):
             raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_
+
+
+def _check_parts(options: Options, asked: Log, *, has_predictions: bool) -> None:
+    """Check that the objective gets the parts of the log that it needs, and none that exclude each other."""
+    if options.negatives is not None and asked.candidates is not None:
+        raise OptionError(
+            [
+                Argument("negatives"),
+                " draws from all items, and ",
+                Argument("candidates"),
+                " says which there are in each row.",
+            ],
+            do="Leave out either.",
+        )
+    if options.trained.needs_model_rewards != (has_predictions != (asked.model is not None)):
+        needs = "needs" if options.trained.needs_model_rewards else "does not use"
+        raise OptionError(
+            [
+                f"objective {options.objective!r} {needs} ",
+                Argument("model_rewards"),
+                ", predictions with a column per action, or else ",
+                Argument("model"),
+                ", a reward model to fit.",
+            ]
+        )
