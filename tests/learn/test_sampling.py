@@ -7,7 +7,7 @@ from learning import policies, small_log, torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner
-from counterpoise.learn import policies as module
+from counterpoise.learn import policy as module
 
 CONTEXT = small_log()[0].numpy() * 3
 MASK = np.random.default_rng(0).random((len(CONTEXT), 6)) < 0.5
