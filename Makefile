@@ -24,7 +24,8 @@ help:
 	@echo "make audit       tries to break the command line: kills, signals, full disks, damaged files (about 5 minutes)"
 	@echo "make benchmark   speed and memory as ratios, against the memory limit of this machine"
 
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# modules are compiled when they are first imported: most of them never are
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 
 # what the demonstration needs: the library alone
 $(INSTALLED): pyproject.toml constraints.txt
@@ -64,11 +65,11 @@ tests: $(READY)
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
-PIP_CORE = bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --constraint
+PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and simulations, which no version of a library changes
 SIMULATIONS = diagnostics/test_propensity_audit.py diagnostics/test_dropped.py weights/test_slope.py intervals/test_student.py \
 	intervals/test_log_smoothing.py evaluation/test_coverage.py evaluation/test_ab_test.py evaluation/test_backtest.py \
-	models/test_propensities.py experiments environments
+	models/test_propensities.py evaluation/test_lists.py evaluation/test_sensitivity.py experiments environments
 PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn $(addprefix --ignore tests/,$(SIMULATIONS)) \
 	$(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
 
