@@ -1,5 +1,7 @@
 """The race between contenders: its sums against direct computations, and who may choose what."""
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -171,3 +173,11 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
         raced([Failing("failing", None)], ROWS)
     with pytest.raises(TrainingError, match="two contenders are called 'zero'"):
         raced([Fixed("zero", lambda x: 0 * x[:, :4])] * 2, ROWS)
+
+
+def test_there_is_no_bound_where_rows_are_not_independent():
+    contenders = [Fixed("even", lambda x: 0 * x[:, :4])]
+    alone = raced(contenders, ROWS)
+    chosen = [alone.best(by_score)] * alone.n_folds
+    assert alone.bound(chosen) > -math.inf
+    assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(chosen) == -math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -123,7 +124,12 @@ class Race:
         return max(scores, key=scores.__getitem__)
 
     def bound(self, chosen: Sequence[Served]) -> float:
-        """The lower bound on the value of what was chosen for every fold, by the rows of that fold."""
+        """The lower bound on the value of what was chosen for every fold, by the rows of that fold.
+
+        It holds for independent rows: there is none where rows belong to clusters, or share a context.
+        """
+        if self.rows.unit is not None:
+            return -math.inf
         return reduce(add, (self.sums[one][fold] for fold, one in enumerate(chosen))).score(self.lowest).lower
 
     def served(self, chosen: Served, fold: int) -> Any:

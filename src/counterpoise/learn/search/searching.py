@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.batches import Split
 from counterpoise.learn.columns import needed
@@ -57,8 +56,8 @@ def learn_policy(
 
     Contenders are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
     (`counterpoise.learn.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0 with
-    the verdict ok, or if that lower bound, which holds for any weights, is above what ran earned. If it is not, contenders are chosen once
-    more by the bound alone, and if that is not surely better either, `fallback` says what to do.
+    the verdict ok, or, where rows are independent of each other, if that lower bound is above what ran earned. If it is not, contenders
+    are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
 
     Parameters
     ----------
@@ -107,7 +106,7 @@ def learn_policy(
         chosen = [race.best(rule, without=fold) for fold in range(folds)]
         policies = [named(race.served(one, fold)) for fold, one in enumerate(chosen)]
         result, best = judge(source, policies, level=level), race.best(rule)
-        if sure := _is_sure(result, race.bound(chosen), seen.mean_reward):
+        if sure := is_surely_better(result) or race.bound(chosen) > seen.mean_reward:
             break
     rejected = None
     if not sure and fallback != "imitate":
@@ -127,11 +126,6 @@ def learn_policy(
         tuple(race.leaderboard(level)), tuple(policies), seen.mean_reward, ended - began, ended - start, race.skipped,
         source.dropped,
     )  # fmt: skip
-
-
-def _is_sure(result: Result, bound: float, earned: float) -> bool:
-    """Whether the fold policies are surely better than what ran: by interval and verdict, or by a bound that holds for any weights."""
-    return is_surely_better(result) or bound > earned
 
 
 def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
