@@ -39,7 +39,7 @@ def learn(
     candidates: options.Candidates = None,
     cluster: options.Cluster = None,
     minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Time to try several ways to learn in; 1 unless you say more.")
+        float | None, typer.Option(metavar="M", help="How long to try several ways to learn; 1 by default.")
     ] = None,
     fallback: Annotated[
         str,
@@ -68,7 +68,9 @@ def learn(
     learning_rate: Annotated[
         float | None, typer.Option(metavar="RATE", help="With --objective: learning rate of Adam, 0.01.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same policy, if time does.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="The same seed gives the same policy, if the same ways to learn are tried.")
+    ] = 0,
     device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: options.Json = False,
@@ -131,7 +133,8 @@ def _search(
 
     if asked:
         raise OptionError([Argument(next(iter(asked))), " only works with ", Argument("objective"), "."])
-    found = learn_policy(data, minutes=1.0 if minutes is None else minutes, fallback=fallback, seed=seed, **given)
+    budget = {} if minutes is None else {"minutes": minutes}
+    found = learn_policy(data, fallback=fallback, seed=seed, **budget, **given)
     found.save(out)
     return str(found), found.to_dict()
 
