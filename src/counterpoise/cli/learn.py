@@ -133,7 +133,7 @@ def _search(
 
     if asked:
         raise OptionError([Argument(next(iter(asked))), " only works with ", Argument("objective"), "."])
-    budget = {} if minutes is None else {"minutes": minutes}
+    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     found = learn_policy(data, fallback=fallback, seed=seed, **budget, **given)
     found.save(out)
     return str(found), found.to_dict()
