@@ -14,7 +14,7 @@ from counterpoise.errors import TrainingError
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.candidates import mask_of_places
 from counterpoise.learn.inspection import Inspection, without_fold
-from counterpoise.learn.judging import doubts
+from counterpoise.learn.judging import FOLDS, doubts
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.sources import Source
@@ -52,25 +52,36 @@ def fold_policies(
 
 def not_better(result: Result) -> str:
     """What to say of a policy that is not surely better than what ran."""
+    said = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
     return (
-        f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)} (That is about the policies of "
-        "the folds, each judged by rows that it has not seen.)"
+        f"{said} (That is about the policies of the folds, each judged by rows that it has not seen.)"
+        if _has_folds(result)
+        else said
     )
 
 
 def warned(result: Result) -> LearningWarning:
     """The warning that says so."""
-    return LearningWarning(
-        f"T{not_better(result)[1:]} Before you serve it, collect a log that explores more; fallback='imitate' hands out a policy that "
-        "imitates the one that ran instead."
-    )
+    return LearningWarning(f"T{not_better(result)[1:]} Before you serve it, {_advice(result)}.")
 
 
 def refused(result: Result) -> TrainingError:
     """The error that says so."""
-    return TrainingError(
-        not_better(result),
-        do="Collect a log that explores more, or pass fallback='imitate' for a policy that imitates the one that ran.",
+    advice = _advice(result)
+    return TrainingError(not_better(result), do=f"{advice[0].upper()}{advice[1:]}.")
+
+
+def _has_folds(result: Result) -> bool:
+    """Whether it is about policies of folds, and not about one that was judged on rows held out, as a ranker is."""
+    return result.targets[0] == FOLDS
+
+
+def _advice(result: Result) -> str:
+    advice = "collect a log that explores more"
+    return (
+        f"{advice}, or pass fallback='imitate' for a policy that imitates the one that ran"
+        if _has_folds(result)
+        else advice
     )
 
 

@@ -8,15 +8,17 @@ from learning import torch
 import counterpoise as cp
 from counterpoise.diagnostics.diagnose import diagnose
 from counterpoise.environments import SyntheticRanking
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.estimators.constant import beta_ips, ips, snips
-from counterpoise.learn import MLP, LinearSoftmax, PlackettLuce, PolicyLearner, RankingLearner
+from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PlackettLuce, PolicyLearner, RankingLearner
 from counterpoise.learn.batches import Split
 from counterpoise.learn.ranking.measure import held_out_lists, weighed_lists
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
 
+# most logs here are short, and what is learned from them is not surely better; the last test looks at what is said of that
+pytestmark = pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
 CONTEXT = ("x0", "x1", "x2")
 GIVEN, AT = "item_given_above", "item_at_position"
 PARTS = {"slate": "list", "position": "position", "reward": "click", "action": "item", "context": list(CONTEXT)}
@@ -251,3 +253,13 @@ def test_what_does_not_fit_is_refused():
         PolicyLearner().fit(log, **BY_GIVEN)
     with pytest.raises(OptionError, match="Use RankingLearner"):
         PolicyLearner(policy=a_policy(), batch_size=64).fit(log, **rows)
+
+
+def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
+    log = drawn(400)[1]
+    with pytest.warns(LearningWarning, match=r"The learned policy is not surely better .* explores more\.$"):
+        learner().fit(log, **BY_GIVEN)
+    with pytest.raises(TrainingError, match="not surely better"):
+        learner(fallback="raise").fit(log, **BY_GIVEN)
+    with pytest.raises(OptionError, match="fallback='imitate' is not there for lists"):
+        learner(fallback="imitate").fit(log, **BY_GIVEN)

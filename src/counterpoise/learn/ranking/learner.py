@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self, Unpack
@@ -16,7 +17,9 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
 from counterpoise.learn.batches import Split
+from counterpoise.learn.guardrails import refused, warned
 from counterpoise.learn.inspection import Inspection, inspect
+from counterpoise.learn.judging import is_surely_better
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.options import Options, check_sizes, checked
 from counterpoise.learn.policies import LinearSoftmax
@@ -42,8 +45,9 @@ class RankingLearner(PolicyLearner):
       ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning of BanditNet's λ are
       not there for lists.
     - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
-      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all. `folds` and `fallback`
-      make no difference.
+      has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
+      `folds` makes no difference.
+    - `fallback` is ``"warn"`` or ``"raise"``: a ranker that is not surely better than what ran comes with a warning, or not at all.
 
     After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
     the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
@@ -107,6 +111,10 @@ class RankingLearner(PolicyLearner):
             self.result_ = evaluate(
                 judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
             )
+            if not is_surely_better(self.result_):
+                if options.fallback == "raise":
+                    raise refused(self.result_)
+                warnings.warn(warned(self.result_), stacklevel=2)
         return self
 
     def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:

@@ -60,6 +60,8 @@ def check_options(options: Options) -> None:
     for name, usual in (("imitation", 0.0), ("smoothing", None), ("clip", None), ("temperature", 1.0)):
         if getattr(options, name) != usual:
             raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
+    if options.fallback == "imitate":
+        raise OptionError([Argument("fallback", "imitate"), " is not there for lists."], do="Choose 'warn' or 'raise'.")
     if options.norms == "all":
         raise OptionError(
             [
