@@ -380,9 +380,16 @@ class PolicyLearner(ScikitLearn):
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
         return self._fitted().predict_proba(context, candidates, temperature=temperature, mask=mask)
 
+    def propensity(
+        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probability of one action per context: see `Policy.propensity`."""
+        return self._fitted().propensity(context, action, candidates, temperature=temperature, mask=mask)
+
     def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
         """The greedy action of every context."""
-        return np.asarray(self.classes_[self.predict_proba(context, candidates).argmax(axis=1)])
+        found = self._fitted().greedy(context, candidates=candidates)
+        return np.asarray(found.cpu() if isinstance(found, torch.Tensor) else found)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file, which `load_policy` reads."""
