@@ -56,6 +56,8 @@ class Policy(nn.Module):
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
+    learned_from_: str | None = None
+    """A digest of the log that a learner trained it on; None before that, and after it was saved and loaded."""
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
     takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
