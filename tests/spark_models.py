@@ -1,4 +1,4 @@
-"""A Spark of its own: whether models predict in its executors what they predict here."""
+"""A Spark of its own: whether models predict in its executors what they predict here, and policies learn the same from its rows."""
 
 import sys
 
@@ -34,8 +34,17 @@ def answers(log):
     return np.array([(one.value, one.stderr) for one in found])
 
 
+def learned(log):
+    """What a policy says that is learned from a log."""
+    from counterpoise.learn import PolicyLearner
+
+    learner = PolicyLearner(epochs=2, batch_size=256, folds=None)
+    return learner.fit(log, **PARTS, propensity="p").predict_proba(a_log().select("x", "y").to_numpy())
+
+
 if __name__ == "__main__":
     session = spark_answers.start("local[2]")
     np.testing.assert_allclose(answers(session.read.parquet(sys.argv[1])), answers(sys.argv[1]), rtol=1e-9)
+    np.testing.assert_array_equal(learned(session.read.parquet(sys.argv[1])), learned(sys.argv[1]))
     print("same")
     session.stop()

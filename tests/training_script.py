@@ -17,7 +17,7 @@ def stop_after_four(end):
     return end.epoch.epoch == 4
 
 
-def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None):
+def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None, **parts):
     """A small deep policy; the same however it is started."""
     log = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)
     torch.manual_seed(7)
@@ -32,7 +32,14 @@ def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None)
         folds=folds,
         checkpoint=checkpoint,
     )
-    return learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity)
+    return learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, **parts)
+
+
+RUNS = {
+    "last_layer": {"folds": 2},
+    "all": {"norms": "all", "folds": 2},
+    "reward model": {"objective": "dr", "folds": 3, "model": "logistic"},
+}
 
 
 def die_after(saves):
@@ -56,8 +63,8 @@ if __name__ == "__main__":
         die_after(2)
         train("running_beta_ips", checkpoint=out / "checkpoint")
     else:
-        for kind in ("last_layer", "all"):
-            found = train(norms=kind, folds=2)
+        for kind, options in RUNS.items():
+            found = train(**options)
             if torch.distributed.get_rank() == 0:
                 found.save(out / kind)
                 (out / f"{kind} lift").write_text(str(found.result_["fold policies", "lift"].value), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Columns as they are: text and lists as contexts, actions with names, items from a frame, and logs of every kind."""
 
 import json
+import uuid
 
 import numpy as np
 import polars as pl
@@ -148,6 +149,19 @@ def test_every_kind_of_log_gives_the_same_policy(tmp_path, monkeypatch):
     chunked = learner().fit(tmp_path / "log.parquet", **NAMES)
     assert chunked.encoding_ == expected.encoding_
     assert chunked.mean_reward_ == pytest.approx(expected.mean_reward_)
+
+
+def test_a_log_on_a_postgresql_server_gives_the_same_policy(postgres):
+    ibis = pytest.importorskip("ibis")
+    name = f"learning_{uuid.uuid4().hex[:12]}"
+    connection = ibis.connect(postgres)
+    connection.create_table(name, LOG.with_columns(number=pl.int_range(len(LOG))).to_arrow())
+    try:
+        ordered = f"SELECT * FROM {name} ORDER BY number"  # the rows that are held out depend on their order
+        same(learner().fit(postgres, **NAMES, query=ordered), learner().fit(LOG, **NAMES))
+    finally:
+        connection.drop_table(name)
+        connection.disconnect()
 
 
 def test_conditions_and_expressions_work_on_files_in_memory(tmp_path):

@@ -115,6 +115,19 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
         PolicyLearner(**OPTIONS, fallback="raise").fit(**noise(0))
 
 
+def test_a_policy_that_was_trained_on_this_very_log_is_no_witness_of_its_folds():
+    log = ARRAYS | {"action": LOG.action * 10}  # ids, which the policy keeps
+    learned = PolicyLearner(**OPTIONS, folds=None).fit(**log).policy_
+    with pytest.warns(LearningWarning, match="trained on this very log.*result_ will flatter it") as said:
+        PolicyLearner(policy=learned, **OPTIONS).fit(**log)
+    assert said[0].filename == __file__
+    other = log | {"reward": np.roll(LOG.reward, 1)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The learned policy is not surely better")
+        PolicyLearner(policy=learned, **OPTIONS).fit(**other)
+        PolicyLearner(policy=learned, **OPTIONS, folds=None).fit(**log)
+
+
 def test_the_imitation_is_called_that_and_judged_itself():
     log = noise(0)
     found = PolicyLearner(**OPTIONS, fallback="imitate").fit(**log)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from learning import torch
-from training_script import train
+from training_script import RUNS, train
 
 import counterpoise as cp
 import counterpoise.learn.sources as sources
@@ -166,10 +166,10 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path):
 def test_two_processes_reach_what_one_reaches(tmp_path):
     done = run_script("two", tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
-    for norms in ("last_layer", "all"):
-        alone = train(norms=norms, folds=2)
-        same(load_policy(tmp_path / norms), alone.policy_, tolerance=1e-5)
-        lift = float((tmp_path / f"{norms} lift").read_text(encoding="utf-8"))
+    for kind, options in RUNS.items():
+        alone = train(**options)
+        same(load_policy(tmp_path / kind), alone.policy_, tolerance=1e-5)
+        lift = float((tmp_path / f"{kind} lift").read_text(encoding="utf-8"))
         assert lift == pytest.approx(alone.result_["fold policies", "lift"].value, abs=1e-5)
 
 

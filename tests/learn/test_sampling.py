@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from learning import policies, small_log, torch
 
+import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner
 from counterpoise.learn import policy as module
+from counterpoise.learn.items import logits
 
 CONTEXT = small_log()[0].numpy() * 3
 MASK = np.random.default_rng(0).random((len(CONTEXT), 6)) < 0.5
@@ -37,6 +39,8 @@ def test_the_propensity_is_that_of_the_tempered_and_masked_softmax(kind, tempera
     )
     np.testing.assert_array_equal(again[0], action)
     np.testing.assert_array_equal(again[1], propensity)
+    found = policy.propensity(CONTEXT, action, temperature=temperature, mask=mask)
+    np.testing.assert_allclose(found, propensity)
 
 
 def test_frequencies_are_the_propensities():
@@ -57,6 +61,37 @@ def test_at_temperature_0_the_best_allowed_action_is_certain(temperature):
     np.testing.assert_array_equal(action, best)
     np.testing.assert_array_equal(propensity, 1.0)
     np.testing.assert_array_equal(policy.predict_proba(CONTEXT, temperature=temperature, mask=MASK), np.eye(6)[best])
+    np.testing.assert_array_equal(policy.propensity(CONTEXT, best, temperature=temperature, mask=MASK), 1.0)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.5, 1])
+def test_what_serves_and_is_judged_among_many_items_never_has_all_probabilities_in_memory(monkeypatch, temperature):
+    monkeypatch.setattr(logits, "LEAST_ITEMS", 1)
+    monkeypatch.setattr(logits, "CELLS", 6)
+    policy = policies()["two towers"]
+    policy.temperature = temperature
+    table = policy.predict_proba(CONTEXT)
+    action = np.random.default_rng(1).integers(7, size=len(CONTEXT))  # it knows six
+    expected = np.where(action < 6, table[np.arange(len(CONTEXT)), np.minimum(action, 5)], 0)
+    monkeypatch.setattr(module.Policy, "forward", None)  # which has all logits
+    monkeypatch.setattr(module.Policy, "predict_proba", None)
+    np.testing.assert_allclose(policy.propensity(CONTEXT, action), expected, rtol=1e-9)
+    np.testing.assert_array_equal(policy.greedy(CONTEXT), table.argmax(1))
+    columns = {name: CONTEXT[:, k] for k, name in enumerate("xyz")}
+    log = columns | {"a": action, "p": np.full(len(action), 0.5), "r": np.arange(len(action)) % 2}
+    asked = {"context": ["x", "y", "z"], "action": "a", "reward": "r", "propensity": "p"}
+    found = cp.evaluate(log, target=policy, **asked, estimator="ips")
+    assert found[found.targets[0], "ips"].value == pytest.approx((expected / 0.5 * log["r"]).mean(), rel=1e-9)
+
+
+def test_the_propensity_of_names_and_of_what_is_not_an_action():
+    policy = LinearSoftmax(2, 3)
+    policy.actions_ = ["a", "b", "c"]
+    np.testing.assert_allclose(policy.propensity(np.zeros((2, 2)), ["b", "new"]), [1 / 3, 0])
+    with pytest.raises(OptionError, match=r"one action= per context \(2\); found shape \(1,\)"):
+        policy.propensity(np.zeros((2, 2)), ["b"])
+    with pytest.raises(OptionError, match="actions are such as 0, those given such as b: give both the same type"):
+        LinearSoftmax(2, 3).propensity(np.zeros((1, 2)), ["b"])
 
 
 def test_a_learner_samples_by_the_ids_of_its_log_and_from_frames():
@@ -102,8 +137,8 @@ def test_dropout_is_out_while_serving_and_back_in_afterwards():
         ({"temperature": -1}, OptionError, "temperature must be a number above 0, or 0 for the most .*; found -1"),
         ({"temperature": np.nan}, OptionError, "found nan"),
         ({"temperature": "hot"}, OptionError, "found 'hot'"),
-        ({"mask": [[True, True]]}, OptionError, r"of shape 4 × 3 \(contexts × actions\); found bool of shape 1 × 2"),
-        ({"mask": np.ones((4, 3))}, OptionError, "mask= must be truth values.*found float64"),
+        ({"mask": [[True, True]]}, OptionError, "each of the 4 contexts and .* of the 3 actions.*found 1 × 2"),
+        ({"mask": np.ones((4, 3))}, OptionError, "mask=, must be truth values.*found float64 of shape 4 × 3"),
         ({"mask": [[True] * 3] * 3 + [[False] * 3]}, LogError, "1 of 4 rows have none; the first is row 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Models in Spark: fitted here, predicted in the executors."""
+"""Models in Spark: fitted here, predicted in the executors; and policies that learn from its rows."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import pytest
 def test_models_predict_in_executors_what_they_predict_here(java, tmp_path):
     """In a process of its own, as Spark's threads outlive a test."""
     pytest.importorskip("pyspark")
+    pytest.importorskip("torch")
     from spark_models import a_log
 
     a_log().write_parquet(tmp_path / "log.parquet")

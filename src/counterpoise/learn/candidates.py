@@ -74,7 +74,7 @@ def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
 
 
 def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
-    """What a user calls the candidates of some rows, as a table of truth values with a column per action.
+    """What a user calls the candidates of some rows, or their mask, as a table of truth values with a column per action.
 
     They may be such a table already (or one row of it, for all), or a list of actions for every row. Actions that the policy does not know
     are left out: it never takes them. A row without any that it knows is an error.
@@ -83,17 +83,13 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     [[False, True, False], [True, True, False]]
     """
     table = _table(candidates)
+    if table is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
+        raise _wrong(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
     found = _listed(candidates, classes) if table is None else table
     if found.ndim == 1:
         found = found.expand(rows, -1)
     if found.shape != (rows, len(classes)):
-        raise OptionError(
-            [
-                Argument("candidates"),
-                f" must have a row for each of the {rows:,} contexts and a column for each of the {len(classes):,} actions (or a list of "
-                f"actions per row); found {' × '.join(f'{size:,}' for size in found.shape)}.",
-            ]
-        )
+        raise _wrong(found.shape, "", rows, len(classes))
     without = torch.nonzero(~found.any(-1)).flatten()
     if len(without):
         raise LogError(
@@ -116,10 +112,16 @@ def _table(candidates: Any) -> Tensor | None:
     return torch.as_tensor(np.array(candidates)) if is_table else None
 
 
-def is_truth(mask: Any) -> bool:
-    """Whether a mask is truth values, or something else that cannot be a list of actions: a table of other numbers, or nothing."""
-    is_other = isinstance(mask, np.ndarray) and mask.dtype.kind == "f"
-    return mask is None or is_other or _table(mask) is not None
+def _wrong(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
+    return OptionError(
+        [
+            Argument("candidates"),
+            ", or ",
+            Argument("mask"),
+            f", must be truth values, a row for each of the {rows:,} contexts and a column for each of the {n_actions:,} actions, or a "
+            f"list of actions per row; found {kind}{' × '.join(f'{size:,}' for size in shape)}.",
+        ]
+    )
 
 
 def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:

@@ -6,16 +6,15 @@ import math
 from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.candidates import masked
 
 
 class Choices:
-    """How to choose among actions: at a temperature, and among those that a mask allows, a row of it for every context.
+    """How to choose among actions: at a temperature, and among those that a mask allows (`mask_of`), a row of it for every context.
 
     At temperature T, an action has a probability proportional to π(a|x)^(1/T): above 1 the policy explores more, below 1 less, and at 0
     it takes the most probable action always.
@@ -29,9 +28,9 @@ class Choices:
     [[1.0, 0.0]]
     """
 
-    def __init__(self, temperature: Any = 1.0, mask: Any = None, *, rows: int = 0, n_actions: int = 0) -> None:
+    def __init__(self, temperature: Any = 1.0, mask: Tensor | None = None) -> None:
         self.temperature = _checked_temperature(temperature)
-        self.mask = None if mask is None else _checked_mask(mask, rows, n_actions)
+        self.mask = mask
 
     @property
     def is_plain(self) -> bool:
@@ -77,25 +76,3 @@ def _checked_temperature(temperature: Any) -> float:
             f"temperature must be a number above 0, or 0 for the most probable action; found {temperature!r}."
         )
     return float(temperature)
-
-
-def _checked_mask(mask: Any, rows: int, n_actions: int) -> Tensor:
-    """A mask as a tensor: truth values, one row for each context, or one row for all."""
-    found = mask.detach().cpu() if isinstance(mask, Tensor) else torch.as_tensor(np.array(mask))
-    if found.ndim == 1:
-        found = found.expand(rows, -1)
-    if found.dtype != torch.bool or found.shape != (rows, n_actions):
-        raise OptionError(
-            [
-                Argument("mask"),
-                f" must be truth values, True for every action that is allowed, of shape {rows:,} × {n_actions:,} (contexts × actions); "
-                f"found {str(found.dtype).removeprefix('torch.')} of shape {' × '.join(f'{size:,}' for size in found.shape)}.",
-            ]
-        )
-    empty = torch.nonzero(~found.any(-1)).flatten()
-    if len(empty):
-        raise LogError(
-            f"every row needs an action that is allowed: {len(empty):,} of {rows:,} rows have none; the first is row {int(empty[0]):,}.",
-            do="Leave those rows out, or allow an action that does nothing.",
-        )
-    return found

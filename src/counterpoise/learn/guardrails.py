@@ -65,6 +65,14 @@ def warned(result: Result) -> LearningWarning:
     return LearningWarning(f"T{not_better(result)[1:]} Before you serve it, {_advice(result)}.")
 
 
+def flattered() -> LearningWarning:
+    """The warning about a policy that had seen the rows of all folds before."""
+    return LearningWarning(
+        "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
+        "was not trained, or a function that makes one; or judge it by another log."
+    )
+
+
 def refused(result: Result) -> TrainingError:
     """The error that says so."""
     advice = _advice(result)

@@ -19,7 +19,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
-from counterpoise.learn.guardrails import fold_policies, refused, remarks, warned
+from counterpoise.learn.guardrails import flattered, fold_policies, refused, remarks, warned
 from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
@@ -58,7 +58,8 @@ class PolicyLearner(ScikitLearn):
     policy
         A `Policy` to start from: a copy of it is trained, and becomes `policy_`. By default, a linear softmax with an intercept that
         starts as the uniform policy, on contexts standardized by the mean and standard deviation of the training rows. A policy that you
-        pass sees the contexts as they are, unless you made it with ``standardize=True``. If contexts are encoded, only the log tells how
+        pass sees the contexts as they are, unless you made it with ``standardize=True``, and training goes on from its parameters: if it
+        was already trained on this log, no row is new to it, and `result_` flatters it. If contexts are encoded, only the log tells how
         many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
         `item_features=` if the log has items.
     epochs
@@ -294,6 +295,8 @@ class PolicyLearner(ScikitLearn):
                 describe_columns(made, source)
                 return made
 
+            if options.folds and policy is not None and policy.learned_from_ == found.digest:
+                warnings.warn(flattered(), stacklevel=2)
             random = torch.get_rng_state()
             chosen = self._judge(options, source, found, start) if options.folds else options
             torch.set_rng_state(random)
@@ -342,6 +345,7 @@ class PolicyLearner(ScikitLearn):
             self.banditnet_lambda_ = done.banditnet_lambda
         if done.values is not None:
             self.tuning_ = done.values
+        policy.learned_from_ = found.digest
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
         self.remarks_ = remarks(policy, source, before)
 
@@ -380,9 +384,16 @@ class PolicyLearner(ScikitLearn):
         """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
         return self._fitted().predict_proba(context, candidates, temperature=temperature, mask=mask)
 
+    def propensity(
+        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probability of one action per context: see `Policy.propensity`."""
+        return self._fitted().propensity(context, action, candidates, temperature=temperature, mask=mask)
+
     def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
         """The greedy action of every context."""
-        return np.asarray(self.classes_[self.predict_proba(context, candidates).argmax(axis=1)])
+        found = self._fitted().greedy(context, candidates=candidates)
+        return np.asarray(found.cpu() if isinstance(found, torch.Tensor) else found)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file, which `load_policy` reads."""

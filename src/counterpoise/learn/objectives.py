@@ -230,7 +230,7 @@ class Objective:
     @property
     def splits(self) -> bool:
         """Whether several processes may train it, each on its share of a batch."""
-        return not (self.full_batch or self.needs_model_rewards)
+        return not self.full_batch
 
     @property
     def needs_smoothing(self) -> bool:

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import checked_ids, placed
-from counterpoise.learn.candidates import among, is_truth, mask_of, masked
+from counterpoise.learn.actions import as_ids, checked_ids, placed, places
+from counterpoise.learn.candidates import among, mask_of, masked
 from counterpoise.learn.choices import Choices, generator_of
 from counterpoise.learn.items import blocks
 from counterpoise.learn.items.logged import log_probability
@@ -56,6 +56,8 @@ class Policy(nn.Module):
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
+    learned_from_: str | None = None
+    """A digest of the log that a learner trained it on; None before that, and after it was saved and loaded."""
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
     takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""
@@ -118,7 +120,9 @@ class Policy(nn.Module):
     def greedy(self, context: Any, *, candidates: Any = None) -> Any:
         """The most probable action of every row: a tensor of ids, or an array of names."""
         parts = self._parts_with(self.inputs(context), candidates)
-        return self._named(torch.cat([self._greedy(part, mask) for part, mask in parts]))
+        with serving(self):
+            found = [self._greedy(part, mask) for part, mask in parts]
+        return self._named(torch.cat(found))
 
     def _greedy(self, context: Tensor, mask: Tensor | None = None) -> Tensor:
         many = self._many(context) if mask is None else None
@@ -233,18 +237,62 @@ class Policy(nn.Module):
         probabilities of all others are 0. If the policy was learned with candidates, they must be given. `temperature` and `mask` (another
         name for candidates) are those of `sample`, which draws from just these probabilities.
         """
-        inputs = self._inputs(np.asarray(context.detach().cpu()) if isinstance(context, Tensor) else context)
+        inputs = self._inputs(_as_array(context))
         choices = self._choices(temperature, mask if candidates is None else candidates, len(inputs))
         with serving(self):
             parts = [choices.probabilities(self(part), rows).cpu() for rows, part in self._slices(inputs, dense=True)]
         return torch.cat(parts).numpy()
 
+    @torch.no_grad()
+    def propensity(
+        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probability of one action per context as an array: what a logger records with it, and all that `evaluate` asks for.
+
+        The options are those of `predict_proba`, whose other columns are left out: among a million items they are never all in memory. An
+        action that the policy does not know has probability 0.
+
+        >>> from counterpoise.learn import LinearSoftmax
+        >>> LinearSoftmax(context_dimension=2, n_actions=4).propensity([[0.0, 0.0], [0.0, 0.0]], [3, 17]).tolist()
+        [0.25, 0.0]
+        """
+        inputs = self._inputs(_as_array(context))
+        choices = self._choices(temperature, mask if candidates is None else candidates, len(inputs))
+        at = self._known_places(np.asarray(_as_array(action)))
+        if at.shape != (len(inputs),):
+            raise OptionError(
+                ["there must be one ", Argument("action"), f" per context ({len(inputs):,}); found shape {at.shape}."]
+            )
+        place = torch.as_tensor(at, device=inputs.device).clamp(min=0)
+        is_masked = choices.mask is not None
+        found = []
+        with serving(self):
+            for rows, part in self._slices(inputs, dense=is_masked):
+                many = None if is_masked else self._many(part)
+                if many is None:
+                    some = choices.probabilities(self(part), rows).gather(-1, place[rows, None])[:, 0]
+                else:
+                    some = self.target_at(part, place[rows], temperature=choices.temperature).double()
+                found.append(some.cpu())
+        return np.where(at < 0, 0.0, np.minimum(torch.cat(found).numpy(), 1.0))
+
+    def _known_places(self, action: NDArray[Any]) -> NDArray[np.int64]:
+        """The columns of the logits that belong to actions or names of them; −1 for those that the policy does not know."""
+        classes = self.classes_
+        if _are_names(classes):
+            number = {name: k for k, name in enumerate(classes)}
+            return np.array([number.get(one, -1) for one in action.tolist()], dtype=np.int64)
+        if action.dtype.kind not in "biuf":
+            raise OptionError(
+                f"the policy's actions are such as {classes[0]}, those given such as {action.flat[0]}: give both the same type."
+            )
+        return places(classes, as_ids(action))
+
     def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
         """How to choose for some contexts: at the policy's own temperature or another, among the actions that are allowed."""
         self._check_candidates(mask)
         served = self.temperature if temperature is None else temperature
-        allowed = mask if is_truth(mask) else mask_of(mask, self.classes_, rows)
-        return Choices(served, allowed, rows=rows, n_actions=self.n_actions)
+        return Choices(served, None if mask is None else mask_of(mask, self.classes_, rows))
 
     def _check_candidates(self, candidates: Any) -> None:
         if candidates is None and self.candidates_ is not None:
@@ -341,6 +389,10 @@ def serving(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(was_training)
+
+
+def _as_array(given: Any) -> Any:
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
 
 
 def _are_names(ids: NDArray[Any] | None) -> bool:

@@ -127,7 +127,7 @@ def backward(
     if isinstance(policy, PlackettLuce):
         return Step(*as_lists(logged).backward(batch, baseline, objective, measure))
     if objective.needs_model_rewards:
-        return _backward_logits(policy, batch, baseline, objective, arithmetic)
+        return _backward_logits(policy, batch, baseline, objective, processes, arithmetic)
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure, arithmetic)
     many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
@@ -183,14 +183,19 @@ def _backward_linear(
 
 
 def _backward_logits(
-    policy: Policy, batch: Batch, baseline: Tensor | float | None, objective: Objective, arithmetic: Arithmetic
+    policy: Policy,
+    batch: Batch,
+    baseline: Tensor | float | None,
+    objective: Objective,
+    processes: int,
+    arithmetic: Arithmetic,
 ) -> Step:
     """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
     assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context, arithmetic)
     possible = among(logits, batch.candidates)
     target, squares = logged_probability(possible, batch.action)
-    sums = gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity)
+    sums = _over_processes(gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity), processes)
     beta = _as_baseline(baseline, sums, batch.reward)
     value = objective(
         target,
@@ -203,10 +208,18 @@ def _backward_logits(
     )
     seen: list[Tensor] = []
     logits.register_hook(seen.append)  # type: ignore[no-untyped-call]
-    (-value).backward()  # type: ignore[no-untyped-call]
+    # a mean over the rows that this process has, of which the last batch may leave it none
+    share = value * (len(batch.action) / batch.total) if len(batch.action) else logits.sum()
+    (-share).backward()  # type: ignore[no-untyped-call]
     delta = seen[0] * batch.total
+    if processes > 1:
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.grad = _over_processes(
+                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad, processes
+                )
     norms = delta.square().sum(1) if layer is None else RULES[type(layer)].norms(layer, h.detach(), delta)
-    variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), 1)
+    variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), processes)
     return Step(beta, sums, variance)
 
 

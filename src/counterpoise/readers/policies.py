@@ -56,6 +56,9 @@ def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: st
         found = _of_groups(policy, frame, question)
     elif is_ranker(policy):
         found = _of_ranker(policy, frame, question)
+    elif gives_propensity(policy):
+        actions = frame.get_column(str(question.log.action)).to_numpy()
+        found = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
     elif has_table(policy):
         found = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     else:
@@ -147,16 +150,7 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
         return _of_lists(policy, frame, question)
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
-    context = frame.select(columns(question.log.context))
-    if getattr(policy, "encoding_", None) is not None:
-        given: Any = context  # it knows what to make of every column
-    else:
-        # a classifier fitted on a frame wants names, one fitted on an array warns of them
-        given = _named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy()
-    table = policy.predict_proba(given, **_candidates(policy, frame, question))
+    table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
@@ -164,6 +158,23 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
     return Table(classes, np.asarray(table))
+
+
+def gives_propensity(policy: Any) -> bool:
+    """Whether a policy gives the probability of one action per context without computing those of all others."""
+    return callable(getattr(policy, "propensity", None))
+
+
+def _context(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
+    """The contexts of the rows as a policy takes them: a frame if it knows what to make of one, else an array."""
+    known = getattr(policy, "context_", ())
+    if known:
+        check_context(known, question.log.context)
+    context = frame.select(columns(question.log.context))
+    if getattr(policy, "encoding_", None) is not None:
+        return context  # it knows what to make of every column
+    # a classifier fitted on a frame wants names, one fitted on an array warns of them
+    return _named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy()
 
 
 def _candidates(policy: Any, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
