@@ -48,7 +48,8 @@ demo: $(INSTALLED)
 report: $(INSTALLED)
 	@$(BIN)/python -m counterpoise.demo report.html
 
-test: lint types docs tests
+# the tests build the pages, too
+test: lint types tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -66,12 +67,9 @@ tests: $(READY)
 
 # the core tests leave out what needs torch, Spark, a database server or a browser: all else, in an environment of its own
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
-# and simulations, which no version of a library changes
-SIMULATIONS = diagnostics/test_propensity_audit.py diagnostics/test_dropped.py weights/test_slope.py intervals/test_student.py \
-	intervals/test_log_smoothing.py evaluation/test_coverage.py evaluation/test_ab_test.py evaluation/test_backtest.py \
-	models/test_propensities.py evaluation/test_lists.py evaluation/test_sensitivity.py experiments environments
-PYTEST_CORE = bin/pytest -n 2 --dist loadfile --ignore src/counterpoise/learn $(addprefix --ignore tests/,$(SIMULATIONS)) \
-	$(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
+# and what is marked `once`: simulations and long repetitions, which no version of a library changes
+PYTEST_CORE = bin/pytest -n 2 --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
+	--ignore tests/environments $(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear .venv-oldest

@@ -6,11 +6,11 @@ import shutil
 import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)  # a slow machine is no failure
-settings.load_profile("patient")
-
 # `make test-oldest` and `make test-newest` install no torch, no Spark and nothing that builds or shows pages
 CORE = os.environ.get("COUNTERPOISE_CORE") == "1"
+
+settings.register_profile("patient", deadline=None, max_examples=20 if CORE else 100)  # a slow machine is no failure
+settings.load_profile("patient")
 collect_ignore = ["test_docs.py", "test_report_browser.py", "training_script.py"] if CORE else []
 
 

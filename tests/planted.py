@@ -113,7 +113,7 @@ QUESTIONS = {
 }
 
 
-SLOW = ("worlds apart", "many", "distribution")  # minutes of planning in Spark
+SLOW = ("everything", "worlds apart", "many", "distribution")  # minutes of planning in Spark
 
 
 def answers(log, *, quick=False, **options):

@@ -21,6 +21,7 @@ def audit():
     del sys.modules["audit"]
 
 
+@pytest.mark.once
 def test_it_ends_in_a_table():
     """Two jobs at once on one state: real commands, few of them."""
     found = subprocess.run(

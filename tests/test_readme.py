@@ -30,6 +30,7 @@ def test_code_blocks_run(code, capsys, tmp_path, monkeypatch):
     assert "beta_ips" in capsys.readouterr().out
 
 
+@pytest.mark.once
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)

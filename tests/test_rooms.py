@@ -36,6 +36,7 @@ def test_the_contracts_hold(house):
     assert "0 broken" in found.stdout
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("file", "line", "broken"),
     [

@@ -27,6 +27,7 @@ def test_the_schema_itself_is_valid():
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
+@pytest.mark.once
 def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
     validator = jsonschema.Draft202012Validator(schema())
     unidentified = 0

@@ -40,6 +40,7 @@ def test_an_interval_of_the_rows_asked_for_has_the_width_asked_for():
         assert interval.width / 2 == pytest.approx(0.02, rel=0.08)
 
 
+@pytest.mark.once
 def test_the_power_is_the_power_asked_for():
     rows = int(plan(shop(20_000), **NAMES, difference=TRUTH, power=0.8).needs.power_rows)
     logs = 400

@@ -75,6 +75,7 @@ def arguments_of(name, log):
     return [log if one == "LOG" else one for one in COMMANDS[name]]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("columns", [80, 200])
 def test_output_fits_the_terminal(log, name, columns):
@@ -102,6 +103,7 @@ def test_colours_are_for_terminals_that_want_them(log):
         assert not COLOUR.search(in_terminal(*bare, columns=80, **refuse))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("columns", [{}, {"COLUMNS": "40"}])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_pipe_gets_plain_whole_lines(log, name, columns):
@@ -128,6 +130,7 @@ def test_an_ascii_stream_is_no_reason_to_fail(log):
         )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arguments", [["evaluate", "LOG"], ["evaluate", "LOG", "--json"], ["doctor", "LOG"], ["sql"]])
 def test_a_full_disk_is_said_in_one_line(log, arguments):
     statement = ["sql", "logs", "--dialect", "duckdb", "--reward", "r", "--propensity", "p", "--target", "t"]
@@ -179,6 +182,7 @@ def interrupted(command, ready, folder, sign=signal.SIGINT):
     return running.returncode, out + said, time.monotonic() - pressed
 
 
+@pytest.mark.once
 def test_ctrl_c_while_a_large_log_is_read_leaves_nothing_behind(tmp_path):
     logs, work = tmp_path / "logs", tmp_path / "work"
     logs.mkdir(), work.mkdir()

@@ -73,6 +73,7 @@ def test_findings_and_verdicts_name_options(tmp_path, command, log, said):
     assert "reward_bounds" not in found.stdout
 
 
+@pytest.mark.once
 def test_no_error_writes_an_argument_into_its_words():
     """Only parts can be written another way; a text that has an argument in it is Python's on every front end."""
     found = []

@@ -209,6 +209,7 @@ def test_few_clusters_are_said():
     assert "groups of clusters" in str(result.verdict())
 
 
+@pytest.mark.once
 def test_the_mean_weight_test_allows_for_clusters():
     """Weights alike within a user: the naive test would reject far more often than it says."""
     g = np.random.default_rng(5)

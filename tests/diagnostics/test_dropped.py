@@ -13,6 +13,8 @@ from counterpoise.diagnostics.dropped import Dropped
 from counterpoise.diagnostics.repeats import Repeats
 from counterpoise.moments import LogMoments, Powers
 
+pytestmark = pytest.mark.once
+
 
 def a_log(n=20_000, dropped=0.03, lost=0.6, seed=0):
     """Some propensities are 0, and a share `lost` of all clicks is on those rows."""

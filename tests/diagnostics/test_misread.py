@@ -63,6 +63,7 @@ def test_without_anything_to_go_by_the_range_tells():
     assert all(f"propensity={made!r}" in one.message for made in ("p / 100", "p / (1 + p)", "1 / p"))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(5))
 def test_right_propensities_are_left_alone(seed):
     assert not findings(a_log(seed=seed))

@@ -81,6 +81,7 @@ def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statement
     assert many <= 24 + 11  # one of them for the rewards of dropped rows
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("more", [{}, {"segment": "country", "cluster": "user", "key": "id"}])
 def test_a_row_bad_for_one_target_is_left_out_for_all(clean, kind, more):
@@ -89,6 +90,7 @@ def test_a_row_bad_for_one_target_is_left_out_for_all(clean, kind, more):
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_comparisons_leave_the_same_rows_out(clean, kind):
     log = bad(clean, kind)

@@ -48,6 +48,7 @@ def test_the_optimal_baseline_has_the_smallest_variance_of_all_constants():
     assert found.baseline == pytest.approx(best, abs=0.02)
 
 
+@pytest.mark.once
 def test_cross_fitted_beta_ips_is_unbiased_at_twenty_rows_where_the_plug_in_is_not():
     logging, target, _ = world(3)
     # rewards that rise with the weight: then the baseline of a log and its mean weight go together, and their product has a bias
@@ -97,6 +98,7 @@ def test_beta_ips_stays_sane_where_the_papers_formula_explodes(spread):
         assert rmse["paper"] > 1.02 * rmse["ips"]  # the reason for Cov/Var
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("quality", [0.0, 0.5, 1.0])
 def test_optimal_dr_is_as_good_as_the_better_of_beta_ips_and_dr(quality):
     """Models from useless to perfect; variances over many logs of 10,000 rows."""

@@ -7,6 +7,8 @@ import pytest
 import counterpoise as cp
 from counterpoise.evaluation.arms import ADJUSTED, MEANS, POOLED
 
+pytestmark = pytest.mark.once
+
 SHARES = {"new": 0.4, "old": 0.6}
 
 

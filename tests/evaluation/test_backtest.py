@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 import counterpoise as cp
 from counterpoise.cli import app
 
+pytestmark = pytest.mark.once
+
 PARTS = {"reward": "r", "propensity": "p", "target": "new"}
 
 

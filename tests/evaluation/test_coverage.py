@@ -18,6 +18,8 @@ from counterpoise.evaluation.documents import schema
 from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.view import View
 
+pytestmark = pytest.mark.once
+
 ASKED = {"reward": "click", "propensity": "p", "target": "pi_new"}
 
 

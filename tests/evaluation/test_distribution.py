@@ -167,6 +167,7 @@ def test_thresholds_that_are_far_apart_are_said_to_be():
     assert not cp.distribution(a_log(reward="amounts"), **ASKED).quantile(0.6).note
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("reward", ["amounts", "ratings", "mixed"])
 def test_intervals_cover(reward):
     """200 logs: 95 % ± 3 standard errors is at least 90.4 %."""

@@ -13,6 +13,8 @@ import counterpoise as cp
 from counterpoise.errors import LogError, OptionError
 from counterpoise.weights import Cascade, Independent, PseudoInverse, Standard
 
+pytestmark = pytest.mark.once
+
 PARTS = {"reward": "click", "propensity": "p", "slate": "query", "position": "rank"}
 KINDS: dict[str, tuple[Any, str]] = {
     "independent": (Independent(), "item_at_position"),

@@ -15,6 +15,8 @@ from counterpoise.evaluation.confounded import self_normalized_lift
 from counterpoise.moments.odds_pairs import DIFFERENCE, PairBins
 from counterpoise.weights.odds import AllOdds, Odds
 
+pytestmark = pytest.mark.once
+
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
 
 

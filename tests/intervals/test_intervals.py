@@ -54,6 +54,7 @@ USERS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", USERS)
 def test_cluster_errors_hold_whatever_the_sizes_of_clusters(kind):
     """300 users with moods: a few of them write most of the log. Errors and coverage are those of repeated logs."""

@@ -13,6 +13,8 @@ import counterpoise as cp
 from counterpoise.intervals.log_smoothing import GRID
 from counterpoise.moments import LogMoments
 
+pytestmark = pytest.mark.once
+
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
 HOW = ASKED | {"interval": "log_smoothing"}
 

@@ -10,6 +10,8 @@ import counterpoise as cp
 from counterpoise.intervals import Evidence, Student
 from counterpoise.intervals.normal import normal
 
+pytestmark = pytest.mark.once
+
 
 def by_hand(w, r, level=0.95):
     """β-IPS of the rows and of two half rows more, with t quantiles, written out."""

@@ -26,6 +26,8 @@ from counterpoise.models.propensity_step import sharpened
 from counterpoise.moments import Moments
 from counterpoise.moments.estimated import Estimated
 
+pytestmark = pytest.mark.once
+
 ACTIONS = 4
 PARTS = {"reward": "r", "action": "a", "context": ["x", "y"]}
 PLAIN = cp.models.Propensity(LogisticRegression(), calibrate=False, floor=1e-6)

@@ -37,6 +37,7 @@ def test_mean_and_scatter_are_those_of_the_rows():
     np.testing.assert_allclose(found.scatter, np.cov(rows, bias=True) * 200, rtol=1e-12)
 
 
+@pytest.mark.once
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 1000))
 def test_parts_add_up_to_the_whole(sizes, seed):
     log = plain.random_log(seed, n=max(sum(sizes), 1))

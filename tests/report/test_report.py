@@ -124,6 +124,7 @@ def test_hostile_names_are_shown_as_they_are():
     assert "�" in words or "? half a pair" in words
 
 
+@pytest.mark.once
 def test_many_long_segments_stay_below_five_megabytes():
     rows = 6_000
     random = np.random.default_rng(3)
@@ -158,6 +159,7 @@ def test_a_target_that_is_not_identified_does_not_win():
     assert read(cp.evaluate(log, reward="r", propensity="p", target=["poor", "good"])).best() == "good"
 
 
+@pytest.mark.once
 def test_the_best_of_many_equal_targets_is_rarely_called_better():
     """Ten targets as good as the logging policy, at level 0.8: the best one is called better in at most 1 log of 5.
 
@@ -189,6 +191,7 @@ def test_a_difference_that_is_there_is_still_shown_among_many_targets():
     assert "that was logged" in answer(read(cp.evaluate(log, **asked)))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", ["normal", "jackknife", "anytime", "bernstein"])
 @pytest.mark.parametrize("rewards", [[0.0] * 8, [1.0] * 8, [0, 1, 0, 1, 1, 0, 0, 1], [-1e6, 1e6] * 4, [1e-9] * 8])
 def test_degenerate_logs_have_reports(method, rewards):

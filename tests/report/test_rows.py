@@ -201,6 +201,7 @@ def many(targets, best, rows=400, segments=1):
     return log, [f"pi_{k}" for k in range(targets)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
 def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     log, targets = many(300, best=299)
@@ -220,6 +221,7 @@ def test_the_best_of_many_targets_is_plotted_and_listed(ask):
     assert "and 250 more" in page
 
 
+@pytest.mark.once
 def test_the_other_policy_of_a_comparison_keeps_its_plot():
     log, targets = many(30, best=20)
     page = render(cp.compare(log, reward="r", propensity="p", target=targets, against="pi_0"))
@@ -228,6 +230,7 @@ def test_the_other_policy_of_a_comparison_keeps_its_plot():
     assert len(drawn) == 8
 
 
+@pytest.mark.once
 def test_every_segment_of_the_best_target_is_listed():
     log, targets = many(40, best=17, rows=1500, segments=500)
     result = cp.evaluate(log, reward="r", propensity="p", target=targets, segment="s")

@@ -128,6 +128,7 @@ def test_the_constant_that_changes_nothing_is_the_importance_weight(log, kind):
         assert same.estimates[key].value == pytest.approx(one.value, rel=1e-10)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "asked",
     [

@@ -6,6 +6,8 @@ import pytest
 import counterpoise as cp
 from counterpoise.weights import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope
 
+pytestmark = pytest.mark.once
+
 RUNS = 200
 ACTIONS = 30
 
