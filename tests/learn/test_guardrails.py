@@ -11,13 +11,13 @@ import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
-from counterpoise.learn.batches import Split
-from counterpoise.learn.checkpoints import copy_of
-from counterpoise.learn.criterion import DELTA, FACTORS, pessimistic_value
 from counterpoise.learn.guardrails import LearningWarning, fold_policies, remarks
-from counterpoise.learn.inspection import inspect
-from counterpoise.learn.options import LOOKS, STEPS, WAIT, checked
-from counterpoise.learn.sources import Source
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import inspect
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.runs.checkpoints import copy_of
+from counterpoise.learn.runs.criterion import DELTA, FACTORS, pessimistic_value
+from counterpoise.learn.runs.options import LOOKS, STEPS, WAIT, checked
 from counterpoise.log.log import Log
 from counterpoise.models.folds import folds_of
 

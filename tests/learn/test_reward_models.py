@@ -6,11 +6,12 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
-from counterpoise.learn import PolicyLearner, sources
-from counterpoise.learn.batches import Split
-from counterpoise.learn.inspection import inspect
+from counterpoise.learn import PolicyLearner
+from counterpoise.learn.logs import sources
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import inspect
+from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.sources import Source
 from counterpoise.log.log import Log
 from counterpoise.models import Reward
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import TrainingError
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.candidates import mask_of_places
-from counterpoise.learn.inspection import Inspection, without_fold
 from counterpoise.learn.judging import FOLDS, doubts
-from counterpoise.learn.options import Options
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.sources import Source
-from counterpoise.learn.tuning import beside, train
+from counterpoise.learn.logs.candidates import mask_of_places
+from counterpoise.learn.logs.inspection import Inspection, without_fold
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.runs.options import Options
+from counterpoise.learn.runs.tuning import beside, train
 
 ROWS = 10_000  # whose contexts show what is odd about a policy
 SURE = 0.99  # a probability, or a share of contexts, that is nearly 1

@@ -12,10 +12,10 @@ from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
-from counterpoise.learn.batches import Split
-from counterpoise.learn.inspection import inspect
-from counterpoise.learn.policy import CELLS, Policy
-from counterpoise.learn.sources import Source
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import inspect
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import CELLS, Policy
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import LogMoments

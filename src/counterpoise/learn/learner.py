@@ -16,29 +16,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.callbacks import Callback
-from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
+from counterpoise.learn.gradients.steps import Norms
 from counterpoise.learn.guardrails import flattered, fold_policies, refused, remarks, warned
-from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
-from counterpoise.learn.making import describe_columns, known_actions, new_policy
-from counterpoise.learn.options import Fallback, Optimizer, Options, check_sizes, checked
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.logs.scaling import standardize
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.making import describe_columns, known_actions, new_policy
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.storage import save_policy
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.scaling import standardize
-from counterpoise.learn.schedules import Scheduler
-from counterpoise.learn.sources import Source
-from counterpoise.learn.steps import Norms
-from counterpoise.learn.storage import save_policy
-from counterpoise.learn.training import IMITATION
-from counterpoise.learn.tuning import beside, train
+from counterpoise.learn.runs.callbacks import Callback
+from counterpoise.learn.runs.checkpoints import Epoch, copy_of
+from counterpoise.learn.runs.options import Fallback, Optimizer, Options, check_sizes, checked
+from counterpoise.learn.runs.schedules import Scheduler
+from counterpoise.learn.runs.training import IMITATION
+from counterpoise.learn.runs.tuning import beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.learn.logs.encoding import Encoding
 
 
 class PolicyLearner(ScikitLearn):

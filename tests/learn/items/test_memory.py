@@ -5,10 +5,11 @@ from learning import torch
 from torch.profiler import ProfilerActivity, profile
 
 from counterpoise.learn import TwoTower
+from counterpoise.learn.gradients.steps import backward
 from counterpoise.learn.items import logits
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.options import Options
-from counterpoise.learn.steps import Batch, backward
+from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.runs.options import Options
 
 ROWS, WIDTH = 8, 4
 MIB = 2**20

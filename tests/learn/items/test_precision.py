@@ -7,9 +7,10 @@ from torch import nn
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner
+from counterpoise.learn.gradients.objectives import OBJECTIVES
+from counterpoise.learn.gradients.steps import Logged, backward, default_norms
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.objectives import OBJECTIVES
-from counterpoise.learn.steps import Batch, Logged, backward, default_norms
+from counterpoise.learn.logs.batches import Batch
 
 HALF = Arithmetic("bfloat16")
 

@@ -4,8 +4,9 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.objectives import OBJECTIVES
-from counterpoise.learn.steps import Batch, Logged, backward
+from counterpoise.learn.gradients.objectives import OBJECTIVES
+from counterpoise.learn.gradients.steps import Logged, backward
+from counterpoise.learn.logs.batches import Batch
 
 KINDS = ["two towers", "two towers with item features"]
 

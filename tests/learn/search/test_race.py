@@ -10,8 +10,8 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
-from counterpoise.learn.criterion import pessimistic_value
-from counterpoise.learn.rows import Rows
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.runs.criterion import pessimistic_value
 from counterpoise.learn.search import Network, race
 from counterpoise.learn.search.networks import Softmax
 from counterpoise.learn.search.race import Race, by_bound, by_score

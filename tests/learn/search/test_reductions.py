@@ -6,7 +6,7 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
-from counterpoise.learn.rows import Rows
+from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.search import Direct, Reduction, Rest
 from counterpoise.learn.search.models import ModelPolicy, as_policy
 from counterpoise.models import Reward

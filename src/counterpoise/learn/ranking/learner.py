@@ -15,17 +15,17 @@ from torch import nn
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.actions import places
-from counterpoise.learn.batches import Split
 from counterpoise.learn.guardrails import refused, warned
-from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.judging import is_surely_better
 from counterpoise.learn.learner import PolicyLearner
-from counterpoise.learn.options import Options, check_sizes, checked
-from counterpoise.learn.policies import LinearSoftmax
+from counterpoise.learn.logs.actions import places
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.policies.kinds import LinearSoftmax
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
 from counterpoise.learn.ranking.training import ListTraining, check_options
+from counterpoise.learn.runs.options import Options, check_sizes, checked
 from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.weights.lists import ListWeight, list_weight

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, Blank, OptionError
-from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.choices import generator_of
-from counterpoise.learn.policy import Policy, serving
+from counterpoise.learn.logs.actions import Ids, placed
+from counterpoise.learn.policies.choices import generator_of
+from counterpoise.learn.policies.policy import Policy, serving
 from counterpoise.learn.ranking.conditionals import ABSENT, pools
 from counterpoise.learn.ranking.marginals import at_slots
 from counterpoise.log.lists import CONDITIONAL, MARGINAL

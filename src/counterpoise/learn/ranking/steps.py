@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.last_layer import last_layer
-from counterpoise.learn.objectives import Objective
+from counterpoise.learn.gradients.baselines import RunningBaseline
+from counterpoise.learn.gradients.last_layer import last_layer
+from counterpoise.learn.gradients.objectives import Objective
+from counterpoise.learn.policies.softmax import last_layer_norms
 from counterpoise.learn.ranking.conditionals import ABSENT, pools, prefix_products
 from counterpoise.learn.ranking.marginals import at_slots
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.softmax import last_layer_norms
 from counterpoise.weights.lists import ListWeight
 
 

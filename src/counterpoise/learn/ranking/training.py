@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
-from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.options import Options
+from counterpoise.learn.logs.inspection import Inspection
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
-from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
+from counterpoise.learn.runs.checkpoints import State, copy_of, restore_checkpoint
+from counterpoise.learn.runs.options import Options
+from counterpoise.learn.runs.training import IMITATION, Training, settings_of, start_of
 
 
 class ListTraining(Training):

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.scaling import Columns
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.logs.scaling import Columns
 
 FOREST_ACTIONS = 200  # a leaf has a number for every action, and a forest has many leaves
 IMITATION = "imitation"

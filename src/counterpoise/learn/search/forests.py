@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError
-from counterpoise.learn.forest import Forest
+from counterpoise.learn.policies.forest import Forest
 from counterpoise.learn.search.contenders import Rest
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.judging import doubts
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.policy import Policy
 from counterpoise.learn.search.models import ModelPolicy
 
 

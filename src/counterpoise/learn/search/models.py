@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import OptionError, TrainingError
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.policy import Policy
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.learn.logs.encoding import Encoding
 
 Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
 

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.objectives import beta_ips, log_smoothing
-from counterpoise.learn.policies import MLP, LinearSoftmax
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.scaling import standardize
+from counterpoise.learn.gradients.baselines import baseline_of, gradient_sums
+from counterpoise.learn.gradients.objectives import beta_ips, log_smoothing
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.logs.scaling import standardize
+from counterpoise.learn.policies.kinds import MLP, LinearSoftmax
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.softmax import logit_norms, squared_sum
 from counterpoise.learn.search.contenders import Rest
-from counterpoise.learn.softmax import logit_norms, squared_sum
 
 BATCH = 256
 LEAST, MOST = 300, 6_000  # steps; where a log is so large that there would be more, batches grow instead

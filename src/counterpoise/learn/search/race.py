@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
-from counterpoise.learn.criterion import Score, lambdas_of, score_of
-from counterpoise.learn.policy import CELLS, Policy
-from counterpoise.learn.rows import Rows
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.policies.policy import CELLS, Policy
+from counterpoise.learn.runs.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.search.contenders import Contender, Rest
 from counterpoise.learn.search.found import Standing
 from counterpoise.learn.search.models import ModelPolicy, as_policy

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import LogError, OptionError, TrainingError
-from counterpoise.learn.forest import NEVER, Forest
+from counterpoise.learn.policies.forest import NEVER, Forest
 from counterpoise.learn.reward_models import seeded
 from counterpoise.learn.search.contenders import Rest
 from counterpoise.learn.search.forests import of_classifier

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Split
-from counterpoise.learn.columns import needed
 from counterpoise.learn.guardrails import refused, warned
-from counterpoise.learn.inspection import Inspection, inspect
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge
-from counterpoise.learn.making import describe_columns
-from counterpoise.learn.options import whole
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.columns import needed
+from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.making import describe_columns
+from counterpoise.learn.runs.options import whole
 from counterpoise.learn.search.contenders import IMITATION, Contender, imitation, portfolio
 from counterpoise.learn.search.direct import Direct
 from counterpoise.learn.search.found import Found
 from counterpoise.learn.search.race import Race, at_temperature, by_bound, by_score
 from counterpoise.learn.search.reduction import Reduction
-from counterpoise.learn.sources import Source
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.readers.progress import progress_bar
@@ -55,9 +55,9 @@ def learn_policy(
     The policy handed out is that of the contender best over all folds, learned from all rows.
 
     Contenders are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
-    (`counterpoise.learn.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0 with
-    the verdict ok, or, where rows are independent of each other, if that lower bound is above what ran earned. If it is not, contenders
-    are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
+    (`counterpoise.learn.runs.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0
+    with the verdict ok, or, where rows are independent of each other, if that lower bound is above what ran earned. If it is not,
+    contenders are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
 
     Parameters
     ----------

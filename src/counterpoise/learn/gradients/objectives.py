@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import OptionError
-from counterpoise.learn import baselines
+from counterpoise.learn.gradients import baselines
 
 GIVEN = ("target", "reward", "propensity")
 ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "probabilities", "model_rewards", "action")

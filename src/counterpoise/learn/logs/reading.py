@@ -11,8 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.learn.actions import MOST
-from counterpoise.learn.candidates import (
+from counterpoise.learn.logs.actions import MOST
+from counterpoise.learn.logs.candidates import (
     NONE,
     Places,
     flat_of,
@@ -22,9 +22,9 @@ from counterpoise.learn.candidates import (
     places_of,
     whole_numbers,
 )
-from counterpoise.learn.encoding import TEXT, Encoding, learned_encoding, series
-from counterpoise.learn.numbers import numeric
-from counterpoise.learn.rows import Names
+from counterpoise.learn.logs.encoding import TEXT, Encoding, learned_encoding, series
+from counterpoise.learn.logs.numbers import numeric
+from counterpoise.learn.logs.rows import Names
 from counterpoise.readers.policies import check_context
 
 Columns = Mapping[str, Any]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import Ids
-from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.items_frame import item_features
-from counterpoise.learn.policies import LinearSoftmax, TwoTower
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.sources import Source
+from counterpoise.learn.logs.actions import Ids
+from counterpoise.learn.logs.inspection import Inspection
+from counterpoise.learn.logs.items_frame import item_features
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.kinds import LinearSoftmax, TwoTower
+from counterpoise.learn.policies.policy import Policy
 from counterpoise.log.log import Log
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 
 from counterpoise.estimators.constant import snips
-from counterpoise.learn.checkpoints import Epoch, copy_of, restore_checkpoint, save_checkpoint
-from counterpoise.learn.devices import join
-from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.measure import held_out_estimate, moments_of
-from counterpoise.learn.options import Options
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.sources import Source
-from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
+from counterpoise.learn.logs.inspection import Inspection
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.runs.checkpoints import Epoch, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.runs.devices import join
+from counterpoise.learn.runs.measure import held_out_estimate, moments_of
+from counterpoise.learn.runs.options import Options
+from counterpoise.learn.runs.training import IMITATION, Training, settings_of, start_of
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.0)  # those to choose from
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.learn.actions import as_ids
-from counterpoise.learn.candidates import Places, one_below_the_other
-from counterpoise.learn.numbers import Good, Numbers, is_given, numeric, plain
+from counterpoise.learn.logs.actions import as_ids
+from counterpoise.learn.logs.candidates import Places, one_below_the_other
+from counterpoise.learn.logs.numbers import Good, Numbers, is_given, numeric, plain
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_propensity
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.reading import Reading
+    from counterpoise.learn.logs.reading import Reading
 
 CANDIDATES = "candidates"
 

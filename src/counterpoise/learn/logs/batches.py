@@ -8,10 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.sources import Source
-from counterpoise.learn.steps import Batch
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.logs.sources import Source
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a log; `total` is how many rows the batch has over all processes."""
+
+    context: Tensor
+    action: Tensor
+    reward: Tensor
+    propensity: Tensor
+    total: int
+    model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
+    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
 
 
 @dataclass(frozen=True)

@@ -14,20 +14,20 @@ from torch import nn
 
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Split
-from counterpoise.learn.callbacks import Callback, checked_callbacks
-from counterpoise.learn.compiling import checked_compile
-from counterpoise.learn.devices import check_device
-from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.gradients.last_layer import is_split
+from counterpoise.learn.gradients.objectives import Objective, objective_of
+from counterpoise.learn.gradients.steps import Norms
 from counterpoise.learn.items.adam import LazyAdam
 from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
-from counterpoise.learn.last_layer import is_split
-from counterpoise.learn.objectives import Objective, objective_of
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.schedules import Scheduler, checked_scheduler
-from counterpoise.learn.sources import Source
-from counterpoise.learn.steps import Norms
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import Inspection
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.runs.callbacks import Callback, checked_callbacks
+from counterpoise.learn.runs.compiling import checked_compile
+from counterpoise.learn.runs.devices import check_device
+from counterpoise.learn.runs.schedules import Scheduler, checked_scheduler
 
 MANY = 2**20  # numbers of a parameter
 LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for BanditNet, as published

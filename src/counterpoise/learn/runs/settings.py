@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoise.learn.norms import ACROSS_ROWS
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.gradients.norms import ACROSS_ROWS
+from counterpoise.learn.policies.policy import Policy
 
 HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what it computes
 SHOWN = 4  # differences listed in an error

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.learn.actions import DistinctIds, Ids, placed
-from counterpoise.learn.batches import Split
-from counterpoise.learn.rows import Problem, Rows, merge, refusal
-from counterpoise.learn.scaling import Columns
-from counterpoise.learn.sources import CHUNK, Source
+from counterpoise.learn.logs.actions import DistinctIds, Ids, placed
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.rows import Problem, Rows, merge, refusal
+from counterpoise.learn.logs.scaling import Columns
+from counterpoise.learn.logs.sources import CHUNK, Source
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.learn.actions import Names
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.logs.actions import Names
+from counterpoise.learn.policies.policy import Policy
 
 
 def kept_columns(policy: Policy) -> dict[str, Any]:
@@ -27,7 +27,9 @@ def kept_columns(policy: Policy) -> dict[str, Any]:
 def restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
     """Give a policy what `kept_columns` said of it; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
-        from counterpoise.learn.encoding import encoding_of  # not before it is needed: a machine may have NumPy only
+        from counterpoise.learn.logs.encoding import (
+            encoding_of,  # not before it is needed: a machine may have NumPy only
+        )
 
         policy.encoding_ = encoding_of(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:

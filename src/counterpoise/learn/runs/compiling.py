@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.last_layer import is_split
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.steps import Norms
+from counterpoise.learn.gradients.last_layer import is_split
+from counterpoise.learn.gradients.steps import Norms
+from counterpoise.learn.policies.policy import Policy
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.rows import Names
+from counterpoise.learn.logs.rows import Names
 
 if TYPE_CHECKING:
     import polars as pl

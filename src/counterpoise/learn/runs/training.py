@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import OptionError, TrainingError
-from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.batches import Share, batches
-from counterpoise.learn.callbacks import EpochEnd, asked_to_stop
-from counterpoise.learn.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
-from counterpoise.learn.compiling import compiled
-from counterpoise.learn.devices import join, shared, wait
-from counterpoise.learn.inspection import Inspection
+from counterpoise.learn.gradients.baselines import RunningBaseline
+from counterpoise.learn.gradients.steps import Logged, Norms, Step, backward, default_norms
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.measure import held_out_estimate
-from counterpoise.learn.options import Options
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.progress import Progress
-from counterpoise.learn.schedules import advance, scheduler_of
-from counterpoise.learn.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler
-from counterpoise.learn.sources import Source
-from counterpoise.learn.steps import Batch, Logged, Norms, Step, backward, default_norms
+from counterpoise.learn.logs.batches import Batch, Share, batches
+from counterpoise.learn.logs.inspection import Inspection
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.runs.callbacks import EpochEnd, asked_to_stop
+from counterpoise.learn.runs.checkpoints import Epoch, State, copy_of, restore_checkpoint, save_checkpoint
+from counterpoise.learn.runs.compiling import compiled
+from counterpoise.learn.runs.devices import join, shared, wait
+from counterpoise.learn.runs.measure import held_out_estimate
+from counterpoise.learn.runs.options import Options
+from counterpoise.learn.runs.progress import Progress
+from counterpoise.learn.runs.schedules import advance, scheduler_of
+from counterpoise.learn.runs.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.items.scores import ItemScores
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.policy import Policy
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
 

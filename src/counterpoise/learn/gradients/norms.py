@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.candidates import among, mask_of_places, masked
+from counterpoise.learn.gradients.layers import RULES, Gradients
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
-from counterpoise.learn.layers import RULES, Gradients
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.logs.candidates import among, mask_of_places, masked
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.softmax import logged_probability
 
 ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch affect each other: no gradient belongs to one row
 CELLS = 2**26  # numbers of per-sample gradients that the fallback computes at a time
@@ -34,7 +34,7 @@ class SampleGradients:
 
     Examples
     --------
-    >>> from counterpoise.learn.policies import MLP
+    >>> from counterpoise.learn.policies.kinds import MLP
     >>> policy = MLP(3, 5, hidden=(4,))
     >>> context, action = torch.randn(6, 3), torch.arange(6) % 5
     >>> found = SampleGradients(policy, context, action)

@@ -8,36 +8,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.candidates import among, are_few, logits_at
+from counterpoise.learn.gradients.baselines import baseline_of, gradient_sums
+from counterpoise.learn.gradients.last_layer import LINEAR, features_of, is_split, last_layer, needed
+from counterpoise.learn.gradients.layers import RULES
+from counterpoise.learn.gradients.norms import SampleGradients, has_rules
+from counterpoise.learn.gradients.objectives import OBJECTIVES, Objective
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
 from counterpoise.learn.items.scores import ItemScores
-from counterpoise.learn.last_layer import LINEAR, features_of, is_split, last_layer, needed
-from counterpoise.learn.layers import RULES
-from counterpoise.learn.norms import SampleGradients, has_rules
-from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.logs.candidates import among, are_few, logits_at
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.steps import as_lists
-from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]
 UNKNOWN = torch.tensor(torch.nan)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a log; `total` is how many rows the batch has over all processes."""
-
-    context: Tensor
-    action: Tensor
-    reward: Tensor
-    propensity: Tensor
-    total: int
-    model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
-    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.policy import Policy
 
 ROWS = 8192  # that walk through all trees at a time
 NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken

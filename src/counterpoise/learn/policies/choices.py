@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.candidates import masked
+from counterpoise.learn.logs.candidates import masked
 
 
 class Choices:

@@ -13,17 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import as_ids, checked_ids, placed, places
-from counterpoise.learn.candidates import among, mask_of, masked
-from counterpoise.learn.choices import Choices, generator_of
 from counterpoise.learn.items import blocks
 from counterpoise.learn.items.logged import log_probability
 from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
 from counterpoise.learn.items.scores import ItemScores, product_of
-from counterpoise.learn.softmax import cooled, logged_probability
+from counterpoise.learn.logs.actions import as_ids, checked_ids, placed, places
+from counterpoise.learn.logs.candidates import among, mask_of, masked
+from counterpoise.learn.policies.choices import Choices, generator_of
+from counterpoise.learn.policies.softmax import cooled, logged_probability
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.learn.logs.encoding import Encoding
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
@@ -90,7 +90,7 @@ class Policy(nn.Module):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
-        from counterpoise.learn.storage import save_policy  # which knows all policies
+        from counterpoise.learn.policies.storage import save_policy  # which knows all policies
 
         save_policy(self, path)
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, PolicyFileError
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.schedules import replay
-from counterpoise.learn.settings import differences, plain
-from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.tensor_files import TensorFile, check_finite, check_tensors, opened, write_tensors
+from counterpoise.learn.runs.schedules import replay
+from counterpoise.learn.runs.settings import differences, plain
 
 FORMAT = "counterpoise checkpoint 4"
 T = TypeVar("T")

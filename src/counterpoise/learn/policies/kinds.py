@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn.items.scores import ItemScores
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.scaling import Standardize
+from counterpoise.learn.logs.scaling import Standardize
+from counterpoise.learn.policies.policy import Policy
 
 
 class LinearSoftmax(Policy):

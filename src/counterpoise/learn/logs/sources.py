@@ -13,19 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.columns import Found, columns_of, needed, unreadable
-from counterpoise.learn.fetching import in_memory
-from counterpoise.learn.numbers import Good, is_plain
-from counterpoise.learn.rows import Names, Problem, Rows, read_rows
+from counterpoise.learn.logs.actions import Ids, placed
+from counterpoise.learn.logs.columns import Found, columns_of, needed, unreadable
+from counterpoise.learn.logs.fetching import in_memory
+from counterpoise.learn.logs.numbers import Good, is_plain
+from counterpoise.learn.logs.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from counterpoise.learn.encoding import Encoding
-    from counterpoise.learn.parquet import ParquetFiles
-    from counterpoise.learn.reading import Reading
+    from counterpoise.learn.logs.encoding import Encoding
+    from counterpoise.learn.logs.parquet import ParquetFiles
+    from counterpoise.learn.logs.reading import Reading
     from counterpoise.learn.reward_models import RewardModels
 
 CHUNK = 2**18  # rows of a file in memory at a time
@@ -71,7 +71,7 @@ class Source:
         is_plain = encoding is None and (classes is None or classes.dtype.kind in "iu")
         if first is None or (is_plain and _are_numbers(first, self.names)):
             return None
-        from counterpoise.learn.reading import reading_of
+        from counterpoise.learn.logs.reading import reading_of
 
         return reading_of(self._all_columns, self.names, classes, encoding)
 
@@ -131,7 +131,7 @@ class Source:
         """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
-        from counterpoise.learn.encoding import series
+        from counterpoise.learn.logs.encoding import series
 
         columns, kept, good = self._again(start)
         found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
@@ -230,6 +230,8 @@ def _files(log: Log) -> ParquetFiles | None:
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    from counterpoise.learn.parquet import ParquetFiles  # not before there are files: a machine may have NumPy only
+    from counterpoise.learn.logs.parquet import (
+        ParquetFiles,  # not before there are files: a machine may have NumPy only
+    )
 
     return ParquetFiles(log.data)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.checkpoints import Epoch
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.runs.checkpoints import Epoch
 
 
 @dataclass(frozen=True)

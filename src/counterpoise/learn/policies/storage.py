@@ -12,13 +12,20 @@ import torch
 from torch import nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
-from counterpoise.learn.forest import Forest
-from counterpoise.learn.kept import bytes_of, kept_columns, names_of, restore_columns
-from counterpoise.learn.onnx_files import Probabilities, write_onnx
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policies.forest import Forest
+from counterpoise.learn.policies.kept import bytes_of, kept_columns, names_of, restore_columns
+from counterpoise.learn.policies.kinds import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policies.onnx_files import Probabilities, write_onnx
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.tensor_files import (
+    TensorFile,
+    check_finite,
+    check_tensors,
+    opened,
+    read_tensors,
+    write_tensors,
+)
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.tensor_files import TensorFile, check_finite, check_tensors, opened, read_tensors, write_tensors
 from counterpoise.whole_files import whole_file
 
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]

@@ -15,15 +15,15 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.normal import normal
-from counterpoise.learn.batches import Split
-from counterpoise.learn.criterion import lambdas_of, score_of
-from counterpoise.learn.inspection import Inspection
-from counterpoise.learn.objectives import logarithm
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.gradients.objectives import logarithm
+from counterpoise.learn.logs.batches import Split
+from counterpoise.learn.logs.inspection import Inspection
+from counterpoise.learn.logs.rows import Rows
+from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.policies.policy import Policy
 from counterpoise.learn.ranking.measure import held_out_lists
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.sources import Source
+from counterpoise.learn.runs.criterion import lambdas_of, score_of
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed

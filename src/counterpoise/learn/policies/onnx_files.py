@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.candidates import masked
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.softmax import cooled
+from counterpoise.learn.logs.candidates import masked
+from counterpoise.learn.policies.policy import Policy
+from counterpoise.learn.policies.softmax import cooled
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.learn.logs.encoding import Encoding
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns

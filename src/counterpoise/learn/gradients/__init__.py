@@ -1,0 +1,1 @@
+"""Gradients: the objectives, the baselines of least variance, and one training step."""
