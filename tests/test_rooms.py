@@ -47,6 +47,7 @@ def test_the_contracts_hold(house):
         ("errors.py", "from counterpoise import whole_files", "Rooms"),
         ("attic.py", "x = 1", "Rooms"),  # a module in no room
         ("attic/__init__.py", "x = 1", "Rooms"),
+        ("learn/logs/rows.py", "from counterpoise.learn.policies import policy", "Learning"),
         ("environments/checks.py", "from counterpoise.weights import ratio", "Environments"),
         ("weights/ratio.py", "import torch", "torch"),
         ("evaluation/plan.py", "import safetensors", "torch"),
@@ -69,9 +70,11 @@ def test_every_room_is_in_the_contracts_that_are_about_all_of_them():
     rooms = {path.parent.name for path in source.glob("*/__init__.py")} | {
         path.stem for path in source.glob("[!_]*.py")
     }
-    layers, environments, torch = CONTRACTS
+    layers, learning, environments, torch = CONTRACTS
     assert {name for layer in layers["layers"] for name in layer.split(" | ")} == rooms
     forbidden = {name.removeprefix("counterpoise.") for name in environments["forbidden_modules"]}
     assert forbidden == rooms - {"environments", "errors", "whole_files", "cli", "demo", "experiments"}
     sources = {name.removeprefix("counterpoise.") for name in torch["source_modules"]}
     assert sources == rooms - {"learn", "experiments"}
+    inside = {path.parent.name for path in (source / "learn").glob("*/__init__.py")}
+    assert inside - set(learning["layers"]) == {"items", "ranking"}  # which all parts of it know
