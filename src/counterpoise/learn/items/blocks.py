@@ -12,19 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterpoise.learn.items.logits import Logits, Summary
+from counterpoise.learn.items.logits import BITS, Logits, Summary
 from counterpoise.learn.items.threads import in_parts
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """What a part of the items adds to every row: its largest logit, and sums relative to that."""
+    """What a part of the items adds to every row: its largest logit, in bits, and sums relative to that."""
 
     top: Tensor
     total: Tensor
     squares: Tensor
     mean: Tensor | None
-    logged: Tensor  # the logit of the logged action, or 0 if it is in another part
 
 
 @torch.no_grad()
@@ -35,38 +34,35 @@ def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
     >>> round(found.log_total.exp().item(), 4), found.squares.item(), found.mean.tolist()
     (4.0, 0.25, [[1.0, 1.0]])
     """
-    parts = in_parts(lambda part: _sums(logits.part(part), action - part.start, mean), *logits.size)
+    bits = logits.in_bits()
+    parts = in_parts(lambda part: _sums(bits.part(part), mean), *logits.size)
     top = torch.stack([part.top for part in parts])
     highest = top.amax(0)
-    fade = (top - highest).exp_()
+    fade = (top - highest).exp2_()
     total = (torch.stack([part.total for part in parts]) * fade).sum(0)
     squares = (torch.stack([part.squares for part in parts]) * fade.square()).sum(0) / total.square()
-    logged = torch.stack([part.logged for part in parts]).sum(0)
     means = [part.mean * (f / total)[:, None] for part, f in zip(parts, fade, strict=True) if part.mean is not None]
-    return Summary(logged, highest + total.log(), squares, torch.stack(means).sum(0) if mean else None)
+    log_total = (highest + total.log2()) / BITS
+    return Summary(logits.of(action), log_total, squares, torch.stack(means).sum(0) if mean else None)
 
 
 @torch.no_grad()  # which every thread has to say for itself
-def _sums(logits: Logits, action: Tensor, mean: bool) -> _Sums:
+def _sums(logits: Logits, mean: bool) -> _Sums:
+    """In place as far as possible: blocks are small, so that every operation counts."""
     contexts = logits.contexts
-    logged = contexts.new_zeros(len(contexts))
-    top = torch.full_like(logged, -torch.inf)
-    total, squares = torch.zeros_like(logged), torch.zeros_like(logged)
-    means = contexts.new_zeros(contexts.shape) if mean else None
+    top = torch.full_like(contexts[:, 0], -torch.inf)
+    total, squares = torch.zeros_like(top), torch.zeros_like(top)
+    means = torch.zeros_like(contexts) if mean else None
     for rows, items, z in logits.blocks():
-        place = action[rows] - items.start
-        inside = (place >= 0) & (place < z.shape[1])
-        found = z.gather(1, place.clamp(0, z.shape[1] - 1)[:, None])[:, 0]
-        logged[rows] = torch.where(inside, found, logged[rows])
-        highest = torch.maximum(top[rows], z.amax(1))
-        fade = (top[rows] - highest).exp_()
-        top[rows] = highest
-        p = z.sub_(highest[:, None]).exp_()
-        total[rows] = total[rows] * fade + p.sum(1)
-        squares[rows] = squares[rows] * fade.square() + torch.linalg.vector_norm(p, dim=1).square_()
+        before, highest = top[rows], torch.maximum(top[rows], z.amax(1))
+        fade = before.sub_(highest).exp2_()
+        p = z.sub_(highest[:, None]).exp2_()
+        total[rows].mul_(fade).add_(p.sum(1))
         if means is not None:
-            means[rows] = torch.addmm(means[rows] * fade[:, None], p, logits.items[items])
-    return _Sums(top, total, squares, means, logged)
+            means[rows].mul_(fade[:, None]).addmm_(p, logits.items[items])
+        squares[rows].mul_(fade.square_()).add_(torch.linalg.vector_norm(p, dim=1).square_())
+        top[rows] = highest
+    return _Sums(top, total, squares, means)
 
 
 @torch.no_grad()
@@ -75,12 +71,13 @@ def item_gradients(logits: Logits, log_total: Tensor, scale: Tensor) -> tuple[Te
     gradient = torch.empty_like(logits.items)
     bias = None if logits.bias is None else torch.empty_like(logits.bias)
     scaled = logits.contexts * -scale[:, None]
+    bits, log2_total = logits.in_bits(), log_total * BITS
 
     @torch.no_grad()
     def fill(part: slice) -> None:
         into, biases = gradient[part], None if bias is None else bias[part]
-        for rows, items, z in logits.part(part).blocks():
-            p = z.sub_(log_total[rows, None]).exp_()
+        for rows, items, z in bits.part(part).blocks():
+            p = z.sub_(log2_total[rows, None]).exp2_()
             # in this order, because BLAS is slow at the other where there are few features
             found = (scaled[rows].T @ p).T
             into[items] = found if rows.start == 0 else into[items] + found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ CELLS = 2**22  # logits that a step may hold at once: 16 MB of float32, from whe
 LEAST_ITEMS = (
     2**12
 )  # with fewer items than this, a long batch has many logits but no long rows, and blocks gain nothing
-BLOCK = {"cpu": 2**18, "cuda": 2**24}  # logits of a block: what stays in a core's cache, or keeps a GPU busy
+BLOCK = {"cpu": 2**19, "cuda": 2**24}  # logits of a block: what stays in a core's cache, or keeps a GPU busy
 ROWS = 1024  # of a block at most
+BITS = 1 / math.log(2)
 
 
 def too_many(rows: int, items: int) -> bool:
@@ -37,6 +39,7 @@ class Logits:
     contexts: Tensor
     items: Tensor
     bias: Tensor | None = None
+    unit: float = 1.0  # what contexts are multiplied with already, and biases are when their block comes
 
     @property
     def size(self) -> tuple[int, torch.device]:
@@ -51,7 +54,16 @@ class Logits:
 
     def part(self, items: slice) -> Logits:
         """The logits of some of the items."""
-        return Logits(self.contexts, self.items[items], None if self.bias is None else self.bias[items])
+        return Logits(self.contexts, self.items[items], None if self.bias is None else self.bias[items], self.unit)
+
+    def in_bits(self) -> Logits:
+        """The same logits divided by log 2, whose powers of 2 are those of e, and cost less."""
+        return Logits(self.contexts * BITS, self.items, self.bias, self.unit * BITS)
+
+    def of(self, action: Tensor) -> Tensor:
+        """The logit of one item per context."""
+        found = torch.linalg.vecdot(self.contexts, self.items[action])
+        return found if self.bias is None else found + self.bias[action] * self.unit
 
     def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Rows, items and their logits, in a buffer that the next block overwrites; all blocks of some rows before those of others."""
@@ -67,7 +79,8 @@ class Logits:
                 if self.bias is None:
                     torch.mm(contexts, vectors.T, out=out)
                 else:
-                    torch.addmm(self.bias[start : start + items], contexts, vectors.T, out=out)
+                    bias = self.bias[start : start + items]
+                    torch.addmm(bias if self.unit == 1 else bias * self.unit, contexts, vectors.T, out=out)
                 yield slice(at, at + len(contexts)), slice(start, start + len(vectors)), out
 
 

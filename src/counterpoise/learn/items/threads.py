@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-LEAST = 2**13  # items of a part
+LEAST = 2**12  # items of a part
 PARTS = 32  # at most, whatever the number of threads, so that this does not change the result
 
 T = TypeVar("T")
@@ -20,7 +20,9 @@ def in_parts(work: Callable[[slice], T], items: int, device: torch.device) -> li
     PyTorch would rather share every operation among the threads, and have them wait for each other after every one. Blocks are small, and
     where other programs keep the processors busy, that waiting takes most of the time.
     """
-    size = items if device.type != "cpu" else max(LEAST, -(-items // PARTS))
+    # a power of 2, and all of one size, because two threads with three parts take as long as with four
+    count = 1 if device.type != "cpu" else 2 ** (min(PARTS, max(1, items // LEAST)).bit_length() - 1)
+    size = max(1, -(-items // count))
     parts = [slice(at, min(at + size, items)) for at in range(0, items, size)]
     threads = min(torch.get_num_threads(), len(parts))
     if threads == 1:
