@@ -176,6 +176,14 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
         learn_policy(**log, contenders=QUICK, fallback="raise")
 
 
+@pytest.mark.parametrize("factor", [0.01, 1e-6])
+def test_propensities_that_are_too_small_promise_nothing(factor):
+    """As percentages of percentages are, or what comes of logging a rounded number."""
+    found = learn_policy(**ARRAYS | {"propensity": LOG.propensity * factor}, contenders=QUICK, progress=False)
+    assert found.kind == "imitation"
+    assert "The mean weight is" in str(found)
+
+
 def test_time_that_is_too_short_leaves_out_all_but_the_first_contender():
     began = time.perf_counter()
     found = learn_policy(**ARRAYS, contenders=[*QUICK, Recording()], minutes=1e-6)

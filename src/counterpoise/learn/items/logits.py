@@ -62,7 +62,7 @@ class Logits:
 
     def of(self, action: Tensor) -> Tensor:
         """The logit of one item per context."""
-        found = torch.linalg.vecdot(self.contexts, self.items[action])
+        found: Tensor = torch.linalg.vecdot(self.contexts, self.items[action])
         return found if self.bias is None else found + self.bias[action] * self.unit
 
     def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:

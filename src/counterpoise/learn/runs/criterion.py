@@ -52,7 +52,9 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
 
     with m the lowest reward and δ = 0.05. For one λ it is that of `counterpoise.intervals.LogSmoothing`; because the best of K = 8 is
     taken, δ is divided among them. They reach from 4 to 1/32 over √n times the root mean square of r − m. (Lowest reward and size come
-    from these very rows, which the proof does not allow for; in simulations it makes no difference.)
+    from these very rows, which the proof does not allow for; in simulations it makes no difference.) It takes propensities at their word;
+    where the mean weight is more than three standard errors *above* 1, which few large weights do not bring about, they are wrong, and
+    no more than m is sure.
 
     Examples
     --------
@@ -64,6 +66,11 @@ def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
     >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
     >>> many.value, many.is_measured, round(many.effective_sample_size), 0.6 < many.lower < many.value
     (0.75, True, 800, True)
+
+    Nor does what propensities promise that are too small by a factor of 100:
+
+    >>> pessimistic_value([150.0, 50.0] * 500, [1.0, 0.0] * 500).lower
+    0.0
 
     References
     ----------
@@ -91,9 +98,11 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
     squares = scatter + n * mean**2  # Σw²
     effective = n * mean * (n * mean / squares) if squares else 0.0
     error = math.sqrt(scatter / n / max(n - 1, 1))
-    measured = effective >= ROWS and abs(mean - 1) <= ERRORS * error + ROUNDING
+    allowed = ERRORS * error + ROUNDING
+    measured = effective >= ROWS and abs(mean - 1) <= allowed
+    lower = lowest + (_lower(smoothed, n) if mean - 1 <= allowed else 0.0)
     estimate = beta_ips(moments)
-    return Score(float(estimate.value), float(estimate.stderr), lowest + _lower(smoothed, n), effective, bool(measured))
+    return Score(float(estimate.value), float(estimate.stderr), lower, effective, bool(measured))
 
 
 def _lower(smoothed: Smoothed, n: int) -> float:
