@@ -40,8 +40,6 @@ def fold_policies(
         source.without = fold
         ours = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
         seen = without_fold(found, source, ours.split)
-        if ours.batch_size is not None:
-            ours = replace(ours, batch_size=min(ours.batch_size, seen.rows - seen.held_out))
         torch.manual_seed(options.seed)
         policy = make(seen)
         train(ours, source, seen, policy)

@@ -62,6 +62,8 @@ class PolicyLearner(ScikitLearn):
         was already trained on this log, no row is new to it, and `result_` flatters it. If contexts are encoded, only the log tells how
         many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
         `item_features=` if the log has items.
+    batch_size
+        Rows of a step; a log with fewer rows is one batch. With None, every step is over all rows.
     epochs
         How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
         up 200 steps, and at least 10), and for 8,000 steps at most.

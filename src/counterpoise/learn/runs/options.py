@@ -265,16 +265,10 @@ def check_sizes(source: Source, found: Inspection, options: Options) -> None:
             f"model_rewards must have a column for each of the {found.n_actions:,} actions; found {modeled.shape[1]:,}.",
             do=["If some actions are never logged, pass ", Argument("n_actions"), "."],
         )
-    training, batch_size = found.rows - found.held_out, options.batch_size
-    if batch_size is None and len(source.starts) > 1:
+    if options.batch_size is None and len(source.starts) > 1:
         raise OptionError(
             f"the {found.rows:,} rows of these files do not fit into one batch.",
             do=["Pass a ", Argument("batch_size"), ", or load the log into memory first."],
-        )
-    if batch_size is not None and training < batch_size:
-        raise OptionError(
-            f"batch_size is {batch_size:,}, but the log has only {training:,} rows to train on ({found.held_out:,} are held out).",
-            do=["Lower it, or pass ", Argument("batch_size", None), " for full batches."],
         )
     if options.trained.needs_smoothing and found.rewards[0] < 0:
         raise LogError(
