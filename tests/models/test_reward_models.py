@@ -15,6 +15,8 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier, SGDRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 from typer.testing import CliRunner
 
@@ -454,6 +456,25 @@ def test_values_that_no_fit_has_seen_do_no_harm():
 
         result = cp.evaluate(odd, **PARTS, target=Sure(1.0), model=model)
         assert np.isfinite(result["Sure", "dr"].value)
+
+
+def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
+    log = world(300)[0]
+    target, model = {"new": Policy(1.0)}, make_pipeline(StandardScaler(), Ridge())
+    found = cp.evaluate(log.head(12), **PARTS, cluster="user", target=target, model=model)  # four users, three folds
+    assert np.isfinite(found["new", "dm"].value)
+    with pytest.raises(cp.LogError, match="all rows that the model could learn from are in one fold"):
+        cp.evaluate(log.head(3), **PARTS, cluster="user", target=target, model=model)
+    huge = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(1e200).otherwise("y"))
+    missing = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise("y"))
+    found, same = (cp.evaluate(one, **PARTS, target=cp.Probabilities("lists"), model=model) for one in (huge, missing))
+    assert found["lists", "dr"].value == pytest.approx(same["lists", "dr"].value, rel=1e-12)
+
+
+def test_times_are_no_numbers_for_a_policy_that_takes_an_array():
+    log = world(100)[0].with_columns(y=pl.date(2026, 11, 1) + pl.duration(days=pl.int_range(pl.len())))
+    with pytest.raises(cp.ColumnError, match="the times of 'y' cannot be next to other columns. Make them numbers"):
+        cp.evaluate(log, **PARTS, target={"new": Policy(1.0)})
 
 
 def test_unordered_rows_need_an_identity():

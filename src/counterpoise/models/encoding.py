@@ -10,6 +10,7 @@ import polars as pl
 
 from counterpoise.errors import ColumnError
 from counterpoise.log.expressions import column as exactly
+from counterpoise.log.good import LARGEST
 from counterpoise.moments import Floats
 
 LEVELS = 200  # of a category that are told apart, the most frequent ones
@@ -116,11 +117,11 @@ class Encoder:
 
 
 def numbers_of(values: pl.Series) -> Floats:
-    """A column as float64, NaN where it is missing or infinite; points in time count from 1970."""
+    """A column as float64, NaN where it is missing, infinite or as good as; points in time count from 1970."""
     if values.dtype.is_temporal():
         values = values.to_physical()
     found: Floats = values.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
-    found[~np.isfinite(found)] = np.nan
+    found[~(np.abs(found) <= LARGEST)] = np.nan  # whose squares would not be finite
     return found
 
 

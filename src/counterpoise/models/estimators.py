@@ -68,6 +68,8 @@ def is_classifier(estimator: Any) -> bool:
 
 def predicted(estimator: Any, table: Any) -> Floats:
     """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
+    if not len(table):  # a fold without rows, which scikit-learn does not predict
+        return np.empty(0)
     if is_classifier(estimator):
         classes = np.asarray(estimator.classes_, dtype=np.float64)
         return np.asarray(np.asarray(estimator.predict_proba(table), dtype=np.float64) @ classes)

@@ -174,7 +174,18 @@ def _context(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     if getattr(policy, "encoding_", None) is not None:
         return context  # it knows what to make of every column
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return _named(context) if hasattr(policy, "feature_names_in_") else context.to_numpy()
+    return _named(context) if hasattr(policy, "feature_names_in_") else _array(context)
+
+
+def _array(context: pl.DataFrame) -> NDArray[Any]:
+    """The contexts as one array, as policies take them that know no names."""
+    times = [column for column in context.columns if context.schema[column].is_temporal()]
+    if times and len(context.columns) > 1:
+        raise ColumnError(
+            f"the policy takes contexts as an array, in which the times of {times[0]!r} cannot be next to other columns.",
+            do=["Make them numbers, in an expression that ", Argument("context"), " names."],
+        )
+    return context.to_numpy()
 
 
 def _candidates(policy: Any, frame: pl.DataFrame, question: Question) -> dict[str, Any]:
