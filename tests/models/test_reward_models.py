@@ -473,7 +473,7 @@ def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
 
 def test_times_are_no_numbers_for_a_policy_that_takes_an_array():
     log = world(100)[0].with_columns(y=pl.date(2026, 11, 1) + pl.duration(days=pl.int_range(pl.len())))
-    with pytest.raises(cp.ColumnError, match="the times of 'y' cannot be next to other columns. Make them numbers"):
+    with pytest.raises(cp.ColumnError, match=r"the times of 'y' cannot be next to other columns\. Make them numbers"):
         cp.evaluate(log, **PARTS, target={"new": Policy(1.0)})
 
 
