@@ -134,8 +134,10 @@ def auto(rows):
 def lift(rows):
     u = [w - 1 for w in rows.w]
     ur = [x * r for x, r in zip(u, rows.r, strict=True)]
-    beta = cov(ur, u) / cov(u, u)
-    return of_terms([x * (r - beta) for x, r in zip(u, rows.r, strict=True)])
+    model = [x * q - (v - q) for x, q, v in zip(u, rows.q, rows.v, strict=True)]
+    uu, um, mm, ru, rm = cov(u, u), cov(u, model), cov(model, model), cov(ur, u), cov(ur, model)
+    beta, share = (ru * mm - rm * um) / (uu * mm - um * um), (rm * uu - ru * um) / (uu * mm - um * um)
+    return of_terms([x - beta * y - share * z for x, y, z in zip(ur, u, model, strict=True)])
 
 
 PLAIN = {

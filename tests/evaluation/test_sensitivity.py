@@ -443,3 +443,20 @@ def test_a_verdict_says_the_tipping_point_if_asked(tmp_path):
     asked = ["evaluate", str(path), "--reward", "r", "--propensity", "p", "--target", "t", "--json"]
     assert json.loads(invoke(*asked, "--sensitivity").stdout)["verdicts"][0]["reasons"] == list(told.reasons)
     assert json.loads(invoke(*asked).stdout)["verdicts"][0]["reasons"] == list(plain.reasons)
+
+
+def test_a_verdict_says_that_sensitivity_knows_no_baseline():
+    g = np.random.default_rng(0)
+    x, w = g.normal(size=2000), g.choice([0.4, 1.6], 2000)
+    log = {"r": 2 * x + 0.125 * w + 0.3 * g.normal(size=2000), "p": np.full(2000, 0.5), "new": 0.5 * w, "x": x}
+    found = cp.compare(log, reward="r", propensity="p", target="new", baseline=["x"])
+    assert found.interval.lower > 0
+    assert (
+        found.verdict(sensitivity=True)
+        .reasons[-1]
+        .startswith(
+            "By weights and rewards alone, as sensitivity is judged: The log does not show whether new earns more or less"
+        )
+    )
+    plain = cp.compare(log, reward="r", propensity="p", target="new").verdict(sensitivity=True).reasons[-1]
+    assert plain.startswith("The log does not show")

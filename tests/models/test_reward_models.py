@@ -409,13 +409,13 @@ BAD = [
     ({"model": Gaps()}, "must predict finite numbers: for"),
     ({"model": LogisticRegression(), "reward": "rare"}, "the reward 1 occurs only in fold"),
     ({"model": "auto", "reward": "r * 0"}, "every reward that the model could learn from is 0"),
-    ({"model": LogisticRegression(), "reward": "x"}, "is a classifier, and the rewards have 1,500"),
-    ({"model": "logistic", "reward": "x"}, "is for rewards of two values"),
+    ({"model": LogisticRegression(), "reward": "x", "context": ["y"]}, "is a classifier, and the rewards have 1,500"),
+    ({"model": "logistic", "reward": "x", "context": ["y"]}, "is for rewards of two values"),
     ({"model": "forest"}, "choose one of auto, logistic, ridge, boosted"),
     ({"model": LogisticRegression}, "Pass an instance"),
     ({"model": 3}, "must have the methods fit and predict"),
     ({"model": "auto", "target": "pi"}, "only says how likely it was to take the logged one.*baseline="),
-    ({"model": "auto", "reward": ["r", "x"]}, "one reward at a time"),
+    ({"model": "auto", "reward": ["r", "x"], "context": ["y"]}, "one reward at a time"),
     ({"model": "auto", "model_reward": "x", "model_value": "y"}, "leave out either"),
     ({"model": "auto", "context": ["x", "STRING_TO_ARRAY(country, 'E')"]}, "must hold lists of numbers, but holds List"),
     ({"model": "auto", "value_samples": 0}, "must be a whole number"),
@@ -434,6 +434,28 @@ def test_what_cannot_be_is_said(given, said):
     asked = PARTS | {"target": Policy(1.0)} | given
     with pytest.raises(cp.CounterpoiseError, match=said):
         cp.evaluate(LEAKY, **asked)
+
+
+def test_the_lift_uses_the_model_as_a_comparison_does():
+    asked = PARTS | {"target": {"new": Policy(1.0)}, "model": "logistic"}
+    lift, difference = cp.evaluate(LOG, **asked)["new", "lift"], cp.compare(LOG, **asked)["new", "optimal_dr"]
+    assert (lift.value, lift.stderr) == pytest.approx((difference.value, difference.stderr), rel=1e-9)
+
+
+def test_what_a_model_fills_in_is_not_undone():
+    """The mean of switched weights is far from 1, and only `dr` and `sndr` leave the rest to the model."""
+    found = cp.evaluate(LOG, **PARTS, target={"new": Policy(1.0)}, model="logistic", weight=cp.weights.Switch(1.2))
+    names = {name for _, name, _ in found.estimates}
+    assert "dr" in names
+    assert not names & {"optimal_dr", "auto", "lift"}
+    assert str(found).startswith(f"new would have earned {found['new', 'dr'].value:.3f}")
+    assert "a lift of" not in str(found)
+
+
+def test_a_model_alone_says_that_it_is_alone():
+    said = str(cp.evaluate(LOG, **PARTS, target={"new": Policy(1.0)}, model="logistic", estimator="dm"))
+    assert "if the reward model is right: this rests on the model alone" in said
+    assert "a lift of" not in said
 
 
 def test_a_policy_must_add_up_to_one():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from counterpoise.estimators.constant import (
 )
 from counterpoise.estimators.context import check_context, context_fit, estimate_from
 from counterpoise.estimators.estimate import Estimate, linear
+from counterpoise.estimators.fitting import fit
 from counterpoise.estimators.lists import joint_baselines
-from counterpoise.moments import Floats, Moments
+from counterpoise.moments import MODEL, Floats, Moments
 
 
 def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
@@ -26,7 +28,9 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
 
     Unbiased for any fixed β because E[u] = 0. If the policies are alike, its error is far smaller than that of the two values, because
     what they share cancels. Where the moments have the columns of a context baseline, the optimal one depends on the context, as in
-    `context_ips`. ``"plug-in"`` is mean(u²r)/mean(u²); ``0`` is the difference between plain IPS and the mean reward.
+    `context_ips`; where they have those of a reward model, uq − (v − q) is a second control variate, as in `difference_dr`, with q for
+    the model's reward of the logged action and v for its value of the target. ``"plug-in"`` is mean(u²r)/mean(u²); ``0`` is the
+    difference between plain IPS and the mean reward.
 
     Examples
     --------
@@ -37,6 +41,8 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     ----------
     Eq. `optimal_offpolicy_beta` of Gupta et al. (2024), for the weight difference instead of the weight.
     """
+    if baseline == "optimal" and set(MODEL) <= set(moments.columns):
+        return _with_model(from_mean_reward(moments), has_overlap(moments))
     if baseline == "optimal" and moments.context:
         around = from_mean_reward(moments)
         return estimate_from(context_fit(around, "us"), "lift", around, 0.0, has_overlap(moments))
@@ -67,6 +73,20 @@ def context_difference(moments: Moments) -> Estimate:
     check_context(moments)
     around = from_mean_reward(moments)
     return estimate_from(context_fit(around, "us"), "difference", around, 0.0, True)
+
+
+def _with_model(around: Moments, identified: object) -> Estimate:
+    """`lift` with a reward model; where it leaves e = r − q, the control variate is u(r − e) − (v − r + e)."""
+    d, at = len(around.columns), around.columns.index
+    response, model = np.zeros(d), np.zeros(d)
+    response[at("us")] = 1.0
+    model[[at(name) for name in ("us", "ue", "v", "s", "e")]] = 1.0, -1.0, -1.0, 1.0, -1.0
+    found = fit(around, np.stack([np.eye(d)[at("u")], model]), response)
+    baseline = (around.center + found.fixed[..., 0], found.fixed[..., 1], *np.moveaxis(found.context, -1, 0))
+    coefficients = {name: found.rest[..., k] for k, name in enumerate(around.columns)}
+    made = linear("lift", around, 0.0, coefficients, baseline=baseline, identified=identified, fitted=2)
+    widened: Any = made.stderr * found.widening
+    return replace(made, stderr=widened if around.shape else float(widened))
 
 
 def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: object) -> Estimate:

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference, resting_on_model
+from counterpoise.diagnostics.before_choice import with_doubts
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose, differences_of
-from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.estimates import Options, diagnostics, doubtful_baselines, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
 from counterpoise.evaluation.result import Comparison, Result, Segment
@@ -53,19 +54,24 @@ def _evaluated(
 ) -> Result:
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     first = moments.moments[contrasts[0]]
-    estimators = choose(asked, first.columns, first.shape[1], options.method)
+    mean_is_one = moments.weight.mean_is_one
+    estimators = choose(asked, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
     found: dict[tuple[str, str, Segment], Estimate] = {}
     seen: dict[tuple[str, Segment], Diagnostics] = {}
+    doubts: dict[tuple[str, Segment], list[str]] = {}
     for contrast in contrasts:
         view = climbed.view(contrast)
+        doubts |= {(contrast[0], place): reasons for place, reasons in doubtful_baselines(view).items()}
         found |= estimates(view, estimators, options)
         seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
     verdicts = {
         key: _resting(
             moments,
-            _by_group(climbed.judged(judge(one), (key[0], ""), key[1]), whole.question, key[0]),
+            _by_group(
+                with_doubts(climbed.judged(judge(one), (key[0], ""), key[1]), doubts[key]), whole.question, key[0]
+            ),
             key[1],
         )
         for key, one in seen.items()
@@ -98,12 +104,14 @@ def _compared(
         for key, estimate in estimates(view, differences_of(view.whole.columns), options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
+        doubts = doubtful_baselines(view)
         squares = view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
         for k, place in enumerate(view.places):
             # the policy that wrote the log has no weights to judge
             policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
             verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
-            verdict = _by_group(climbed.judged(verdict, contrast, place), whole.question, *contrast)
+            verdict = with_doubts(climbed.judged(verdict, contrast, place), doubts[place])
+            verdict = _by_group(verdict, whole.question, *contrast)
             verdicts[target, place] = _resting(moments, verdict, place)
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}

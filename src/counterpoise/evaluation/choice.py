@@ -13,6 +13,7 @@ from counterpoise.moments.moments import CONTEXT, EXCESS, REWARD, SQUARE
 
 # the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
+FILLED_IN = "dr"  # the one that answers where weights leave something out and a model fills it in
 
 
 def foremost(estimators: Mapping[str, Estimator]) -> str:
@@ -34,8 +35,14 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
     return (estimator,) if isinstance(estimator, str) else tuple(estimator)
 
 
-def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method) -> dict[str, Estimator]:
-    """The estimators asked for, or all that the columns, the groups and the method allow."""
+def choose(
+    asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
+) -> dict[str, Estimator]:
+    """The estimators asked for, or all that the columns, the groups and the method allow.
+
+    Where weights have another mean than 1, a reward model fills in what they leave out, in `dr` and `sndr`; a control variate that takes
+    their mean for 1 would undo that.
+    """
     has_model = set(MODEL) <= set(columns)
     missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
     for name in asked:
@@ -45,9 +52,10 @@ def choose(asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method
     has_controls = any(
         name not in (*ROW, SQUARE) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
     )
-    redundant = (
-        {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
-    )  # without controls they are beta_ips and context_ips
+    # without controls they are beta_ips and context_ips
+    redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}
+    if has_model and not mean_is_one:
+        redundant |= {"optimal_dr", "auto", "lift"}
     return {name: entry for name, entry in ESTIMATORS.items() if name not in redundant and not missing[entry.needs]}
 
 

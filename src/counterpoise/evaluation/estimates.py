@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics.before_choice import after_choice
 from counterpoise.estimators import Estimate, Estimator, gradient, unstack
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
@@ -21,6 +22,7 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.moments import CONTEXT
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -201,6 +203,25 @@ def _check_log(view: View, options: Options) -> None:
         check_within(options.reward_bounds, rewards)
     largest = float(weights[0]) if len(weights) else 0.0
     options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
+
+
+def doubtful_baselines(view: View) -> dict[Segment, list[str]]:
+    """What is wrong with the columns of a context baseline, over the whole log and by segment."""
+    whole = view.whole
+    means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
+    errors = {
+        name.removeprefix(CONTEXT): jackknife_error(view.groups.others.average(name), view.groups.n)[0]
+        if view.is_clustered
+        else np.sqrt(whole.covariance(name, name) / np.maximum(whole.n, 1))
+        for name in whole.context
+    }
+    return {
+        place: after_choice(
+            {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()},
+            view.excess[k].n / view.excess[k].kurtosis if view.excess[k].n else 0.0,
+        )
+        for k, place in enumerate(view.places)
+    }
 
 
 def diagnostics(view: View) -> dict[Segment, Diagnostics]:

@@ -93,7 +93,10 @@ def _value(reading: Reading, best: str) -> list[Part]:
     estimate = reading.result[best, reading.primary]
     span = _span(estimate.interval, estimate.stderr)
     interval = f" per {_unit(reading)} ({level_of(reading.result.level)} interval: "
-    return [Number(estimate.value, estimate.stderr), interval, *span, ")", *_against_logging(reading, best)]
+    said = [Number(estimate.value, estimate.stderr), interval, *span, ")"]
+    if reading.result.is_model_only(reading.primary):
+        return [*said, ", if the reward model is right: this rests on the model alone"]
+    return [*said, *_against_logging(reading, best)]
 
 
 def _difference(reading: Reading, best: str) -> list[Part]:

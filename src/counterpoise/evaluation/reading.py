@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.choice import PREFERRED
+from counterpoise.evaluation.choice import FILLED_IN, PREFERRED
 from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import Comparison, Result
@@ -106,6 +106,8 @@ def read(result: Result) -> Reading:
 
     def order(name: str) -> tuple[bool, bool, int]:
         place = PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)
+        if name == FILLED_IN and not result.moments.weight.mean_is_one:
+            place = -1
         return result.is_difference(name), result.is_model_only(name), place
 
     primary = min(names, key=order)
@@ -120,6 +122,8 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     the best one, and the best of many equal targets looks better than it is.
     """
     asked = any(name == estimator for _, name, _ in result.estimates)
+    if not asked and not result.moments.weight.mean_is_one and FILLED_IN in {name for _, name, _ in result.estimates}:
+        return {}
     if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
         return {}
     if asked and len(result.targets) == 1:

@@ -17,7 +17,9 @@ from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
+from counterpoise.moments import MODEL
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
+from counterpoise.moments.moments import CONTEXT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,7 +145,10 @@ class Result:
             raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
         name = self.targets[0] if target is None else target
         if name not in self._tips:
-            self._tips[name] = str(self.sensitivity(target=name, progress=False).tipping(name))
+            tip = str(self.sensitivity(target=name, progress=False).tipping(name))
+            columns = next(iter(self.moments.moments.values())).columns
+            helped = set(MODEL) <= set(columns) or any(one.startswith(CONTEXT) for one in columns)
+            self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
         return Verdict(found.verdict, (*found.reasons, self._tips[name]))
 
     @cached_property

@@ -265,6 +265,7 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         columns = found.get(part, ())
         if len(set(columns)) < len(columns):
             raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
+    _check_known_before(found)
     check_loggers(found.get("propensity"), found.get("logger"), found.get("shares"))
     control, where = found.get("control"), found.get("where")
     if control and isinstance(data, Arrays):
@@ -274,6 +275,20 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
     check_lists(found)
+
+
+def _check_known_before(found: Mapping[str, Any]) -> None:
+    """Check that what a reward is explained by is not what follows from the choice, or the choice itself."""
+    rewards = dict.fromkeys(found.get("reward", ()), "reward")
+    propensity = found.get("propensity")
+    choice = {found.get("action"): "action", propensity if isinstance(propensity, str) else None: "propensity"}
+    for part, known in (("context", rewards), ("baseline", {**choice, **rewards})):
+        for name in found.get(part) or ():
+            if name in known:
+                raise OptionError(
+                    [Argument(part), f" names {name!r}, which is the {known[name]}."],
+                    do="Name columns that were known before the choice.",
+                )
 
 
 def one(part: str, value: Any, arrays: Arrays | None) -> str:
