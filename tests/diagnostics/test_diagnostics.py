@@ -269,3 +269,9 @@ def test_too_few_actions_are_refused_by_the_propensities():
     with pytest.raises(cp.OptionError, match="those of about 10 actions"):
         plan(log, **question, actions=3)
     assert plan(log, **question, actions=10).exploration[0].needs.value_rows > 0
+
+
+def test_single_precision_is_no_wrong_propensity():
+    n = 2000
+    log = {"r": np.arange(n) % 2.0, "p": np.full(n, 0.2), "t": np.full(n, 0.2, np.float32)}
+    assert cp.evaluate(log, reward="r", propensity="p", target="t").verdict().verdict == "ok"

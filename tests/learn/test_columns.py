@@ -451,3 +451,46 @@ def test_onnx_of_plain_numbers_tells_their_names(tmp_path):
     told = {one.key: json.loads(one.value) for one in onnx.load(tmp_path / "policy.onnx").metadata_props}
     assert told["counterpoise.context"] == [{"name": "age", "kind": "number"}, {"name": "member", "kind": "number"}]
     assert told["counterpoise.classes"] == ITEMS
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+@pytest.mark.parametrize("context", [["t"], ["country", "t"]])
+def test_a_time_is_the_same_in_every_unit(context):
+    days = pl.int_range(len(LOG)) % 300
+    log = LOG.with_columns(t=pl.date(2026, 1, 1) + pl.duration(days=days))
+    names = PARTS | {"context": context}
+    found = learner().fit(log, **names)
+    for unit in ("ms", "us", "ns"):
+        other = log.with_columns(t=pl.col("t").cast(pl.Datetime(unit)))
+        np.testing.assert_array_equal(
+            found.predict_proba(other.select(context)), found.predict_proba(log.select(context))
+        )
+        same(learner().fit(other, **names), found)
+    same(learner().fit(log.to_pandas(), **names), found)
+    value = cp.evaluate(log.with_columns(t=pl.col("t").cast(pl.Datetime("ns"))), **names, target={"new": found})
+    assert value["new", "ips"].value == cp.evaluate(log, **names, target={"new": found})["new", "ips"].value
+
+
+def test_items_do_not_leave_contexts_as_they_are():
+    items = pl.DataFrame({"item": ITEMS, "sweet": [0.1, 0.9, 0.2, 0.3]})
+    names = PARTS | {"context": ["age", "member"]}
+    far = LOG.with_columns(age=pl.col("age") * 1e3 + 1e5)
+    found = [learner().fit(log, **names, items=items).predict_proba(log.select("age", "member")) for log in (LOG, far)]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4)
+
+
+def test_digits_that_single_precision_loses_are_missed():
+    log = LOG.with_columns(age=pl.col("age") + 1e9)
+    with pytest.raises(
+        LogError, match=r"'age' has numbers near 1e\+09 that differ too little .* such as age - 10000000\d\d"
+    ):
+        learner().fit(log, **NAMES)
+    learner().fit(LOG.with_columns(age=pl.lit(1e9 + 1)), **NAMES)  # it does not vary, and nothing is lost
+
+
+def test_contexts_may_be_a_mapping_each():
+    found = learner().fit(LOG, **NAMES)
+    rows = LOG.select(NAMES["context"]).head(3)
+    np.testing.assert_array_equal(found.predict_proba(rows.to_dicts()), found.predict_proba(rows))
+    with pytest.raises(ColumnError, match="lacks 'age'"):
+        found.predict_proba([{"country": "DE", "member": True}])

@@ -9,7 +9,7 @@ from learning import torch
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
-from counterpoise.errors import TrainingError
+from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
 from counterpoise.learn.guardrails import LearningWarning, fold_policies, remarks
 from counterpoise.learn.logs.batches import Split
@@ -126,6 +126,12 @@ def test_a_policy_that_was_trained_on_this_very_log_is_no_witness_of_its_folds()
         warnings.filterwarnings("ignore", message="The learned policy is not surely better")
         PolicyLearner(policy=learned, **OPTIONS).fit(**other)
         PolicyLearner(policy=learned, **OPTIONS, folds=None).fit(**log)
+
+
+@pytest.mark.parametrize("fallback", ["imitate", "raise"])
+def test_a_fallback_needs_folds(fallback):
+    with pytest.raises(OptionError, match=f"fallback='{fallback}' needs folds, which judge"):
+        PolicyLearner(**OPTIONS, fallback=fallback, folds=None).fit(**ARRAYS)
 
 
 def test_the_imitation_is_called_that_and_judged_itself():

@@ -149,6 +149,24 @@ def test_nonsense_is_refused(options, error, says):
             serve(np.zeros((4, 2)), **options)
 
 
+def test_numbers_that_look_like_a_mask_are_not_taken_for_ids():
+    policy = LinearSoftmax(2, 3)
+    mask = np.array([[1, 0, 1], [1, 1, 0]])
+    for odd in (mask, mask.astype(np.uint8), torch.as_tensor(mask)):
+        with pytest.raises(OptionError, match=r"could be ids of actions.*mask\.astype"):
+            policy.predict_proba(np.zeros((2, 2)), mask=odd)
+    assert LinearSoftmax(2, 2).predict_proba(np.zeros((2, 2)), np.array([[0, 1], [1, 0]])).tolist() == [[0.5, 0.5]] * 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_contexts_that_are_no_numbers_are_refused(value):
+    policy = policies()["linear"]
+    odd = np.where(np.arange(CONTEXT.size).reshape(CONTEXT.shape) == 4, value, CONTEXT)
+    for serve in (policy.sample, policy.predict_proba, policy.greedy):
+        with pytest.raises(LogError, match=f"that of row 1 has {value} in place 1"):
+            serve(odd)
+
+
 def test_a_seed_and_a_generator_are_one_too_many():
     with pytest.raises(OptionError, match="both seed= and generator="):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())

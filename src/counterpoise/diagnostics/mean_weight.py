@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from counterpoise.moments import Powers
 
 PACE, FEWEST = 5.0, 3.0  # as in Student's interval
+ROUNDING = 1e-6  # of probabilities in single precision
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class MeanWeight:
         from scipy.special import stdtr
 
         mean = self.excess.center + float(self.excess.sums[0]) / max(self.excess.n, 1)
-        if abs(mean) <= 1e-12:  # rounding in weights that are all 1 is not evidence
+        if abs(mean) <= ROUNDING:  # in weights that are all 1 is not evidence
             return 1.0
         if self.error == 0.0 or not math.isfinite(self.error):
             return 0.0 if self.error == 0.0 else 1.0

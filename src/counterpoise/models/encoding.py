@@ -117,7 +117,16 @@ class Encoder:
 
 
 def numbers_of(values: pl.Series) -> Floats:
-    """A column as float64, NaN where it is missing, infinite or as good as; points in time count from 1970."""
+    """A column as float64, NaN where it is missing, infinite or as good as; points in time are microseconds from 1970.
+
+    >>> from datetime import date, datetime
+    >>> bool(numbers_of(pl.Series([date(2026, 1, 1)])) == numbers_of(pl.Series([datetime(2026, 1, 1)], dtype=pl.Datetime("ns"))))
+    True
+    """
+    if isinstance(values.dtype, pl.Duration):
+        values = values.cast(pl.Duration("us"))
+    elif values.dtype == pl.Date or isinstance(values.dtype, pl.Datetime):
+        values = values.cast(pl.Datetime("us", getattr(values.dtype, "time_zone", None)))
     if values.dtype.is_temporal():
         values = values.to_physical()
     found: Floats = values.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)

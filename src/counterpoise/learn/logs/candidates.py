@@ -83,6 +83,11 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     [[False, True, False], [True, True, False]]
     """
     table = _table(candidates)
+    if table is None and _looks_like_truth(candidates, (rows, len(classes))):
+        raise OptionError(
+            [Argument("mask"), " has numbers 0 and 1, a column for every action, which could be ids of actions."],
+            do="Pass truth values: mask.astype(bool).",
+        )
     if table is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
         raise _wrong(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
     found = _listed(candidates, classes) if table is None else table
@@ -110,6 +115,16 @@ def _table(candidates: Any) -> Tensor | None:
             candidates = np.array(candidates)
     is_table = isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b"
     return torch.as_tensor(np.array(candidates)) if is_table else None
+
+
+def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
+    """Whether whole numbers are as many as truth values would be, 0 and 1 alone, and some of them twice in a row."""
+    numbers = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
+    if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iu" or numbers.shape != shape:
+        return False
+    return bool(((numbers == 0) | (numbers == 1)).all()) and (
+        shape[1] > 2 or bool((numbers[:, 0] == numbers[:, -1]).any())
+    )
 
 
 def _wrong(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:

@@ -256,6 +256,10 @@ def _columns(context: Any, names: Sequence[str]) -> dict[str, Any]:
         # a single context, as a server gets it
         alone = all(isinstance(one, str) or one is None or np.ndim(one) == 0 for one in columns.values())
         return {name: [one] for name, one in columns.items()} if alone else columns
+    if isinstance(context, list | tuple) and context and all(isinstance(one, Mapping) for one in context):
+        for one in context:
+            _check_there(names, list(one))
+        return {name: [one[name] for one in context] for name in names}
     if isinstance(context, pl.DataFrame):
         _check_there(names, context.columns)
         return {name: context.get_column(name) for name in names}

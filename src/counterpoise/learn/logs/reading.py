@@ -129,10 +129,9 @@ def reading_of(
 
 def _is_numbers(part: str, name: str, values: Any) -> bool:
     try:
-        numeric(part, name, values)
+        return numeric(part, name, values).dtype.kind not in "mM"  # times have units, which the encoding sees to
     except (ColumnError, ValueError, TypeError):
         return False
-    return True
 
 
 def is_text_in(name: str, values: Any) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from counterpoise.learn.logs.reading import Reading
 
 CANDIDATES = "candidates"
+LOST = 0.1  # of its spread that a context may lose to rounding
+NOISE = 1e-12  # a spread that is this share of the mean is rounding itself
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ def read_rows(
     _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
     floats = {name: column.astype(np.float64) for name, column in found.items()}
     contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
+    _check_digits(contexts)
     action = as_ids(found[names.action])
     candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
     table = None if model_rewards is None else _table(model_rewards, len(action))
@@ -277,6 +280,23 @@ def _check_lengths(columns: Mapping[str, Numbers]) -> None:
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name!r} has {size:,}" for name, size in sizes.items())
         raise ColumnError(f"all columns must have the same number of rows, and {told}.")
+
+
+def _check_digits(contexts: Mapping[str, NDArray[np.float64]]) -> None:
+    """Check that single precision tells the values of a context apart."""
+    for name, values in contexts.items():
+        known = values[np.isfinite(values).all(axis=1) & (np.abs(values) < 1e30).all(axis=1)]
+        if not len(known):
+            continue
+        means, spread = known.mean(axis=0), known.std(axis=0)
+        lost = np.abs(known - known.astype(np.float32)).max(axis=0)
+        bad = (lost > LOST * spread) & (spread > NOISE * np.abs(means))
+        if bad.any():
+            mean = float(means[bad][0])
+            raise LogError(
+                f"context {name!r} has numbers near {mean:.4g} that differ too little for single precision, in which policies compute.",
+                do=f"Name an expression that takes the mean away, such as {name} - {mean:.12g}.",
+            )
 
 
 def _table(model_rewards: Any, rows: int) -> NDArray[np.float32]:

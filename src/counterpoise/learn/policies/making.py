@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def new_policy(
     """A policy for the contexts and actions of a log: by the function that was given, or the default."""
     if make is None and features is None:
         return _default_policy(found)
-    build: Callable[..., Policy] = TwoTower if make is None else make
+    build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
     made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != found.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__

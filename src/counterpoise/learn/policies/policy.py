@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.learn.items import blocks
 from counterpoise.learn.items.logged import log_probability
 from counterpoise.learn.items.logits import LEAST_ITEMS, Logits, too_many
@@ -85,6 +85,12 @@ class Policy(nn.Module):
     def _inputs(self, context: Any) -> Tensor:
         table = _table(context, self)
         self.check_width(*table.shape[1:])
+        odd = np.argwhere(~np.isfinite(table))
+        if len(odd):
+            raise LogError(
+                f"a context must be finite numbers, and that of row {odd[0][0]:,} has {table[tuple(odd[0])]} in place {odd[0][1]:,}.",
+                do="Leave the row out, or put a number there.",
+            )
         parameter = self._like
         return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
 

@@ -133,6 +133,11 @@ def checked(given: Mapping[str, Any]) -> Options:
         raise OptionError(f"checkpoint must be the name of a file; found {type(given['checkpoint']).__name__}.")
     if not isinstance(given["fallback"], str) or given["fallback"] not in get_args(Fallback):
         raise OptionError(f"fallback must be 'warn', 'imitate' or 'raise'; found {given['fallback']!r}.")
+    if given["fallback"] != "warn" and given["folds"] is None:
+        raise OptionError(
+            [Argument("fallback", given["fallback"]), " needs folds, which judge what was learned."],
+            do=["Pass ", Argument("folds", 3), ", or leave it out."],
+        )
     check_policy(given["policy"], given["n_actions"])
     check_level(given["level"])
     check_device(given["device"])
