@@ -267,6 +267,14 @@ def test_items_stand_for_actions():
     assert turned["l", "dr"].value == pytest.approx(result["l", "dr"].value, abs=1e-7)
 
 
+def test_items_give_no_warning():
+    items = pl.DataFrame({"a": range(ACTIONS), "sine": np.sin(np.arange(ACTIONS))})
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")  # an error would be lost in polars, which warns from its own threads
+        cp.evaluate(LOG, **PARTS, target=cp.Probabilities("lists"), model="ridge", items=items)
+    assert [str(one.message) for one in given] == []
+
+
 def test_a_list_of_numbers_is_as_many_columns():
     listed = NUMERIC.with_columns(xy=pl.concat_list("x", "y"))
     asked = {"target": {"l": cp.Probabilities("lists")}, "model": HistGradientBoostingRegressor(**TREES)}
