@@ -479,6 +479,26 @@ def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
     assert found["lists", "dr"].value == pytest.approx(same["lists", "dr"].value, rel=1e-12)
 
 
+@pytest.mark.parametrize("where", ["x > 1000", "rows"])
+@pytest.mark.parametrize("kind", ["frame", "parquet", "duckdb"])
+def test_a_log_without_rows_is_said_to_have_none(tmp_path, kind, where):
+    log, asked = (LOG, {"where": where}) if where != "rows" else (LOG.head(0), {})
+    log = log.with_row_index("id")
+    asked |= PARTS | {"key": "id"}
+    if kind == "parquet":
+        log.write_parquet(tmp_path / "log.parquet")
+        log = tmp_path / "log.parquet"
+    elif kind == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        connection = duckdb.connect()
+        connection.register("log", log.to_arrow())
+        log = connection.table("log")
+    with pytest.raises(cp.LogError, match="the log has no rows"):
+        cp.evaluate(log, **asked, target={"new": Policy(1.0)}, model="auto")
+    with pytest.raises(cp.LogError, match="the log has no rows"):
+        cp.evaluate(log, **asked | {"propensity": "model"}, target="pi")
+
+
 def test_times_are_no_numbers_for_a_policy_that_takes_an_array():
     log = world(100)[0].with_columns(y=pl.date(2026, 11, 1) + pl.duration(days=pl.int_range(pl.len())))
     with pytest.raises(cp.ColumnError, match=r"the times of 'y' cannot be next to other columns\. Make them numbers"):
