@@ -471,6 +471,8 @@ def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
     target, model = {"new": Policy(1.0)}, make_pipeline(StandardScaler(), Ridge())
     found = cp.evaluate(log.head(12), **PARTS, cluster="user", target=target, model=model)  # four users, three folds
     assert np.isfinite(found["new", "dm"].value)
+    few = cp.models.Reward("ridge", sample=10, folds=20, per_action=True)  # ten rows are in no more than ten folds
+    assert np.isfinite(cp.evaluate(log, **PARTS, target=target, model=few)["new", "dm"].value)
     with pytest.raises(cp.LogError, match="all rows that the model could learn from are in one fold"):
         cp.evaluate(log.head(3), **PARTS, cluster="user", target=target, model=model)
     huge = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(1e200).otherwise("y"))
