@@ -145,6 +145,15 @@ def test_a_row_is_predicted_by_a_model_that_has_not_seen_it():
     )
 
 
+def test_the_worth_of_a_model_needs_one():
+    with pytest.raises(cp.OptionError, match=r"this result has no optimal_dr\. Pass model='auto'"):
+        cp.evaluate(LOG, **PARTS, target="pi").worth()
+    with pytest.raises(cp.OptionError, match="no beta_ips and no optimal_dr"):
+        cp.evaluate(LOG, **PARTS, target="pi", estimator="ips").worth()
+    with pytest.raises(cp.OptionError, match="no target 'other'"):
+        cp.evaluate(LOG, **PARTS, target="pi").worth("other")
+
+
 def test_folds_follow_users_and_never_the_content_of_rows():
     result = cp.evaluate(LOG, **PARTS, cluster="user", target=Policy(1.0), model="logistic")
     alike = pl.DataFrame({"user": [5, 5, 5], "r": [1, 0, 1]})
