@@ -14,9 +14,17 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier, SGDRegressor
+from sklearn.linear_model import (
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+    SGDRegressor,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from typer.testing import CliRunner
 
@@ -451,6 +459,26 @@ def test_what_cannot_be_is_said(given, said):
     asked = PARTS | {"target": Policy(1.0)} | given
     with pytest.raises(cp.CounterpoiseError, match=said):
         cp.evaluate(LEAKY, **asked)
+
+
+@pytest.mark.parametrize(
+    ("model", "do"),
+    [
+        (SGDClassifier(), r"Pass SGDClassifier\(loss='log_loss'\)"),
+        (RidgeClassifier(), "Pass a classifier with predict_proba"),
+        (SVC(), "Pass a classifier with predict_proba"),
+        (make_pipeline(StandardScaler(), RidgeClassifier()), "Pass a classifier with predict_proba"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_classifier_must_say_how_likely_its_classes_are(model, do):
+    with pytest.raises(cp.OptionError, match=f"which reward is likeliest and not how likely.*{do}"):
+        cp.evaluate(LOG, **PARTS, target=Policy(1.0), model=model)
+    if hasattr(model, "partial_fit"):
+        with pytest.raises(cp.OptionError, match=do):
+            cp.models.Reward(model, stream=True)
+    cp.models.Reward(make_pipeline(StandardScaler(), LogisticRegression()))
+    cp.models.Reward(SGDClassifier(loss="log_loss"), stream=True)
 
 
 def test_a_policy_must_add_up_to_one():
