@@ -15,6 +15,7 @@ from conftest import absent
 from counterpoise.engines import ENGINES
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import INTERVALS
+from counterpoise.models.propensity import ERRORS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -73,6 +74,12 @@ def test_each_thing_of_ones_own_takes_less_than_15_lines():
     assert len(mine) == 6
     for code in mine:
         assert len([line for line in code.splitlines() if line.strip()]) < 15
+
+
+def test_the_errors_of_propensity_models_are_called_as_in_the_code():
+    told = [name for page in PAGES for name in re.findall(r'(?:error="|--error )(\w+)', page.read_text("utf-8"))]
+    assert "refit" in told
+    assert set(told) <= set(ERRORS)
 
 
 def test_only_other_libraries_code_is_not_run():

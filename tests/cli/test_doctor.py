@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from command_line import invoke, shop
 
+import counterpoise as cp
 from counterpoise.evaluation.doctor import doctor as examine
 
 
@@ -198,6 +199,18 @@ def test_no_p_value_is_said_to_be_0(tmp_path):
     shop(2000).with_columns(pi_old=pl.lit(0.4)).write_csv(path)
     found = invoke("doctor", path, "--target", "pi_old").stdout
     assert "0.8, should be 1 (p < 1e-12)" in found
+
+
+def test_a_target_is_one_column_a_list_or_a_mapping():
+    log = pl.DataFrame({"r": [1.0, 0.0] * 50, "p": [0.5] * 100, "i": [0.4, 0.6] * 50, "pi": [0.6, 0.4] * 50})
+    parts = {"reward": "r", "propensity": "p"}
+    expected = cp.doctor(log, **parts, target=["pi"])
+    assert [one.target for one in expected.overlap] == ["pi"]
+    assert cp.doctor(log, **parts, target="pi") == expected
+    assert cp.doctor(log, **parts, target={"i": "pi"}) == expected
+    for other in (cp.Chosen("i"), [cp.Probabilities("i")], {"new": len}, np.ones(100)):
+        with pytest.raises(cp.OptionError, match="target= of doctor must name columns of the log, found"):
+            cp.doctor(log, **parts, target=other)
 
 
 def test_unknown_columns_and_empty_logs_are_refused(tmp_path):

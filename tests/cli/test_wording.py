@@ -74,6 +74,11 @@ def test_findings_and_verdicts_name_options(tmp_path, command, log, said):
 
 
 @pytest.mark.once
+def test_the_help_says_in_plain_words_what_a_models_reward_is_for():
+    said = " ".join(invoke("evaluate", "--help").output.replace("│", " ").split())
+    assert "for dr and the other model-based estimators" in said
+
+
 def test_no_error_writes_an_argument_into_its_words():
     """Only parts can be written another way; a text that has an argument in it is Python's on every front end."""
     found = []

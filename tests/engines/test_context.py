@@ -179,6 +179,29 @@ def test_bad_features_are_named(log):
         cp.distribution(clean, **question, baseline="x1")
 
 
+@pytest.mark.parametrize(
+    ("column", "level", "said"),
+    [
+        ("x1", "a", "column 'x1' holds numbers, and baseline= gives it the level 'a'"),
+        ("device", "1", "column 'device' holds numbers, and baseline= gives it the level '1'"),
+        ("country", 1, "column 'country' holds text, and baseline= gives it the level 1"),
+        ("vip", "true", "column 'vip' holds truth values, and baseline= gives it the level 'true'. Pass True or False"),
+        ("vip", 1, "column 'vip' holds truth values, and baseline= gives it the level 1"),
+    ],
+)
+def test_levels_of_another_type_are_refused_by_every_engine(column, level, said, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    log = planted.with_context(planted.a_log(bad=False)).with_columns(vip=pl.col("x1") > 0)
+    log.write_parquet(tmp_path / "log.parquet")
+    log.write_csv(tmp_path / "log.csv")
+    connection = duckdb.connect()
+    connection.register("log", log.to_arrow())
+    question = {"reward": "reward", "propensity": "propensity", "target": "new"}
+    for one in (log, tmp_path / "log.parquet", tmp_path / "log.csv", connection.table("log")):
+        with pytest.raises(cp.OptionError, match=said):
+            cp.evaluate(one, **question, baseline={column: [level]})
+
+
 def test_arrays_without_a_log_take_a_table_of_features():
     g = np.random.default_rng(0)
     x, p = g.normal(size=(500, 2)), np.full(500, 0.5)

@@ -401,6 +401,33 @@ def test_bad_input_is_an_error(changed, error, said):
         cp.evaluate(log, **{**PARTS, "propensity": "model", "target": "pi"} | changed)
 
 
+ONE = (pl.col("a") == 2) & ((pl.col("a") == 2).cum_sum() == 1)  # the first row with this action
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [
+        (pl.when(pl.col("a") != 2).then("p"), "every row without a propensity in 'p' has the action '2' in 'a': there is no"),
+        (pl.when((pl.col("a") > 1) & ~ONE).then("p"), "among the rows without a propensity in 'p', the action '2' occurs only in"),
+        (pl.when(pl.int_range(pl.len()) > 1).then("p"), "no row without a propensity in 'p' is in fold"),
+        (pl.when(pl.col("y") > 0).then("p").otherwise(0.0), r"value that is no probability.*first is 0.*nullif\(p, 0\)"),
+    ],
+)  # fmt: skip
+def test_errors_are_about_the_rows_without_a_propensity(logged, said):
+    model = cp.models.Propensity(column="p")
+    with pytest.raises(cp.LogError, match=said):
+        cp.evaluate(LOG.with_columns(p=logged), **PARTS, propensity=model, target="pi")
+
+
+def test_a_value_for_unknown_is_made_null_by_an_expression():
+    known = pl.when(pl.col("y") > 0).then("p")
+    found, expected = (
+        cp.evaluate(LOG.with_columns(p=p), **PARTS, propensity=cp.models.Propensity(column=column), target="pi")
+        for p, column in ((known.otherwise(0.0), "nullif(p, 0)"), (known, "p"))
+    )
+    assert found["pi", "ips"].value == expected["pi", "ips"].value
+
+
 @pytest.mark.parametrize(
     "made",
     [

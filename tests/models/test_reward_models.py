@@ -14,9 +14,17 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier, SGDRegressor
+from sklearn.linear_model import (
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+    SGDRegressor,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from typer.testing import CliRunner
 
@@ -145,6 +153,15 @@ def test_a_row_is_predicted_by_a_model_that_has_not_seen_it():
     )
 
 
+def test_the_worth_of_a_model_needs_one():
+    with pytest.raises(cp.OptionError, match=r"this result has no optimal_dr\. Pass model='auto'"):
+        cp.evaluate(LOG, **PARTS, target="pi").worth()
+    with pytest.raises(cp.OptionError, match="no beta_ips and no optimal_dr"):
+        cp.evaluate(LOG, **PARTS, target="pi", estimator="ips").worth()
+    with pytest.raises(cp.OptionError, match="no target 'other'"):
+        cp.evaluate(LOG, **PARTS, target="pi").worth("other")
+
+
 def test_folds_follow_users_and_never_the_content_of_rows():
     result = cp.evaluate(LOG, **PARTS, cluster="user", target=Policy(1.0), model="logistic")
     alike = pl.DataFrame({"user": [5, 5, 5], "r": [1, 0, 1]})
@@ -265,6 +282,14 @@ def test_items_stand_for_actions():
         items=items.reverse().to_pandas(),
     )  # fmt: skip
     assert turned["l", "dr"].value == pytest.approx(result["l", "dr"].value, abs=1e-7)
+
+
+def test_items_give_no_warning():
+    items = pl.DataFrame({"a": range(ACTIONS), "sine": np.sin(np.arange(ACTIONS))})
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")  # an error would be lost in polars, which warns from its own threads
+        cp.evaluate(LOG, **PARTS, target=cp.Probabilities("lists"), model="ridge", items=items)
+    assert [str(one.message) for one in given] == []
 
 
 def test_a_list_of_numbers_is_as_many_columns():
@@ -458,6 +483,26 @@ def test_a_model_alone_says_that_it_is_alone():
     assert "a lift of" not in said
 
 
+@pytest.mark.parametrize(
+    ("model", "do"),
+    [
+        (SGDClassifier(), r"Pass SGDClassifier\(loss='log_loss'\)"),
+        (RidgeClassifier(), "Pass a classifier with predict_proba"),
+        (SVC(), "Pass a classifier with predict_proba"),
+        (make_pipeline(StandardScaler(), RidgeClassifier()), "Pass a classifier with predict_proba"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_classifier_must_say_how_likely_its_classes_are(model, do):
+    with pytest.raises(cp.OptionError, match=f"which reward is likeliest and not how likely.*{do}"):
+        cp.evaluate(LOG, **PARTS, target=Policy(1.0), model=model)
+    if hasattr(model, "partial_fit"):
+        with pytest.raises(cp.OptionError, match=do):
+            cp.models.Reward(model, stream=True)
+    cp.models.Reward(make_pipeline(StandardScaler(), LogisticRegression()))
+    cp.models.Reward(SGDClassifier(loss="log_loss"), stream=True)
+
+
 def test_a_policy_must_add_up_to_one():
     class Half(Policy):
         def predict_proba(self, table):
@@ -485,12 +530,34 @@ def test_folds_without_rows_and_numbers_without_squares_do_no_harm():
     target, model = {"new": Policy(1.0)}, make_pipeline(StandardScaler(), Ridge())
     found = cp.evaluate(log.head(12), **PARTS, cluster="user", target=target, model=model)  # four users, three folds
     assert np.isfinite(found["new", "dm"].value)
+    few = cp.models.Reward("ridge", sample=10, folds=20, per_action=True)  # ten rows are in no more than ten folds
+    assert np.isfinite(cp.evaluate(log, **PARTS, target=target, model=few)["new", "dm"].value)
     with pytest.raises(cp.LogError, match="all rows that the model could learn from are in one fold"):
         cp.evaluate(log.head(3), **PARTS, cluster="user", target=target, model=model)
     huge = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(1e200).otherwise("y"))
     missing = log.with_columns(y=pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise("y"))
     found, same = (cp.evaluate(one, **PARTS, target=cp.Probabilities("lists"), model=model) for one in (huge, missing))
     assert found["lists", "dr"].value == pytest.approx(same["lists", "dr"].value, rel=1e-12)
+
+
+@pytest.mark.parametrize("where", ["x > 1000", "rows"])
+@pytest.mark.parametrize("kind", ["frame", "parquet", "duckdb"])
+def test_a_log_without_rows_is_said_to_have_none(tmp_path, kind, where):
+    log, asked = (LOG, {"where": where}) if where != "rows" else (LOG.head(0), {})
+    log = log.with_row_index("id")
+    asked |= PARTS | {"key": "id"}
+    if kind == "parquet":
+        log.write_parquet(tmp_path / "log.parquet")
+        log = tmp_path / "log.parquet"
+    elif kind == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        connection = duckdb.connect()
+        connection.register("log", log.to_arrow())
+        log = connection.table("log")
+    with pytest.raises(cp.LogError, match="the log has no rows"):
+        cp.evaluate(log, **asked, target={"new": Policy(1.0)}, model="auto")
+    with pytest.raises(cp.LogError, match="the log has no rows"):
+        cp.evaluate(log, **asked | {"propensity": "model"}, target="pi")
 
 
 def test_times_are_no_numbers_for_a_policy_that_takes_an_array():

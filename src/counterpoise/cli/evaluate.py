@@ -57,7 +57,10 @@ def evaluate(
     max_weight: options.MaxWeight = None,
     model_reward: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of a model's reward of the logged action; for dr and kin."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of a model's reward of the logged action, for dr and the other model-based estimators.",
+        ),
     ] = None,
     model_value: Annotated[
         list[str] | None,

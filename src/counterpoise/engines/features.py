@@ -9,7 +9,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of
 from counterpoise.engines.registry import first_rows
 from counterpoise.errors import ColumnError
-from counterpoise.log.baseline import Feature, Kind, features_of
+from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 
@@ -23,6 +23,10 @@ def baseline_features(log: Log, weight: Any) -> tuple[Feature, ...]:
     lean = log.but(cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None)
     probe = Question(lean, (), weight, features=tuple(Feature(column, "truth") for column in log.baseline))
     rows = first_rows(probe, ROWS)
+    for column, how in log.baseline.items():
+        values = rows.get_column(column)
+        if values.dtype != pl.Null:  # which tells nothing of the rows that follow
+            check_levels(column, how, _kind(values))
     return tuple(
         feature
         for column, how in log.baseline.items()

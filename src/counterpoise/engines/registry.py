@@ -13,7 +13,7 @@ from counterpoise.engines import compiled, scans, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
-from counterpoise.engines.sampling import sample_of
+from counterpoise.engines.sampling import sample_of, together
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
@@ -198,7 +198,7 @@ class Spark(LogEngine):
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """Drawn by Spark, so that no more rows travel."""
-        return pl.concat(frames.with_policies(spark_frames.batches(question, rows), question))
+        return together(frames.with_policies(spark_frames.batches(question, rows), question))
 
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.

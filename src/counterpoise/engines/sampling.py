@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
+from counterpoise.errors import LogError
+
 TICKET, PLACE = "counterpoise ticket", "counterpoise place"
 
 
@@ -27,9 +29,15 @@ def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
         seen += batch.height
         if sum(one.height for one in held) > 2 * rows:
             held = [pl.concat(held).bottom_k(rows, by=TICKET)]
-    if not held:
-        return pl.DataFrame()
-    whole = pl.concat(held)
+    whole = together(held)
     if whole.height > rows:
         whole = whole.bottom_k(rows, by=TICKET)
     return whole.sort(PLACE).drop(TICKET, PLACE)
+
+
+def together(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all batches, of which there must be some; a batch without rows has not got the columns that models add."""
+    some = [batch for batch in batches if batch.height]
+    if not some:
+        raise LogError("the log has no rows.")
+    return pl.concat(some)

@@ -28,7 +28,7 @@ from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
 from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Reading, Tried, about_misread
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
-from counterpoise.errors import Argument, Blank, ColumnError, LogError, Sentence
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import above
@@ -87,13 +87,15 @@ class Examination:
 def doctor(
     log: Log | Data = None,
     *,
-    target: Sequence[str] = (),
+    target: str | Sequence[str] | Mapping[str, str] = (),
     segment: str | Sequence[str] = (),
     day: str | None = None,
     distribution: Distribution = None,
     **parts: Unpack[LogFields],
 ) -> Examination:
     """Examine a log: its columns, propensities, rewards, repeated rows and overlap. Names that you don't give are guessed.
+
+    A target is a column with its probability of the logged action: one name, a list of names, or a mapping of targets to columns.
 
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
@@ -106,6 +108,7 @@ def doctor(
     >>> print(doctor(log).findings[0].message.partition(":")[0])
     1 of 4 values of 'p' does not lie in (0, 1]
     """
+    asked_targets = _target_columns(target)
     asked_log = as_log(log, parts)
     asked_log.need_one_logger("doctor")
     frame = rows_of(asked_log)
@@ -116,12 +119,12 @@ def doctor(
     check_digits(schema, names)
     segments = many("segment", segment, None)
     check_columns(schema, [*segments, *([day] if day else []), *columns_of(distribution)])
-    for asked in (reward, propensity, action, *target, *key):
+    for asked in (reward, propensity, action, *asked_targets, *key):
         if asked is not None and asked not in names:
             raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
     reward = usual("reward", names) if reward is None else reward
     propensity = usual("propensity", names) if propensity is None else propensity
-    targets = tuple(target) or targets_among(names, (reward, propensity))
+    targets = asked_targets or targets_among(names, (reward, propensity))
     action = action or usual("action", names)
     counts = collect(frame.select(pl.len().alias("rows"), *(column(n).null_count().alias(f"{n} ") for n in names)))
     rows = int(counts["rows"][0])
@@ -172,6 +175,18 @@ def doctor(
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
     return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
+
+
+def _target_columns(target: Any) -> tuple[str, ...]:
+    """The columns of the targets, each once."""
+    given = list(target.values()) if isinstance(target, Mapping) else target
+    for one in given if isinstance(given, list | tuple) else [given]:
+        if one is not None and not isinstance(one, str):
+            raise OptionError(
+                [Argument("target"), f" of doctor must name columns of the log, found {type(one).__name__}."],
+                do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
+            )
+    return tuple(dict.fromkeys(many("target", given, None)))
 
 
 def _about_lists(

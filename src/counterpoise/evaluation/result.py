@@ -161,6 +161,18 @@ class Result:
         It is (stderr of `beta_ips` / stderr of `optimal_dr`)² − 1, over the whole log.
         """
         name = self.targets[0] if target is None else target
+        missing = [one for one in ("beta_ips", "optimal_dr") if (name, one, None) not in self.estimates]
+        if missing and name in self.targets:
+            raise OptionError(
+                f"worth compares optimal_dr with beta_ips, and this result has no {' and no '.join(missing)}.",
+                do=[
+                    "Pass ",
+                    Argument("model", "auto"),
+                    "; if you choose with ",
+                    Argument("estimator"),
+                    ", name both of them.",
+                ],
+            )
         plain, best = self[name, "beta_ips"].stderr, self[name, "optimal_dr"].stderr
         return (plain / best) ** 2 - 1.0 if best > 0 else 0.0
 

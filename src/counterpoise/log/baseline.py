@@ -14,6 +14,11 @@ BUCKETS = 16  # into which a category's values are hashed where nobody names its
 MOST = 200  # features: the sums of products grow with their square
 
 Kind = Literal["number", "truth", "category"]
+LEVELS: dict[Kind, tuple[type, str, str]] = {  # the type of a level, what the column holds, and what to do about others
+    "number": (int, "numbers", "Pass numbers without quotes."),
+    "truth": (bool, "truth values", "Pass True or False."),
+    "category": (str, "text", "Pass text in quotes."),
+}
 How = (
     tuple[Hashable, ...] | int | None
 )  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
@@ -72,6 +77,22 @@ def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple
         )
     buckets = how or BUCKETS
     return tuple(Feature(column, "bucket", bucket=k, buckets=buckets) for k in range(buckets))
+
+
+def check_levels(column: str, how: How, kind: Kind) -> None:
+    """Check that levels are of the column's type, so that no engine compares text with numbers in its own way.
+
+    >>> check_levels("age", ("a",), "number")
+    Traceback (most recent call last):
+    counterpoise.errors.OptionError: column 'age' holds numbers, and baseline= gives it the level 'a'. Pass numbers without quotes.
+    """
+    types, held, do = LEVELS[kind]
+    for level in how if isinstance(how, tuple) else ():
+        if not isinstance(level, types):
+            raise OptionError(
+                [f"column {column!r} holds {held}, and ", Argument("baseline"), f" gives it the level {level!r}."],
+                do=do,
+            )
 
 
 def check_features(features: tuple[Feature, ...]) -> None:

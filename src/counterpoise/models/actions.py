@@ -62,7 +62,7 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
         return Actions(tuple(order.get_column(logged.name).to_list()))
     ids, features = checked_items(items, logged.name)
     levels = text_of(ids)
-    lost = seen.filter(~seen.get_column(logged.name).is_in(levels))
+    lost = seen.filter(~seen.get_column(logged.name).is_in(levels.implode()))
     if lost.height:
         first = lost.get_column(logged.name)[0]
         raise OptionError(

@@ -66,6 +66,18 @@ def is_classifier(estimator: Any) -> bool:
     return hasattr(estimator, "predict_proba")
 
 
+def names_classes(estimator: Any) -> bool:
+    """Whether an estimator is a classifier that says which reward is likeliest, and not how likely: its mean reward is not known."""
+    if is_classifier(estimator):
+        return False
+    try:
+        from sklearn.base import is_classifier as is_one
+
+        return bool(is_one(estimator))
+    except (ImportError, AttributeError):  # nothing of scikit-learn's
+        return False
+
+
 def predicted(estimator: Any, table: Any) -> Floats:
     """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
     if not len(table):  # a fold without rows, which scikit-learn does not predict

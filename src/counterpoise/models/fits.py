@@ -79,7 +79,7 @@ class PerAction:
         found = np.empty(len(x))
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
-        for code, rows in zip(present, np.split(order, starts[1:]), strict=True):
+        for code, rows in zip(present, np.split(order, starts)[1:], strict=True):
             found[rows] = self.models[code].of(x[rows])
         return found
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.expressions import column as exactly
+from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.question import Question
 from counterpoise.models.actions import Actions, actions_of
@@ -59,7 +60,8 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     asked, action = unfitted.asked, str(question.log.action)
     rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
-    _check_actions(actions, action)
+    unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
+    _check_actions(actions, action, unlogged)
     estimator = _estimator(asked.estimator)
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
@@ -71,7 +73,7 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     with progress_bar(progress, "fitting the propensity model", "models") as report:
         for fold in range(asked.folds):
             others = folds != fold
-            _check_seen(actions, codes, others, fold)
+            _check_seen(actions, codes, others, fold, unlogged)
             made = fit(estimator, x[others], codes[others], None, context.is_category)
             classifiers.append(Classifier(made, count, shares))
             if report is not None:
@@ -107,8 +109,16 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
     column = rows.select(exactly(unfitted.column)).to_series()
     if not (column.dtype.is_numeric() or column.dtype == pl.Null):
         raise LogError(f"column {unfitted.column!r} must hold propensities, but holds {column.dtype}.")
-    missing = column.cast(pl.Float64).fill_nan(None).is_null()
+    values = column.cast(pl.Float64).fill_nan(None)
+    missing = values.is_null()
     if not missing.any():
+        bad = values.filter(~is_propensity(values))
+        if len(bad):
+            raise LogError(
+                f"no row of {unfitted.column!r} is null, which stands for an unknown propensity, but {len(bad):,} of {len(values):,} "
+                f"rows have a value that is no probability of a logged action; the first is {bad[0]:g}.",
+                do=f'Make it null if it stands for unknown: cp.models.Propensity(…, column="nullif({unfitted.column}, {bad[0]:g})").',
+            )
         raise LogError(
             f"every row has a propensity in {unfitted.column!r}: no model is needed.",
             do=["Pass ", Argument("propensity", unfitted.column), "."],
@@ -123,29 +133,32 @@ def _estimator(name: Any) -> Any:
     return linear.LogisticRegression(max_iter=1000) if name == "logistic" else trees.HistGradientBoostingClassifier()
 
 
-def _check_actions(actions: Actions, column: str) -> None:
+def _check_actions(actions: Actions, column: str, unlogged: str) -> None:
     if len(actions.levels) < 2:
         raise LogError(
-            f"every row of the log has the action {actions.levels[0]!r} in {column!r}: there is no choice to model, and the log says "
-            "nothing about other actions."
+            f"every row{unlogged or ' of the log'} has the action {actions.levels[0]!r} in {column!r}: there is no choice to model, and "
+            f"{'these rows say' if unlogged else 'the log says'} nothing about other actions."
         )
 
 
-def _check_seen(actions: Actions, codes: NDArray[np.int64], others: NDArray[np.bool_], fold: int) -> None:
+def _check_seen(
+    actions: Actions, codes: NDArray[np.int64], others: NDArray[np.bool_], fold: int, unlogged: str
+) -> None:
     """Check that the rows to fit on have every action that rows of the fold may ask for."""
     if not others.any() or others.all():
         raise LogError(
             "all rows that the propensity model could learn from are in one fold: there are too few clusters, or rows."
             if not others.any()
-            else f"no row is in fold {fold + 1}: there are too few clusters, or rows.",
+            else f"no row{unlogged} is in fold {fold + 1}: there are too few clusters, or rows.",
             do="Pass fewer folds with cp.models.Propensity(…, folds=2).",
         )
     lost = np.setdiff1d(codes, codes[others])
     if len(lost):
         name, rows = actions.levels[lost[0]], int((codes == lost[0]).sum())
+        among = f"among the rows{unlogged}, " if unlogged else ""
         raise LogError(
-            f"the action {name!r} occurs only in fold {fold + 1} ({rows:,} row{'s' if rows > 1 else ''}), so that the model of that fold "
-            "could not learn it: it is too rare.",
+            f"{among}the action {name!r} occurs only in fold {fold + 1} ({rows:,} row{'s' if rows > 1 else ''}), so that the model of "
+            "that fold could not learn it: it is too rare.",
             do=["Leave such rows out with ", Argument("where"), ", or put rare actions together as one."],
         )
 

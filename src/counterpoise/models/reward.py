@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.models.estimators import names_classes
 
 SAMPLE = 200_000  # rows that a model is fitted on, spread over the log, unless the user says otherwise
 NAMES = ("auto", "logistic", "ridge", "boosted")
@@ -73,6 +74,14 @@ class Reward:
                     f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}.",
                 ],
                 do="Pass an instance, such as LogisticRegression().",
+            )
+        elif names_classes(self.estimator):
+            what = type(self.estimator).__name__
+            raise OptionError(
+                f"{what} says which reward is likeliest and not how likely, so that it has no mean reward.",
+                do="Pass SGDClassifier(loss='log_loss')."
+                if what == "SGDClassifier"
+                else "Pass a classifier with predict_proba, such as LogisticRegression(), or a regressor.",
             )
         if self.stream and (self.per_action or not hasattr(self.estimator, "partial_fit")):
             raise OptionError(
