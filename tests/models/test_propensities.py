@@ -544,3 +544,18 @@ def test_a_list_is_as_many_columns():
     # lists are not standardized, which a classifier without much of a penalty hardly notices
     assert listed["pi", "beta_ips"].value == pytest.approx(apart["pi", "beta_ips"].value, rel=1e-2)
     assert listed["pi", "beta_ips"].stderr == pytest.approx(apart["pi", "beta_ips"].stderr, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"target": "pi", "baseline": ["x"]}, "baseline= takes propensities as logged.*model='auto' instead"),
+        ({"target": cp.ActionGroup("pi", "p")}, "ActionGroup takes propensities as logged"),
+        ({"target": {"new": cp.ActionGroup("pi", "p")}}, "ActionGroup takes propensities as logged"),
+    ],
+)
+def test_what_needs_logged_propensities_is_refused(more, said):
+    log = pl.DataFrame({"r": [1.0, 0.0], "a": [0, 1], "x": [0.1, 0.2], "p": [0.5, 0.5], "pi": [0.5, 0.5]})
+    for model in ("model", cp.models.Propensity()):
+        with pytest.raises(cp.OptionError, match=said):
+            cp.evaluate(log, reward="r", action="a", context=["x"], propensity=model, **more)

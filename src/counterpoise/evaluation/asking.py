@@ -10,8 +10,9 @@ from typing import Any
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.loggers import balanced
+from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged, as_log
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
@@ -85,6 +86,7 @@ def question_of(
     if isinstance(whole.propensity, Mapping):
         refuse_lists(whole.slate, "a log of several policies")
         whole, how = balanced(whole, how)
+    _check_estimated(whole, target, against)
     groups = groups_of(whole, wanted=wants_groups)
     sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": features_of(whole, how)}
     sums["lists"] = _lists(whole)
@@ -101,6 +103,24 @@ def question_of(
     from counterpoise.models.fitting import with_model
 
     return with_model(question)
+
+
+def _check_estimated(log: Log, *targets: Targets) -> None:
+    """Check that nothing is asked that needs propensities as they were logged, where a model is to estimate them."""
+    if not (isinstance(log.propensity, Unlogged) or log.propensity == MODEL):
+        return
+    if log.baseline:
+        raise OptionError(
+            [Argument("baseline"), " takes propensities as logged, and a model is to estimate them."],
+            do=["Pass ", Argument("model", "auto"), " instead, which works with both."],
+        )
+    for given in targets:
+        named = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else [given]
+        if any(isinstance(one, ActionGroup) for one in named):
+            raise OptionError(
+                "ActionGroup takes propensities as logged, and a model is to estimate them.",
+                do="Estimate those of the groups: make the group the action.",
+            )
 
 
 def _with_propensities(question: Question) -> Question:
