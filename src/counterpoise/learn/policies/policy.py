@@ -332,7 +332,8 @@ class Policy(nn.Module):
 
     def _check_names(self, context: Any) -> None:
         """Check that a frame has the columns that the policy was learned from, in their order."""
-        names = getattr(context, "columns", ())
+        # of the class, because a column of a pandas frame may have any name; the columns of pyarrow are arrays
+        names = getattr(context, "column_names" if hasattr(type(context), "column_names") else "columns", ())
         if self.context_ and len(names) and all(isinstance(name, str) for name in names):
             from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
 
@@ -407,6 +408,8 @@ def _table(context: Any, policy: Policy) -> NDArray[np.float64]:
     if isinstance(context, Mapping) and policy.context_:
         _check_columns(policy.context_, context)
         context = np.column_stack([np.atleast_1d(context[name]) for name in policy.context_])
+    if type(context).__name__ == "LazyFrame":  # polars need not be there
+        context = context.collect()
     policy._check_names(context)
     try:
         # a copy: torch warns about arrays that it may not write to
