@@ -78,15 +78,20 @@ class Policy(nn.Module):
     def inputs(self, context: Any) -> Tensor:
         """Contexts as `forward` takes them: frames, mappings and rows are encoded as the log was, arrays of numbers are taken as they are.
 
-        A tensor is returned unchanged.
+        So are tensors, on the device and in the precision of the policy; a tensor of one context is one row.
         """
-        return context if isinstance(context, Tensor) else self._inputs(context)
+        if not isinstance(context, Tensor):
+            return self._inputs(context)
+        if self.context_dimension is None and not context.is_floating_point():
+            return context  # a module of your own may look them up in an embedding, which takes no other numbers
+        rows = context if context.ndim > 1 else context.reshape(1, -1)
+        self.check_width(*rows.shape[1:])
+        return rows.to(self.device, self.precision)
 
     def _inputs(self, context: Any) -> Tensor:
         table = _table(context, self)
         self.check_width(*table.shape[1:])
-        parameter = self._like
-        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
+        return torch.as_tensor(table, device=self.device).to(self.precision)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
