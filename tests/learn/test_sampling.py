@@ -175,3 +175,11 @@ def test_nonsense_is_refused(options, error, says):
 def test_a_seed_and_a_generator_are_one_too_many():
     with pytest.raises(OptionError, match="both seed= and generator="):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, True, 2**64])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(OptionError, match="seed= must be a whole number of at most 64 bits"):
+        LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=seed)
+    for good in (np.int64(3), -1):
+        assert LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=good)[0].shape == (1,)
