@@ -412,7 +412,9 @@ def _table(context: Any, policy: Policy) -> NDArray[np.float64]:
         return policy.encoding_.table(context)
     if isinstance(context, Mapping) and policy.context_:
         _check_columns(policy.context_, context)
-        context = np.column_stack([np.atleast_1d(context[name]) for name in policy.context_])
+        columns = {name: np.atleast_1d(context[name]) for name in policy.context_}
+        _check_lengths(columns)
+        context = np.column_stack(list(columns.values()))
     if type(context).__name__ == "LazyFrame":  # polars need not be there
         context = context.collect()
     policy._check_names(context)
@@ -428,4 +430,13 @@ def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
     if lost:
         raise OptionError(
             f"the policy was learned from the columns {', '.join(map(repr, names))}; context lacks {', '.join(map(repr, lost))}."
+        )
+
+
+def _check_lengths(columns: Mapping[str, NDArray[Any]]) -> None:
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise OptionError(
+            f"all columns of a context must have the same number of rows; found {sizes}.",
+            do="Pass one value per row in each of them.",
         )
