@@ -66,7 +66,17 @@ class Policy(nn.Module):
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
         logits: Tensor = self.scores(self.body(context))
+        width = logits.shape[-1]
+        if isinstance(width, int) and width != self.n_actions:  # for ONNX it is a tensor, and comparing it a warning
+            raise self.not_fitting(width)
         return logits
+
+    def not_fitting(self, logits: int) -> OptionError:
+        """The error about so many logits where there are other actions."""
+        return OptionError(
+            f"the policy has {self.n_actions:,} actions, and its module returns {logits:,} logits for a context.",
+            do=["Give the module one output per action, or change ", Argument("n_actions"), "."],
+        )
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this policy again, as JSON stores them."""
