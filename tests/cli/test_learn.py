@@ -200,9 +200,11 @@ def test_what_is_not_surely_better_is_said_so(tmp_path, few_steps):
         assert says in answer.stdout
         answer = invoke(*asked, *more, "--fallback", "warn")
         assert (answer.exit_code, "LearningWarning: The learned policy is not surely" in answer.stderr) == (0, True)
+        assert "or pass --fallback imitate for a policy that imitates the one that ran." in answer.stderr
         answer = invoke(*asked, *more, "--fallback", "raise")
         assert answer.exit_code == 2
         assert "not surely better" in answer.stderr
+        assert "Collect a log that explores more, or pass --fallback imitate for a policy" in answer.stderr
 
 
 def test_options_of_one_way_to_learn_are_refused_by_the_other(learnt):
@@ -212,6 +214,7 @@ def test_options_of_one_way_to_learn_are_refused_by_the_other(learnt):
     for more, says in (
         (["--epochs", 3], "--epochs only works with --objective"),
         (["--device", "cpu"], "--device only works with --objective"),
+        (["--candidates", "some"], "--candidates only works with --objective. Pass --objective beta_ips"),
         (["--objective", "ips", "--minutes", 1], "--minutes and --objective exclude each other"),
         (["--minutes", 0], "--minutes 0.0 must be above 0"),
         (["--fallback", "hope"], "--fallback hope is not known; choose from imitate, warn, raise"),

@@ -305,6 +305,12 @@ def test_items_that_do_not_fit_are_refused(items, error, says):
 def test_a_policy_that_is_made_takes_no_items_but_their_features_can_be_had():
     with pytest.raises(OptionError, match=r"items= gives features to the policy that the learner makes"):
         learner(policy=LinearSoftmax(6, 4)).fit(LOG, **NAMES, items=FRAME)
+    with pytest.raises(
+        OptionError, match=r"MLP takes no item_features, .* Pass policy=TwoTower or a function that takes"
+    ):
+        learner(policy=MLP).fit(LOG, **NAMES, items=FRAME)
+    with pytest.raises(OptionError, match=r"the function passed as policy= takes no item_features"):
+        learner(policy=lambda width, actions: LinearSoftmax(width, actions)).fit(LOG, **NAMES, items=FRAME)
     items = item_features(FRAME, action="item")
     policy = TwoTower(6, 5, item_features=items.features)
     policy.actions_ = items.classes

@@ -9,7 +9,7 @@ import counterpoise.learn.logs.sources as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.learn import LinearSoftmax
+from counterpoise.learn import LinearSoftmax, PolicyLearner
 from counterpoise.learn.judging import doubts, is_surely_better, judge
 from counterpoise.log.log import Log
 from counterpoise.models.folds import folds_of
@@ -87,6 +87,21 @@ def test_anything_that_is_a_target_can_be_judged_and_columns_may_be_expressions(
     result = judge(Log(FRAME.with_columns(pl.col("action").cast(pl.Float64)), **parts), [Third(), Third()])
     plain = (LOG.reward * 10 * (LOG.action == 3) / LOG.propensity).mean()
     assert result["fold policies", "ips"].value == pytest.approx(plain, rel=1e-9)
+
+
+def test_learners_are_judged_as_their_policies_are():
+    fitted = PolicyLearner(epochs=1, folds=None, batch_size=256).fit(FRAME, **NAMES)
+    expected = judge(Log(FRAME, **NAMES), [fitted.policy_] * 2)
+    found = judge(Log(FRAME, **NAMES), [fitted] * 2)
+    assert found["fold policies", "lift"].value == expected["fold policies", "lift"].value
+
+
+@pytest.mark.parametrize("policy", [1, "action", None, LinearSoftmax])
+def test_what_is_not_a_policy_is_refused(policy):
+    with pytest.raises(
+        OptionError, match="a policy to judge has predict_proba, or is a function of record batches; found"
+    ):
+        judge(Log(FRAME, **NAMES), [policy] * 2)
 
 
 def test_what_is_surely_better_and_why_not():

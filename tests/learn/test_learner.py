@@ -373,11 +373,21 @@ def test_a_policy_keeps_the_names_of_its_columns(tmp_path):
             cp.evaluate(FRAME, **question, context=CONTEXT[::-1], target=policy)
     save_policy(loaded, tmp_path / "again")
     assert load_policy(tmp_path / "again").context_ == tuple(CONTEXT)
-    for frame in (FRAME, FRAME.to_pandas()):
+    kinds = [
+        lambda frame: frame,
+        lambda frame: frame.lazy(),
+        lambda frame: frame.to_pandas(),
+        lambda frame: frame.to_arrow(),
+        lambda frame: frame.rechunk().to_arrow().to_batches()[0],
+    ]
+    for made in kinds:
         expected = loaded.predict_proba(LOG.context)
-        np.testing.assert_allclose(loaded.predict_proba(frame[CONTEXT]), expected, rtol=1e-5)  # float32
+        np.testing.assert_allclose(loaded.predict_proba(made(FRAME[CONTEXT])), expected, rtol=1e-5)  # float32
         with pytest.raises(OptionError, match="in that order"):
-            loaded.predict_proba(frame[CONTEXT[::-1]])
+            loaded.predict_proba(made(FRAME[CONTEXT[::-1]]))
+    uneven = {name: FRAME[name].to_numpy()[: k + 1] for k, name in enumerate(CONTEXT)}
+    with pytest.raises(OptionError, match=r"the same number of rows; found {'context_0': 1, 'context_1': 2,"):
+        loaded.predict_proba(uneven)
     # arrays have no names, so that any context of that many columns will do
     nameless = learner(epochs=1, policy=loaded).fit(**ARRAYS)
     assert nameless.policy_.context_ == ()

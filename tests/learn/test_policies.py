@@ -5,7 +5,7 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.errors import OptionError
-from counterpoise.learn import LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower
 from counterpoise.learn.gradients.norms import SampleGradients
 
 
@@ -50,3 +50,20 @@ def test_nonsense_is_refused():
     batch_norm = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.BatchNorm1d(6)), 6)
     with pytest.raises(OptionError, match="mixes the rows of a batch"):
         SampleGradients(batch_norm, torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("outputs", [5, 7])
+def test_a_module_returns_a_logit_per_action(outputs):
+    says = f"the policy has 6 actions, and its module returns {outputs} logits.* change n_actions="
+    with pytest.raises(OptionError, match=says):
+        ModulePolicy(torch.nn.Linear(3, outputs), 6)
+    policy = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, outputs)), 6)
+    context, action, reward, propensity = (one.numpy() for one in small_log())
+    for serve in (policy.predict_proba, policy.sample, policy.greedy, lambda x: policy.propensity(x, action)):
+        with pytest.raises(OptionError, match=says):
+            serve(context)
+    for objective in ("beta_ips", "ips"):
+        with pytest.raises(OptionError, match=says):
+            PolicyLearner(objective, policy=policy, epochs=1, folds=None, batch_size=10).fit(
+                context=context, action=action, reward=reward, propensity=propensity
+            )

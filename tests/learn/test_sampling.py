@@ -122,6 +122,29 @@ def test_a_policy_serves_at_its_own_temperature_unless_asked_for_another():
     np.testing.assert_array_equal(policy.predict_proba(CONTEXT, temperature=1), plain)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
+)
+def test_tensors_of_any_number_type_are_contexts_and_one_context_is_a_row(dtype):
+    policy = LinearSoftmax(3, 6)
+    context = torch.tensor([[1, 0, 1], [0, 1, 1]])
+    expected = policy.sample(context.numpy(), seed=0)
+    found = policy.sample(context.to(dtype), seed=0)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
+    np.testing.assert_array_equal(policy.greedy(context.to(dtype)), policy.greedy(context.numpy()))
+    one = policy.sample(context[0].to(dtype), seed=0)
+    assert one[0].tolist() == policy.sample(context[:1].numpy(), seed=0)[0].tolist()
+    assert policy.greedy(context[0].to(dtype)).shape == (1,)
+    with pytest.raises(OptionError, match="takes contexts of 3 numbers; found 2"):
+        policy.sample(context[:, :2].to(dtype))
+
+
+def test_a_module_of_whole_numbers_gets_them_as_they_are():
+    policy = ModulePolicy(torch.nn.Sequential(torch.nn.Embedding(4, 3), torch.nn.Linear(3, 6)), 6)
+    assert policy.sample(torch.tensor([0, 3, 2]))[0].shape == (3,)
+
+
 def test_dropout_is_out_while_serving_and_back_in_afterwards():
     torch.manual_seed(0)
     policy = ModulePolicy(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 6)), 6)
@@ -170,3 +193,11 @@ def test_contexts_that_are_no_numbers_are_refused(value):
 def test_a_seed_and_a_generator_are_one_too_many():
     with pytest.raises(OptionError, match="both seed= and generator="):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, True, 2**64])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(OptionError, match="seed= must be a whole number of at most 64 bits"):
+        LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=seed)
+    for good in (np.int64(3), -1):
+        assert LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=good)[0].shape == (1,)

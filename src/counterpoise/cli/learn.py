@@ -12,6 +12,7 @@ import typer
 
 from counterpoise.cli import options
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.wording import written
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.log import LogFields
 
@@ -115,7 +116,8 @@ def learn(
         else:
             said, found = _train(data, given, out, asked, minutes, fallback, seed, objective)
     for warning in caught:
-        print(f"{warning.category.__name__}: {warning.message}", file=sys.stderr)
+        said = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
+        print(f"{warning.category.__name__}: {written(said)}", file=sys.stderr)
     if json:
         print(as_text({"file": str(out), **found}))
         return
@@ -131,8 +133,12 @@ def _search(
     """Several ways to learn: what to say of what was found, and its numbers."""
     from counterpoise.learn import learn_policy
 
-    if asked:
-        raise OptionError([Argument(next(iter(asked))), " only works with ", Argument("objective"), "."])
+    unfit = [*asked, *(["candidates"] if given.get("candidates") is not None else [])]
+    if unfit:
+        raise OptionError(
+            [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
+            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
+        )
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     found = learn_policy(data, fallback=fallback, seed=seed, **budget, **given)
     found.save(out)

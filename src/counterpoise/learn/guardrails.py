@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from counterpoise.errors import TrainingError
+from counterpoise.errors import Argument, Sentence, TrainingError
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.judging import FOLDS, doubts
 from counterpoise.learn.logs.candidates import mask_of_places
@@ -60,7 +60,8 @@ def not_better(result: Result) -> str:
 
 def warned(result: Result) -> LearningWarning:
     """The warning that says so."""
-    return LearningWarning(f"T{not_better(result)[1:]} Before you serve it, {_advice(result)}.")
+    said = f"T{not_better(result)[1:]} Before you serve it, "
+    return LearningWarning(Sentence([said, *_advice(result, "collect")]))
 
 
 def flattered() -> LearningWarning:
@@ -73,8 +74,7 @@ def flattered() -> LearningWarning:
 
 def refused(result: Result) -> TrainingError:
     """The error that says so."""
-    advice = _advice(result)
-    return TrainingError(not_better(result), do=f"{advice[0].upper()}{advice[1:]}.")
+    return TrainingError(not_better(result), do=_advice(result, "Collect"))
 
 
 def _has_folds(result: Result) -> bool:
@@ -82,13 +82,13 @@ def _has_folds(result: Result) -> bool:
     return result.targets[0] == FOLDS
 
 
-def _advice(result: Result) -> str:
-    advice = "collect a log that explores more"
-    return (
-        f"{advice}, or pass fallback='imitate' for a policy that imitates the one that ran"
-        if _has_folds(result)
-        else advice
-    )
+def _advice(result: Result, collect: str) -> list[str | Argument]:
+    """What to do about it; `collect` is its first word, which may begin a sentence."""
+    advice = f"{collect} a log that explores more"
+    if not _has_folds(result):
+        return [f"{advice}."]
+    imitate = Argument("fallback", "imitate")
+    return [f"{advice}, or pass ", imitate, " for a policy that imitates the one that ran."]
 
 
 def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.policies.policy import CELLS, Policy
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
+from counterpoise.log.targets import is_policy
 from counterpoise.moments import LogMoments
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def judge(
     """
     if not policies:
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
+    for policy in policies:
+        _check_policy(policy)
     source = log if isinstance(log, Source) else _opened(log)
     ours = isinstance(log, Source) and all(isinstance(one, Policy) for one in policies)  # whose actions are numbered
     weigh = _by_rows if ours else _by_frame
@@ -98,6 +101,21 @@ def doubts(result: Result, target: str | None = None) -> str:
     return " ".join(said)
 
 
+def _check_policy(policy: Any) -> None:
+    """Check that something is a policy, and no class of one."""
+    if not is_policy(policy):
+        found = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
+        raise OptionError(
+            f"a policy to judge has predict_proba, or is a function of record batches; found {found}.",
+            do="Pass a policy for every fold, such as a PolicyLearner that was fitted without its rows.",
+        )
+
+
+def _n_actions(policy: Any) -> int:
+    """How many actions a policy has, as far as it tells: a learner that was not told has those of its log."""
+    return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
+
+
 def _opened(log: Log) -> Source:
     """A log that nobody has looked at yet, checked row by row."""
     source = Source(log)
@@ -134,7 +152,7 @@ def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) ->
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):
         rows = np.flatnonzero(folds == fold)
-        size = max(1, CELLS // getattr(policy, "n_actions", 1000))
+        size = max(1, CELLS // _n_actions(policy))
         for at in range(0, len(rows), size):
             part = rows[at : at + size]
             probability[part] = probabilities(

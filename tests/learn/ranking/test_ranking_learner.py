@@ -1,5 +1,7 @@
 """A ranker learned from a log of lists beats the policy that wrote it, and is judged on lists it has not seen."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -235,7 +237,7 @@ def test_what_does_not_fit_is_refused():
     rows = {"reward": "click", "propensity": "p_given", "action": "item", "context": list(CONTEXT)}
     for options, given, says in (
         ({}, rows, "learning to rank needs a log of lists"),
-        ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP"),
+        ({"policy": MLP(3, 8)}, BY_GIVEN, "a ranking policy shows lists; found MLP. Pass policy=PlackettLuce"),
         ({"policy": a_policy(2)}, BY_GIVEN, "shows 2 items, and these lists have up to 3"),
         ({"norms": "all"}, BY_GIVEN, "not there for lists"),
         ({"negatives": 4}, BY_GIVEN, "negatives= is not there for lists"),
@@ -253,6 +255,31 @@ def test_what_does_not_fit_is_refused():
         PolicyLearner().fit(log, **BY_GIVEN)
     with pytest.raises(OptionError, match="Use RankingLearner"):
         PolicyLearner(policy=a_policy(), batch_size=64).fit(log, **rows)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"objective": "dr"},
+        {"objective": "log_smoothing"},
+        {"imitation": 0.5},
+        {"smoothing": 0.5},
+        {"clip": 2.0},
+        {"temperature": 0.5},
+        {"fallback": "imitate"},
+        {"norms": "all"},
+        {"precision": "bfloat16"},
+        {"negatives": 4},
+        {"compile": True},
+    ],
+    ids=str,
+)
+def test_the_page_on_rankings_lists_what_is_refused(refused):
+    page = (Path(__file__).parents[3] / "docs" / "rankings.md").read_text(encoding="utf-8")
+    (name, value), *_ = refused.items()
+    assert f'`{name}="{value}"`' in page or f"`{name}=`" in page
+    with pytest.raises(OptionError, match="lists"):
+        learner(**refused).fit(drawn(50)[1], **BY_GIVEN)
 
 
 def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():

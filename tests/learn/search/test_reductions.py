@@ -1,11 +1,13 @@
 """The reduction to classification, the direct method, and policies around models of other libraries."""
 
 import numpy as np
+import polars as pl
 import pytest
 from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
+from counterpoise.learn import LinearSoftmax, export_onnx, save_policy
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.search import Direct, Reduction, Rest
 from counterpoise.learn.search.models import ModelPolicy, as_policy
@@ -167,14 +169,48 @@ def test_samples_come_as_often_as_their_propensities_say(tmp_path):
         assert abs((actions == action).mean() - p) < 4 * np.sqrt(p * (1 - p) / 20_000)
     masked, propensity = policy.sample(np.zeros((1000, 1)), temperature=0.5, mask=[True, True, False], seed=0)
     np.testing.assert_allclose(propensity, np.where(masked == 4, 0.2, 0.8))  # 0.1² and 0.2²
-    with pytest.raises(OptionError, match="rules out every action"):
+    with pytest.raises(LogError, match="1 of 2 rows have none; the first is row 1"):
         policy.sample(np.zeros((2, 1)), mask=[[True, True, True], [False, False, False]])
     policy.temperature = 0.0
     actions, propensity = policy.sample(np.zeros((5, 1)), seed=0)
     assert actions.tolist() == [9] * 5
     assert propensity.tolist() == [1.0] * 5
-    with pytest.raises(OptionError, match="cannot be saved here"):
-        policy.save(tmp_path / "policy")
+    for save in (policy.save, lambda path: save_policy(policy, path)):
+        with pytest.raises(OptionError, match=r"cannot be saved here\. Save it the way that library does"):
+            save(tmp_path / "policy")
+    with pytest.raises(OptionError, match="cannot be exported here"):
+        export_onnx(policy, tmp_path / "policy")
+    with pytest.raises(OptionError, match="only a Policy can be saved here; found int"):
+        save_policy(3, tmp_path / "policy")
+
+
+def test_a_model_serves_by_the_rules_of_all_policies():
+    weight = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    ours = LinearSoftmax(2, 3)
+    ours.scores.weight.data = weight
+    policy = ModelPolicy(lambda context: context @ weight.T.numpy(), 3)
+    context = np.random.default_rng(0).normal(size=(40, 2))
+    frame = pl.DataFrame(context, schema=["x", "y"])
+    action = np.random.default_rng(1).choice([4, 6, 9, 11], 40)  # it knows three
+    for one in (ours, policy):
+        one.actions_, one.context_ = np.array([4, 6, 9]), ("x", "y")
+    options = [{}, {"temperature": 0.5}, {"mask": [True, False, True]}, {"candidates": [[4, 9], [6, 9]] * 20}]
+    for given in options:
+        np.testing.assert_allclose(policy.predict_proba(frame, **given), ours.predict_proba(frame, **given), rtol=1e-5)
+        found = policy.propensity(frame, action, **given)
+        np.testing.assert_allclose(found, ours.propensity(frame, action, **given), rtol=1e-5)
+        assert not found[action == 11].any()
+    np.testing.assert_array_equal(policy.greedy(context), ours.greedy(context))
+    np.testing.assert_array_equal(policy.greedy(context, **options[-1]), ours.greedy(context, **options[-1]))
+    for one in (ours, policy):
+        with pytest.raises(OptionError, match="in that order"):
+            one.greedy(frame[["y", "x"]])
+        with pytest.raises(OptionError, match=r"one action= per context \(40\); found shape \(1,\)"):
+            one.propensity(context, [4])
+        with pytest.raises(OptionError, match="seed= must be a whole number"):
+            one.sample(context, seed="a")
+        with pytest.raises(OptionError, match="temperature must be a number above 0"):
+            one.sample(context, temperature=-1)
 
 
 def test_anything_with_predict_proba_is_a_policy():

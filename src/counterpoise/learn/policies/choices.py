@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -67,7 +67,14 @@ def generator_of(seed: int | None, generator: torch.Generator | None, device: to
         return generator
     if generator is not None:
         raise OptionError(["you passed both ", Argument("seed"), " and ", Argument("generator"), "."], do="Pass one.")
-    return torch.Generator(device).manual_seed(seed)
+    return torch.Generator(device).manual_seed(checked_seed(seed))
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed that torch takes."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**64:
+        raise OptionError([Argument("seed"), f" must be a whole number of at most 64 bits; found {seed!r}."])
+    return int(seed)
 
 
 def _checked_temperature(temperature: Any) -> float:

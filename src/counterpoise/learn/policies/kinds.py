@@ -127,6 +127,8 @@ class ModulePolicy(Policy):
         super().__init__()
         _check_sizes(n_actions=n_actions)
         self.n_actions = n_actions
+        if isinstance(module, nn.Linear) and module.out_features != n_actions:
+            raise self.not_fitting(module.out_features)  # of other modules we know it once they have run
         self.body = nn.Identity()
         self.scores = module
 

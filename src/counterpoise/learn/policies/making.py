@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.learn.logs.actions import Ids
 from counterpoise.learn.logs.inspection import Inspection
 from counterpoise.learn.logs.items_frame import item_features
@@ -63,7 +64,7 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
             [Argument("items"), " gives features to the policy that the learner makes, and yours is made already."],
             do=[
                 "Pass ",
-                Argument("policy", TwoTower),
+                Argument("policy", Blank("TwoTower")),
                 " or a function that takes item_features, or leave out ",
                 Argument("items"),
                 ".",
@@ -80,6 +81,18 @@ def new_policy(
     if make is None and features is None:
         return _default_policy(found)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
+    if features is not None and not _takes_items(build):
+        who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
+        raise OptionError(
+            [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
+            do=[
+                "Pass ",
+                Argument("policy", Blank("TwoTower")),
+                " or a function that takes item_features, or leave out ",
+                Argument("items"),
+                ".",
+            ],
+        )
     made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != found.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
@@ -93,6 +106,15 @@ def new_policy(
         )
     made.check_width(source.width)
     return made
+
+
+def _takes_items(build: Callable[..., Policy]) -> bool:
+    """Whether a class or a function takes item_features; one whose signature nobody knows may."""
+    try:
+        parameters = signature(build).parameters
+    except (TypeError, ValueError):
+        return True
+    return "item_features" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
 
 def _default_policy(found: Inspection) -> Policy:

@@ -66,7 +66,17 @@ class Policy(nn.Module):
     def forward(self, context: Tensor) -> Tensor:
         """A logit per action."""
         logits: Tensor = self.scores(self.body(context))
+        width = logits.shape[-1]
+        if isinstance(width, int) and width != self.n_actions:  # for ONNX it is a tensor, and comparing it a warning
+            raise self.not_fitting(width)
         return logits
+
+    def not_fitting(self, logits: int) -> OptionError:
+        """The error about so many logits where there are other actions."""
+        return OptionError(
+            f"the policy has {self.n_actions:,} actions, and its module returns {logits:,} logits for a context.",
+            do=["Give the module one output per action, or change ", Argument("n_actions"), "."],
+        )
 
     def config(self) -> dict[str, Any]:
         """The arguments that build this policy again, as JSON stores them."""
@@ -78,21 +88,20 @@ class Policy(nn.Module):
     def inputs(self, context: Any) -> Tensor:
         """Contexts as `forward` takes them: frames, mappings and rows are encoded as the log was, arrays of numbers are taken as they are.
 
-        A tensor is returned unchanged.
+        So are tensors, on the device and in the precision of the policy; a tensor of one context is one row.
         """
-        return context if isinstance(context, Tensor) else self._inputs(context)
+        if not isinstance(context, Tensor):
+            return self._inputs(context)
+        if self.context_dimension is None and not context.is_floating_point():
+            return context  # a module of your own may look them up in an embedding, which takes no other numbers
+        rows = context if context.ndim > 1 else context.reshape(1, -1)
+        self.check_width(*rows.shape[1:])
+        return rows.to(self.device, self.precision)
 
     def _inputs(self, context: Any) -> Tensor:
-        table = _table(context, self)
+        table = table_of(context, self.context_, self.encoding_)
         self.check_width(*table.shape[1:])
-        odd = np.argwhere(~np.isfinite(table))
-        if len(odd):
-            raise LogError(
-                f"a context must be finite numbers, and that of row {odd[0][0]:,} has {table[tuple(odd[0])]} in place {odd[0][1]:,}.",
-                do="Leave the row out, or put a number there.",
-            )
-        parameter = self._like
-        return torch.as_tensor(table, device=parameter.device).to(parameter.dtype)
+        return torch.as_tensor(table, device=self.device).to(self.precision)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""
@@ -264,11 +273,7 @@ class Policy(nn.Module):
         """
         inputs = self._inputs(_as_array(context))
         choices = self._choices(temperature, mask if candidates is None else candidates, len(inputs))
-        at = self._known_places(np.asarray(_as_array(action)))
-        if at.shape != (len(inputs),):
-            raise OptionError(
-                ["there must be one ", Argument("action"), f" per context ({len(inputs):,}); found shape {at.shape}."]
-            )
+        at = known_places(self.classes_, _as_array(action), len(inputs))
         place = torch.as_tensor(at, device=inputs.device).clamp(min=0)
         is_masked = choices.mask is not None
         found = []
@@ -281,18 +286,6 @@ class Policy(nn.Module):
                     some = self.target_at(part, place[rows], temperature=choices.temperature).double()
                 found.append(some.cpu())
         return np.where(at < 0, 0.0, np.minimum(torch.cat(found).numpy(), 1.0))
-
-    def _known_places(self, action: NDArray[Any]) -> NDArray[np.int64]:
-        """The columns of the logits that belong to actions or names of them; −1 for those that the policy does not know."""
-        classes = self.classes_
-        if _are_names(classes):
-            number = {name: k for k, name in enumerate(classes)}
-            return np.array([number.get(one, -1) for one in action.tolist()], dtype=np.int64)
-        if action.dtype.kind not in "biuf":
-            raise OptionError(
-                f"the policy's actions are such as {classes[0]}, those given such as {action.flat[0]}: give both the same type."
-            )
-        return places(classes, as_ids(action))
 
     def _choices(self, temperature: float | None, mask: Any, rows: int) -> Choices:
         """How to choose for some contexts: at the policy's own temperature or another, among the actions that are allowed."""
@@ -335,14 +328,6 @@ class Policy(nn.Module):
         """Check that a context has as many columns as the policy takes numbers; a context without names fits any policy."""
         if names and self.context_dimension is not None:
             self.check_width(len(names) if self.encoding_ is None else self.encoding_.width)
-
-    def _check_names(self, context: Any) -> None:
-        """Check that a frame has the columns that the policy was learned from, in their order."""
-        names = getattr(context, "columns", ())
-        if self.context_ and len(names) and all(isinstance(name, str) for name in names):
-            from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
-
-            check_context(self.context_, names)
 
     def _slices(self, context: Tensor, *, dense: bool = False) -> Iterator[tuple[slice, Tensor]]:
         """Contexts part by part, and which rows each part has; fewer at a time if all logits must be in memory."""
@@ -405,20 +390,63 @@ def _are_names(ids: NDArray[Any] | None) -> bool:
     return ids is not None and ids.dtype.kind == "O"
 
 
-def _table(context: Any, policy: Policy) -> NDArray[np.float64]:
-    """Contexts as a table of numbers, a row per context; what is not numbers needs the policy's encoding."""
+def known_places(classes: NDArray[Any], given: Any, rows: int) -> NDArray[np.int64]:
+    """Where one action per row, or its name, stands among the classes; −1 for those that are not there."""
+    action = np.asarray(given)
+    if _are_names(classes):
+        number = {name: k for k, name in enumerate(classes)}
+        found = np.array([number.get(one, -1) for one in action.tolist()], dtype=np.int64)
+    elif action.dtype.kind not in "biuf":
+        raise OptionError(
+            f"the policy's actions are such as {classes[0]}, those given such as {action.flat[0]}: give both the same type."
+        )
+    else:
+        found = places(classes, as_ids(action))
+    if found.shape != (rows,):
+        raise OptionError(
+            ["there must be one ", Argument("action"), f" per context ({rows:,}); found shape {found.shape}."]
+        )
+    return found
+
+
+def table_of(context: Any, names: Sequence[str], encoding: Encoding | None) -> NDArray[np.float64]:
+    """Contexts as a table of numbers, a row per context; what is not numbers needs the encoding of the policy.
+
+    `names` are the columns that it was learned from, if they had names.
+    """
     is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
-    if policy.encoding_ is not None and not is_numbers:
-        return policy.encoding_.table(context)
-    if isinstance(context, Mapping) and policy.context_:
-        _check_columns(policy.context_, context)
-        context = np.column_stack([np.atleast_1d(context[name]) for name in policy.context_])
-    policy._check_names(context)
+    if encoding is not None and not is_numbers:
+        return encoding.table(context)
+    if isinstance(context, Mapping) and names:
+        _check_columns(names, context)
+        columns = {name: np.atleast_1d(context[name]) for name in names}
+        _check_lengths(columns)
+        context = np.column_stack(list(columns.values()))
+    if type(context).__name__ == "LazyFrame":  # polars need not be there
+        context = context.collect()
+    _check_names(names, context)
     try:
         # a copy: torch warns about arrays that it may not write to
-        return np.array(context, dtype=np.float64, ndmin=2)
+        table = np.array(context, dtype=np.float64, ndmin=2)
     except (TypeError, ValueError) as error:
         raise OptionError(f"context must be numbers, a row per context: {error}.") from error
+    odd = np.argwhere(~np.isfinite(table))
+    if len(odd):
+        raise LogError(
+            f"a context must be finite numbers, and that of row {odd[0][0]:,} has {table[tuple(odd[0])]} in place {odd[0][1]:,}.",
+            do="Leave the row out, or put a number there.",
+        )
+    return table
+
+
+def _check_names(known: Sequence[str], context: Any) -> None:
+    """Check that a frame has the columns that the policy was learned from, in their order."""
+    # of the class, because a column of a pandas frame may have any name; the columns of pyarrow are arrays
+    names = getattr(context, "column_names" if hasattr(type(context), "column_names") else "columns", ())
+    if known and len(names) and all(isinstance(name, str) for name in names):
+        from counterpoise.readers.policies import check_context  # whoever has no polars has no frame either
+
+        check_context(known, names)
 
 
 def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
@@ -426,4 +454,13 @@ def _check_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
     if lost:
         raise OptionError(
             f"the policy was learned from the columns {', '.join(map(repr, names))}; context lacks {', '.join(map(repr, lost))}."
+        )
+
+
+def _check_lengths(columns: Mapping[str, NDArray[Any]]) -> None:
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise OptionError(
+            f"all columns of a context must have the same number of rows; found {sizes}.",
+            do="Pass one value per row in each of them.",
         )

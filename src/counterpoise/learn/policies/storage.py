@@ -46,6 +46,7 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     and not the module, which you bring yourself: `load_policy(path, module=…)`. If you wrote the policy's class yourself, it needs a
     `config` method that returns its arguments, and you load it with `load_policy(path, make=…)`.
     """
+    _check_ours(policy, "saved")
     names = list(context or policy.context_)
     policy.check_context(names)
     config: dict[str, Any] = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
@@ -58,6 +59,25 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
         tensors[IDS] = torch.as_tensor(policy.actions_)
     form = WIDER if more or NAMES in tensors else FORMAT
     write_tensors(path, tensors, {"format": form, "config": config | more})
+
+
+def foreign(done: str) -> OptionError:
+    """The error about a model of another library, which would have to be pickled."""
+    return OptionError(
+        f"a policy around a model of another library cannot be {done} here.",
+        do="Save it the way that library does, or learn a network or a forest, which can be saved.",
+    )
+
+
+def _check_ours(policy: Any, done: str) -> None:
+    """Check that this is a policy of torch, whose tensors we can write."""
+    if isinstance(policy, Policy):
+        return
+    if isinstance(getattr(policy, "policy_", None), Policy):
+        raise OptionError(f"this is a {type(policy).__name__}, which has a policy.", do="Pass its policy_.")
+    if hasattr(policy, "predict_proba"):
+        raise foreign(done)
+    raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")
 
 
 def load_policy(
@@ -210,6 +230,7 @@ def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension:
 
     Only a `ModulePolicy` needs `context_dimension`, how many numbers a context has; other policies know it.
     """
+    _check_ours(policy, "exported")
     try:
         import onnx  # noqa: F401
     except ImportError as error:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.guardrails import refused, warned
@@ -42,8 +42,8 @@ class RankingLearner(PolicyLearner):
       slots as the longest list.
     - `objective` is computed for every position (or for the list as a whole, if its weight is one) and added up. β-IPS has a baseline for
       each, solved together for the least variance of the gradient of the last layer (of the logits, if that is not linear). ``"dr"``,
-      ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning of BanditNet's λ are
-      not there for lists.
+      ``"log_smoothing"``, ``norms="all"``, `precision`, `negatives`, `compile`, `imitation`, `smoothing`, `clip`, `temperature` and tuning
+      of BanditNet's λ are not there for lists.
     - `holdout` is the share of the lists that judges the policy. Of the others, the same share chooses the epoch (the one whose interval
       has the largest lower end), and the rest trains. Lists of the same `cluster` judge together or not at all, and
       `folds` makes no difference.
@@ -82,7 +82,7 @@ class RankingLearner(PolicyLearner):
         if options.policy is not None and not isinstance(options.policy, PlackettLuce):
             raise OptionError(
                 f"a ranking policy shows lists; found {type(options.policy).__name__}.",
-                do=["Pass ", Argument("policy"), "=PlackettLuce(…, slots=…)."],
+                do=["Pass ", Argument("policy", Blank("PlackettLuce(…, slots=…)")), "."],
             )
         asked = as_log(log, parts)
         if asked.slate is None:

@@ -178,8 +178,7 @@ class PlackettLuce(Policy):
         """Contexts as the scores take them."""
         if not isinstance(context, Tensor):
             return super()._inputs(context)
-        parameter = next(self.parameters())
-        return context.to(parameter.device, parameter.dtype)
+        return self.inputs(context.to(self.device, self.precision))
 
     def _check_enough(self, mask: Tensor | None) -> None:
         """Check that every mask allows as many items as there are slots."""

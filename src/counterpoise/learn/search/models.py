@@ -7,10 +7,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from counterpoise.errors import OptionError, TrainingError
-from counterpoise.learn.policies.policy import Policy
+from counterpoise.errors import TrainingError
+from counterpoise.learn.logs.candidates import mask_of
+from counterpoise.learn.policies.choices import Choices, checked_seed
+from counterpoise.learn.policies.policy import Policy, known_places, table_of
+from counterpoise.learn.policies.storage import foreign
 
 if TYPE_CHECKING:
     from counterpoise.learn.logs.encoding import Encoding
@@ -34,49 +37,52 @@ class ModelPolicy:
         """The actions, in the order of `predict_proba`'s columns."""
         return np.arange(self.n_actions) if self.actions_ is None else self.actions_
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The probabilities of all actions, one row per context."""
-        return self._table(context, self.temperature, None)
+    def predict_proba(
+        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probabilities of all actions, one row per context; the options are those of `Policy.predict_proba`."""
+        return self._table(context, temperature, mask if candidates is None else candidates)
+
+    def propensity(
+        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
+    ) -> NDArray[np.float64]:
+        """The probability of one action per context, which is 0 for an action that the policy does not know."""
+        table = self._table(context, temperature, mask if candidates is None else candidates)
+        at = known_places(self.classes_, action, len(table))
+        return np.where(at < 0, 0.0, table[np.arange(len(table)), at])
+
+    def greedy(self, context: Any, *, candidates: Any = None) -> NDArray[Any]:
+        """The most probable action of every row."""
+        return np.asarray(self.classes_[self._table(context, 0.0, candidates).argmax(axis=1)])
 
     def sample(
-        self,
-        context: ArrayLike,
-        *,
-        temperature: float | None = None,
-        mask: ArrayLike | None = None,
-        seed: int | None = None,
+        self, context: Any, *, temperature: float | None = None, mask: Any = None, seed: int | None = None
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """One action per row, drawn from the policy, and its probability, which your logger must record with it.
 
-        `temperature` and `mask` (contexts × actions, or one row for all; True for what is allowed) are as in `Policy.sample`.
+        `temperature` and `mask` are as in `Policy.sample`.
         """
-        table = self._table(context, self.temperature if temperature is None else temperature, mask)
-        drawn = np.random.default_rng(seed).random(len(table))[:, None]
+        random = np.random.default_rng(None if seed is None else checked_seed(seed) % 2**64)  # which takes none below 0
+        table = self._table(context, temperature, mask)
+        drawn = random.random(len(table))[:, None]
         places = np.minimum((table.cumsum(axis=1) < drawn).sum(axis=1), table.shape[1] - 1)
         return self.classes_[places], table[np.arange(len(table)), places]
 
-    def _table(self, context: ArrayLike, temperature: float, mask: ArrayLike | None) -> NDArray[np.float64]:
-        """The probabilities of all actions that are allowed, at a temperature."""
-        is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
-        if self.encoding_ is not None and not is_numbers:
-            context = self.encoding_.table(context)
-        scores = np.asarray(self.scores(np.array(context, dtype=np.float32, ndmin=2)), dtype=np.float64)
+    def _table(self, context: Any, temperature: float | None, mask: Any) -> NDArray[np.float64]:
+        """The probabilities of all actions that are allowed, at a temperature or the policy's own."""
+        served = Choices(self.temperature if temperature is None else temperature).temperature
+        inputs = table_of(context, self.context_, self.encoding_).astype(np.float32)
+        scores = np.asarray(self.scores(inputs), dtype=np.float64)
         if mask is not None:
-            allowed = np.broadcast_to(np.asarray(mask, dtype=bool), scores.shape)
-            if not allowed.any(axis=1).all():
-                raise OptionError("the mask rules out every action of a context.", do="Allow at least one.")
-            scores = np.where(allowed, scores, -np.inf)
-        if temperature == 0:
+            scores = np.where(mask_of(mask, self.classes_, len(scores)).numpy(), scores, -np.inf)
+        if served == 0:
             return np.asarray(scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
-        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / served)
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
     def save(self, path: str | PathLike[str]) -> NoReturn:
         """Not possible: a model of another library would have to be pickled."""
-        raise OptionError(
-            "a policy around a model of another library cannot be saved here.",
-            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
-        )
+        raise foreign("saved")
 
 
 def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:
