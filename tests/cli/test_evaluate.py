@@ -28,10 +28,10 @@ def test_the_schema_itself_is_valid():
 
 
 @pytest.mark.once
-def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
+def test_json_of_100_logs_keeps_to_the_schema(tmp_path):
     validator = jsonschema.Draft202012Validator(schema())
     unidentified = 0
-    for seed in range(200):
+    for seed in range(100):
         frame, options = degenerate(seed)
         path = tmp_path / f"{seed}.parquet"
         frame.write_parquet(path)
@@ -41,7 +41,7 @@ def test_json_of_200_logs_keeps_to_the_schema(tmp_path):
         validator.validate(document)
         assert document["n"] == len(frame)
         unidentified += any(one["value"] is None for one in document["estimates"])
-    assert unidentified > 20  # degenerate logs were among them
+    assert unidentified > 10  # degenerate logs were among them
 
 
 def test_json_holds_the_numbers_of_the_library(log):
@@ -343,6 +343,7 @@ def test_a_database_is_a_log_and_its_password_stays_out_of_the_report(postgres, 
         connection.disconnect()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
 def test_several_rewards_are_answered_one_after_the_other(tmp_path, command):
     log = tmp_path / "log.parquet"

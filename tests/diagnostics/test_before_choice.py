@@ -44,14 +44,14 @@ def test_what_follows_from_the_choice_is_doubted(cluster):
 @pytest.mark.once
 @pytest.mark.parametrize("heavy", [5.0, 0.5])
 def test_what_was_known_before_is_not(heavy):
-    """Of 300 logs with three columns, one may be doubted by chance: the level is 0.001 for all of them together."""
+    """Of 150 logs with three columns, one may be doubted by chance: the level is 0.001 for all of them together."""
     doubted = 0
-    for seed in range(300):
+    for seed in range(150):
         found = cp.evaluate(
             world(seed, 400, heavy), **PARTS, baseline=["x", "tail", "country"], estimator="context_ips"
         )
         doubted += any("known before" in reason for reason in found.verdict().reasons)
-    assert doubted <= 2
+    assert doubted <= 1
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def asked_for_each_number_of_targets(log, statements, kind, *numbers):
         yield len(statements), max(map(len, statements))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [None, "rows bad for all targets", "rows bad whatever the target"])
 def test_a_statement_is_no_longer_for_many_targets_than_for_ten(clean, statements, kind):
     (_, ten), (many, longest) = asked_for_each_number_of_targets(clean, statements, kind, 10, 24)
@@ -98,6 +99,7 @@ def test_many_comparisons_leave_the_same_rows_out(clean, kind):
     assert_same(cp.compare(duckdb.sql("select * from log"), **question), cp.compare(log, **question))
 
 
+@pytest.mark.once
 def test_models_expressions_and_chosen_actions_agree_when_there_are_many(clean):
     log = clean.with_columns((pl.col("value") + k).alias(f"v{k}") for k in range(12))
     log = log.with_columns(v7=pl.when(pl.int_range(pl.len()) % 50 > 0).then("v7"), old=pl.col("old") * (1 + 1e-12))
@@ -113,6 +115,7 @@ def test_models_expressions_and_chosen_actions_agree_when_there_are_many(clean):
     assert_same(cp.evaluate(duckdb.sql("select * from log"), **question), cp.evaluate(log, **question))
 
 
+@pytest.mark.once
 def test_what_is_wrong_is_said_once_and_in_order(clean):
     log = bad(clean, "rows bad whatever the target").with_columns(  # noqa: F841 - DuckDB reads it by its name
         t2=pl.when(pl.int_range(pl.len()) != 5).then("t2"), t20=pl.lit(2.0)

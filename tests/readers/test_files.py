@@ -349,6 +349,7 @@ def test_progress_is_shown_when_asked_for_and_silent_otherwise(folder, capsys):
         assert report is None
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("bad", [False, True])
 @pytest.mark.parametrize(("wide", "pieces"), [(1000, 1), (2, 2)])
 def test_long_files_take_the_compiled_loop_and_agree(tmp_path, monkeypatch, bad, wide, pieces):

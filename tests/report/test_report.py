@@ -274,6 +274,7 @@ def sections_of(page):
     return {key: body.replace("segment-table-2", "segment-table") for key, body in found}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("ask", [cp.evaluate, cp.compare])
 def test_a_report_about_several_rewards_has_the_sections_of_each(ask):
     result = several_rewards(ask)
