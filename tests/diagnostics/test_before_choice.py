@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.diagnostics.before_choice import after_choice
 
 PARTS = {"reward": "r", "propensity": "p", "target": "pi"}
 
@@ -44,14 +45,40 @@ def test_what_follows_from_the_choice_is_doubted(cluster):
 @pytest.mark.once
 @pytest.mark.parametrize("heavy", [5.0, 0.5])
 def test_what_was_known_before_is_not(heavy):
-    """Of 150 logs with three columns, one may be doubted by chance: the level is 0.001 for all of them together."""
+    """Of 300 logs with three columns, one may be doubted by chance: the level is 0.001 for all of them together."""
     doubted = 0
-    for seed in range(150):
+    for seed in range(300):
         found = cp.evaluate(
             world(seed, 400, heavy), **PARTS, baseline=["x", "tail", "country"], estimator="context_ips"
         )
         doubted += any("known before" in reason for reason in found.verdict().reasons)
-    assert doubted <= 1
+    assert doubted <= 2
+
+
+def test_clusters_and_rows_that_carry_the_weights_limit_what_is_sure():
+    far = {"x": (10.0, 1.0)}
+    assert after_choice(far, carrying=400)
+    assert not after_choice(far, carrying=400, clusters=3)
+    assert not after_choice(far, carrying=2)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("users", [12, 200])
+def test_few_and_unequal_users_are_no_reason_to_doubt(users):
+    """All rows of a user have one context and one action; a few users have most of the rows, and large weights are rare."""
+    doubted = 0
+    for seed in range(300):
+        g = np.random.default_rng(seed)
+        size = np.ceil(g.lognormal(1, 1.5, users)).astype(int)
+        mass = g.dirichlet([0.5] * 3, users) * 0.97 + 0.01
+        action = (mass.cumsum(axis=1) > g.random(users)[:, None]).argmax(axis=1)
+        columns = {"p": mass[np.arange(users), action], "pi": np.array([0.1, 0.2, 0.7])[action]}
+        columns |= {"x": g.normal(size=users), "y": g.exponential(size=users), "user": np.arange(users)}
+        log = {name: np.repeat(values, size) for name, values in columns.items()}
+        log["r"] = (g.random(size.sum()) < 0.05).astype(float)
+        found = cp.evaluate(log, **PARTS, baseline=["x", "y"], cluster="user", estimator="context_ips")
+        doubted += any("known before" in reason for reason in found.verdict().reasons)
+    assert doubted <= 2
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ if len(sys.argv) > 3:
 """
 
 
-def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_path):
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_path, zone):
     hour = pl.int_range(pl.len()) % 2 * 14 + 1
     log = log.with_columns(time=pl.datetime(2026, 10, 25, hour, time_zone="UTC"))
     log.write_parquet(tmp_path / "log.parquet")
@@ -232,9 +233,7 @@ def test_times_are_labelled_in_utc_whatever_the_zone_of_the_process(log, tmp_pat
     script.write_text(TIMES)
     command = [sys.executable, "-W", "ignore", script, tmp_path / "log.parquet", tmp_path / "log.duckdb"]
     command += [server] if server else []
-    done = subprocess.run(
-        command, env=os.environ | {"TZ": "America/New_York"}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     *times, day, file_day = done.stdout.splitlines()[: None if not server else -1]
     assert set(times) == {str((("2026-10-25 01:00:00+00:00",), ("2026-10-25 15:00:00+00:00",)))}

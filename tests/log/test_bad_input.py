@@ -310,7 +310,7 @@ tame = st.floats(0.0, 1.0) | st.sampled_from([0.0, 1.0, 1e-300, 0.5])
 
 
 @pytest.mark.once
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data(), n=st.integers(0, 12), drop=st.booleans(), wild=st.booleans())
 def test_arbitrary_arrays_are_answered_or_refused(data, n, drop, wild):
     """Never a NaN in silence, never a bare warning (warnings are errors here)."""
@@ -346,7 +346,7 @@ def test_arbitrary_arrays_are_answered_or_refused(data, n, drop, wild):
 
 
 @pytest.mark.once
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), n=st.integers(1, 12))
 def test_arbitrary_models_controls_segments_and_comparisons_are_answered_or_refused(data, n):
     def draw(elements):

@@ -9,11 +9,12 @@ from counterpoise.diagnostics.mean_weight import FEWEST, PACE
 from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, p_value
 
 
-def after_choice(means: Mapping[str, tuple[float, float]], carrying: float) -> list[str]:
+def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf) -> list[str]:
     """What is wrong with the columns of a baseline, by the mean of (w − 1)·φ of each and its error; nothing if all may have mean 0.
 
     φ is taken from its mean, so that propensities that are all too small or too large do not count. The test is Student's, with as few
-    degrees of freedom as the rows that carry the weights allow (`carrying`), and its p-values are multiplied by the number of columns.
+    degrees of freedom as the rows that carry the weights (`carrying`) and the clusters allow, and its p-values are multiplied by the
+    number of columns.
 
     >>> after_choice({"age": (0.01, 0.02)}, carrying=400)
     []
@@ -23,7 +24,7 @@ def after_choice(means: Mapping[str, tuple[float, float]], carrying: float) -> l
     """
     from scipy.special import stdtr
 
-    freedom = max(FEWEST, (carrying / PACE) ** 2)
+    freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
     found = []
     for name, (mean, error) in means.items():
         if not (error > 0 and math.isfinite(error)):

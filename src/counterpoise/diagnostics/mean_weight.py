@@ -44,7 +44,7 @@ class MeanWeight:
         from scipy.special import stdtr
 
         mean = self.excess.center + float(self.excess.sums[0]) / max(self.excess.n, 1)
-        if abs(mean) <= ROUNDING:  # in weights that are all 1 is not evidence
+        if abs(mean) <= ROUNDING:  # which is no evidence
             return 1.0
         if self.error == 0.0 or not math.isfinite(self.error):
             return 0.0 if self.error == 0.0 else 1.0

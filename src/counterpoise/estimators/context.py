@@ -53,10 +53,12 @@ def context_fit(moments: Moments, *response: str) -> Fit:
 
 
 def estimate_from(found: Fit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
-    """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, and the context's coefficients."""
+    """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, a model's share, and the context's coefficients."""
     coefficients = {column: found.rest[..., k] for k, column in enumerate(moments.columns)}
-    baseline = (moments.center + found.fixed[..., 0], *np.moveaxis(found.context, -1, 0))
-    made = linear(name, moments, intercept, coefficients, baseline=baseline, identified=identified, fitted=1)
+    constant, *shares = np.moveaxis(found.fixed, -1, 0)
+    baseline = (moments.center + constant, *shares, *np.moveaxis(found.context, -1, 0))
+    fitted = 1 + len(shares)
+    made = linear(name, moments, intercept, coefficients, baseline=baseline, identified=identified, fitted=fitted)
     widened: Any = made.stderr * found.widening
     return replace(made, stderr=widened if moments.shape else float(widened))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -81,12 +80,7 @@ def _with_model(around: Moments, identified: object) -> Estimate:
     response, model = np.zeros(d), np.zeros(d)
     response[at("us")] = 1.0
     model[[at(name) for name in ("us", "ue", "v", "s", "e")]] = 1.0, -1.0, -1.0, 1.0, -1.0
-    found = fit(around, np.stack([np.eye(d)[at("u")], model]), response)
-    baseline = (around.center + found.fixed[..., 0], found.fixed[..., 1], *np.moveaxis(found.context, -1, 0))
-    coefficients = {name: found.rest[..., k] for k, name in enumerate(around.columns)}
-    made = linear("lift", around, 0.0, coefficients, baseline=baseline, identified=identified, fitted=2)
-    widened: Any = made.stderr * found.widening
-    return replace(made, stderr=widened if around.shape else float(widened))
+    return estimate_from(fit(around, np.stack([np.eye(d)[at("u")], model]), response), "lift", around, 0.0, identified)
 
 
 def _difference(name: str, moments: Moments, choice: BaselineChoice, identified: object) -> Estimate:

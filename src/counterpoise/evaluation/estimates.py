@@ -219,6 +219,7 @@ def doubtful_baselines(view: View) -> dict[Segment, list[str]]:
         place: after_choice(
             {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()},
             view.excess[k].n / view.excess[k].kurtosis if view.excess[k].n else 0.0,
+            float(view.clusters[k]) if view.is_clustered else math.inf,
         )
         for k, place in enumerate(view.places)
     }

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from counterpoise.diagnostics import Diagnostics, Verdict
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator
+from counterpoise.evaluation.choice import has_context
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.question import Question
 from counterpoise.moments import MODEL
 from counterpoise.moments.log_moments import Label, LogMoments, as_label
-from counterpoise.moments.moments import CONTEXT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,7 +147,7 @@ class Result:
         if name not in self._tips:
             tip = str(self.sensitivity(target=name, progress=False).tipping(name))
             columns = next(iter(self.moments.moments.values())).columns
-            helped = set(MODEL) <= set(columns) or any(one.startswith(CONTEXT) for one in columns)
+            helped = set(MODEL) <= set(columns) or has_context(columns)
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
         return Verdict(found.verdict, (*found.reasons, self._tips[name]))
 

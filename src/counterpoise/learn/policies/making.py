@@ -21,6 +21,14 @@ from counterpoise.learn.policies.kinds import LinearSoftmax, TwoTower
 from counterpoise.learn.policies.policy import Policy
 from counterpoise.log.log import Log
 
+FOR_ITEMS: list[str | Argument] = [
+    "Pass ",
+    Argument("policy", Blank("TwoTower")),
+    " or a function that takes item_features, or leave out ",
+    Argument("items"),
+    ".",
+]
+
 
 @dataclass(frozen=True)
 class Known:
@@ -62,13 +70,7 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
     if policy is not None:
         raise OptionError(
             [Argument("items"), " gives features to the policy that the learner makes, and yours is made already."],
-            do=[
-                "Pass ",
-                Argument("policy", Blank("TwoTower")),
-                " or a function that takes item_features, or leave out ",
-                Argument("items"),
-                ".",
-            ],
+            do=FOR_ITEMS,
         )
     items = item_features(log.items, action=str(log.action))
     return Known(None, items.classes, items.features)
@@ -85,13 +87,7 @@ def new_policy(
         who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
         raise OptionError(
             [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
-            do=[
-                "Pass ",
-                Argument("policy", Blank("TwoTower")),
-                " or a function that takes item_features, or leave out ",
-                Argument("items"),
-                ".",
-            ],
+            do=FOR_ITEMS,
         )
     made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
     if not isinstance(made, Policy) or made.n_actions != found.n_actions:

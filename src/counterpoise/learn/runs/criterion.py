@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from counterpoise.diagnostics.mean_weight import ROUNDING
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.moments import Moments
 from counterpoise.moments.smoothed import Smoothed
 
 ROWS = 30  # how many rows' worth the weights must leave for a value to count as measured, as for verdicts
 ERRORS = 3  # and by how many of its standard errors their mean may be off 1
-ROUNDING = 1e-6  # weights are ratios of numbers in single precision
 DELTA = 0.05  # how often the bound may be above the value
 FACTORS = tuple(2.0**k for k in range(2, -6, -1))  # the λ that are tried, in units of 1/(√n · size of a reward)
 
