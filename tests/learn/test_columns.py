@@ -494,6 +494,13 @@ def test_digits_that_single_precision_loses_are_missed():
     learner().fit(LOG.with_columns(age=pl.lit(1e9 + 1)), **NAMES)  # it does not vary, and nothing is lost
 
 
+def test_chunks_of_a_log_in_order_may_be_nearly_constant(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK", 100)
+    log = LOG.with_columns(age=1e9 + pl.int_range(len(LOG)) * 10.0)  # 1,000 within a chunk, 12,000 in all
+    log.write_parquet(tmp_path / "log.parquet")
+    assert learner().fit(tmp_path / "log.parquet", **NAMES).n_features_in_ == 3  # and not refused
+
+
 def test_contexts_may_be_a_mapping_each():
     found = learner().fit(LOG, **NAMES)
     rows = LOG.select(NAMES["context"]).head(3)

@@ -133,9 +133,17 @@ class Problem:
 
 
 def read_rows(
-    columns: Mapping[str, Any], names: Names, model_rewards: Any = None, reading: Reading | None = None
+    columns: Mapping[str, Any],
+    names: Names,
+    model_rewards: Any = None,
+    reading: Reading | None = None,
+    *,
+    is_whole: bool = True,
 ) -> tuple[Rows, Good, list[Problem]]:
-    """Columns as tensors, which of their rows are good, and what is wrong with the others; `reading` if some are not numbers."""
+    """Columns as tensors, which of their rows are good, and what is wrong with the others; `reading` if some are not numbers.
+
+    Only the whole log tells whether a context varies too little for single precision: a chunk of a log in order may be nearly constant.
+    """
     encoding = None if reading is None else reading.encoding
     if reading is not None:
         columns = reading.with_numbers(columns, names)
@@ -148,7 +156,8 @@ def read_rows(
     _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
     floats = {name: column.astype(np.float64) for name, column in found.items()}
     contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
-    _check_digits(contexts)
+    if is_whole:
+        _check_digits(contexts)
     action = as_ids(found[names.action])
     candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
     table = None if model_rewards is None else _table(model_rewards, len(action))

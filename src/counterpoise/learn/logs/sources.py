@@ -204,7 +204,8 @@ class Source:
         columns, index = self._columns_of(start, CHUNK)
         if index is not None and model_rewards is not None:
             model_rewards = np.asarray(model_rewards)[index]
-        return columns, *read_rows(columns, self.names, model_rewards, self.reading)
+        is_whole = self.files is None
+        return columns, *read_rows(columns, self.names, model_rewards, self.reading, is_whole=is_whole)
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows
@@ -230,8 +231,7 @@ def _files(log: Log) -> ParquetFiles | None:
         return None
     if several and not log.data:
         raise unreadable("an empty list")
-    from counterpoise.learn.logs.parquet import (
-        ParquetFiles,  # not before there are files: a machine may have NumPy only
-    )
+    # not before there are files: a machine may have NumPy only
+    from counterpoise.learn.logs.parquet import ParquetFiles
 
     return ParquetFiles(log.data)

@@ -27,9 +27,8 @@ def kept_columns(policy: Policy) -> dict[str, Any]:
 def restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
     """Give a policy what `kept_columns` said of it; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
-        from counterpoise.learn.logs.encoding import (
-            encoding_of,  # not before it is needed: a machine may have NumPy only
-        )
+        # not before it is needed: a machine may have NumPy only
+        from counterpoise.learn.logs.encoding import encoding_of
 
         policy.encoding_ = encoding_of(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
