@@ -101,10 +101,10 @@ def test_files_that_change_while_they_are_first_looked_at_are_refused(tmp_path, 
     FRAME.write_parquet(tmp_path / "log.parquet")
     read = sources.read_rows
 
-    def read_rows(*args):
+    def read_rows(*args, **options):
         monkeypatch.setattr(sources, "read_rows", read)
         replace(tmp_path / "log.parquet", TURNED)
-        return read(*args)
+        return read(*args, **options)
 
     monkeypatch.setattr(sources, "read_rows", read_rows)
     with pytest.raises(LogError, match="changed while it was being trained on"):
