@@ -142,7 +142,8 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
     own = pl.DataFrame(means)
     if answer.keys is None:
         return own
-    return answer.keys[[at.index(k) for k in range(len(place))]].hstack(own)
+    first = pl.Series(np.unique(at, return_index=True)[1])
+    return answer.keys[first].hstack(own)
 
 
 def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
@@ -212,4 +213,8 @@ def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:
 def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
     """The segment of each of the answer's rows."""
     keys = list(names.segments)
-    return [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    if not keys:
+        return [()] * answer.height
+    rows = answer.select(keys).rows()
+    known = {row: as_label(row) for row in dict.fromkeys(rows)}  # by group, a segment has many rows
+    return [known[row] for row in rows]

@@ -18,7 +18,6 @@ from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import shortened
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.effective import usual_rewards
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def _checked(
 def _carrying(view: View, *, is_difference: bool) -> float:
     """How many rows carry the answer; none where the policies agree on every row, and the difference rests on rows not seen."""
     excess = view.excess[0]
-    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else view.carrying[0]
+    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else float(view.carrying[0])
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
@@ -208,7 +207,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """
     from counterpoise.engines.units import with_unseen
 
-    heavy, (low, high) = view.heavy(0), usual_rewards(view.rewards[0], view.ends[0])
+    heavy, low, high = (float(one[0]) for one in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])
     own, other = np.array([heavy, heavy, 0.0, 0.0]), np.array([0.0, 0.0, heavy, heavy])

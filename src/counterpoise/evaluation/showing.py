@@ -79,7 +79,7 @@ def important(reading: Reading, limit: int) -> list[Key]:
         whole = first
     kept: list[Key] = [(target, name, None) for target in order for name in whole]
     rest = [(target, name, place) for target in order for place in places for name in parts]
-    rest.sort(key=lambda key: -result.estimates[key].n)
+    rest.sort(key=lambda key: -result.segment_rows[key[2]])
     rank = {target: k for k, target in enumerate(order)}
     return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
 
@@ -121,7 +121,7 @@ def verdict_lines(reading: Reading) -> Iterator[str]:
     targets = reading.foremost(len(result.targets))
     whole = [(target, None) for target in targets]
     doubts = [key for key, one in result.verdicts.items() if key[1] is not None and one.verdict != "ok"]
-    doubts.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
+    doubts.sort(key=lambda key: -result.segment_rows[key[1]])
     for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
         for target, place in keys[:limit]:
             where = "" if place is None else f" in {shortened(segment_text(place))}"

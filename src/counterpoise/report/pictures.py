@@ -16,7 +16,7 @@ from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.log.question import LOGGING
-from counterpoise.moments.tails import EMPTY
+from counterpoise.moments.tails import Tail
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.coverage import picked
 
@@ -64,7 +64,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
         raise OptionError(
             "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
         )
-    places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
+    places.sort(key=lambda place: (-result.segment_rows[place], segment_text(place)))
     lines = [
         Line(
             segment_text(place),
@@ -88,7 +88,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     curves: list[tuple[str, Line2D]] = []
     for name in drawn:
-        tail = sum(result.moments.tails.get((name, ""), ()), EMPTY)
+        tail = Tail.total(result.moments.tails.get((name, ""), ()))
         positive = tail.weights[tail.weights > 0]
         if len(positive):
             shares = np.arange(1, len(positive) + 1) / result.n

@@ -10,7 +10,7 @@ import numpy as np
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import level_of, number, percent
-from counterpoise.moments.tails import EMPTY, Tail
+from counterpoise.moments.tails import Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -25,7 +25,7 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
     parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
     for target in reading.foremost(TARGETS_DRAWN, targets):
-        tail = sum(result.moments.tails.get((target, ""), ()), EMPTY)
+        tail = Tail.total(result.moments.tails.get((target, ""), ()))
         figures = [*_weight_figures(target, tail, result.diagnostics(target).n, result.diagnostics(target).mean_weight)]
         if target in profiles:
             figures.append(_histogram(target, profiles[target]))
