@@ -169,9 +169,13 @@ def check_segments(
             f"{count:,} segments in {question.groups:,} groups of clusters make {numbers:,} sums, and {MOST_SUMS:,} are the most we keep.",
             do=[
                 "Pass ",
-                *([Argument("groups", groups), ", or "] if groups >= 20 else []),
-                *_coarser((), None, in_database),
-            ],
+                Argument("groups", groups),
+                ", or name a column with fewer values as ",
+                Argument("segment"),
+                ".",
+            ]
+            if groups >= 20
+            else ["Name a column with fewer values as ", Argument("segment"), "."],
         )
 
 

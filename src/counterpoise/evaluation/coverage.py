@@ -18,6 +18,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import shortened
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class Coverage:
             return f"{name}: this log cannot tell how often the interval covers, as it says nothing about the target."
         if not self.can_tell:
             return (
-                f"{name}: this log cannot tell how often the interval covers. About {self.carrying_rows:.2g} rows carry the answer, and it "
-                f"takes {FEW_CARRYING}."
+                f"{name}: this log cannot tell how often the interval covers. About "
+                f"{below(self.carrying_rows, FEW_CARRYING)} rows carry the answer; {FEW_CARRYING} or more are needed."
             )
         return (
             f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "

@@ -97,3 +97,12 @@ def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         with np.errstate(over="ignore", invalid="ignore"):
             found.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
     return found[1], found[0]
+
+
+def below(count: float, limit: float) -> str:
+    """A number below a limit, with as many digits as it takes to see that.
+
+    >>> below(2.34, 7), below(6.96, 7), below(6.9996, 7)
+    ('2.3', '6.96', '6.9996')
+    """
+    return next((text for digits in range(2, 16) if float(text := f"{count:.{digits}g}") < limit), repr(count))

@@ -65,7 +65,7 @@ def estimates(reading: Reading) -> Safe:
     lead = (
         "How much more each target would have earned per row than the policy it is compared with. The dashed line marks no difference."
         if reading.is_difference
-        else f"What each target would have earned per row. The dashed line marks what the log itself earned: {number(*reading.logged)}."
+        else f"What each target would have earned per row. The dashed line marks what the log itself earned: {number(*reading.logged_digits)}."
     )
     return join(
         [
