@@ -266,7 +266,7 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
     log.write_parquet(tmp_path / "log.parquet")
     here = Path(__file__).parents[1]
     command = [sys.executable, here / "spark_answers.py", master, tmp_path / "log.parquet", tmp_path / "answers.json"]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads((tmp_path / "answers.json").read_text())
     left_out = () if master == "local[2]" else planted.SLOW
