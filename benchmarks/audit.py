@@ -33,7 +33,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0  # seconds until a command counts as hung
+PATIENCE = 600.0  # seconds until a command counts as hung
 MEMORY = 24 * 2**30  # bytes of address space: a crafted file that asks for more is asking for too much
 ROWS = 400  # of a day
 ASK = ["--reward", "reward", "--propensity", "propensity", "--target", "pi_new"]
@@ -397,7 +397,7 @@ def signals(audit: Audit) -> None:
             job = Command(command(*writer.arguments(out)))
             time.sleep(dice.uniform(0.05, 1.0) * usual[writer])
             job.send(getattr(signal, name))
-            ended = job.wait(20.0)
+            ended = job.wait()
             problem = judge_file(writer, out, before, ended)
             if not (ended.is_answer or (ended.code in codes and "Traceback" not in ended.err)):
                 problem = f"{writer.name}: {problem} {ended}"

@@ -1,7 +1,8 @@
-"""What 200 targets in a database cost beside ten: the cost should grow as their number does, not as its square.
+"""What 200 targets in a database cost beside ten, and many segments beside few: the cost should grow as their number does.
 
 python benchmarks/many_targets.py  # as in RESULTS.md; PostgreSQL where COUNTERPOISE_POSTGRES says, Spark where Java is
 python benchmarks/many_targets.py --rows 200 --engine duckdb  # a few seconds
+python benchmarks/many_targets.py --segments  # up to 10⁶ rows in 10⁵ segments, half a minute
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ FEW, MANY, LIMIT = 10, 200, 25.0
 Ask = Callable[[int], Any]
 
 
-def generate(rows: int, *, bad: bool, seed: int = 0) -> pl.DataFrame:
+def generate(rows: int, *, bad: bool, seed: int = 0, targets: int = MANY) -> pl.DataFrame:
     """A log of many targets; of its bad rows, each is bad for all of them, as where a policy was not scored."""
     random = np.random.default_rng(seed)
     p = random.uniform(0.05, 1.0, rows)
     columns = {"reward": random.normal(1.0, 1.0, rows), "propensity": p}
-    columns |= {f"target_{k}": np.minimum(p * random.exponential(1.0, rows), 1.0) for k in range(MANY)}
+    columns |= {f"target_{k}": np.minimum(p * random.exponential(1.0, rows), 1.0) for k in range(targets)}
     log = pl.DataFrame(columns)
     scored = pl.int_range(pl.len()) % 100 > 0
     return log.with_columns(pl.when(scored).then(pl.col("^target_.*$"))) if bad else log
@@ -114,13 +115,62 @@ def measure(engine: str, rows: int) -> Iterator[tuple[str, float, float]]:
             yield what, sum(before + after) / 6, many
 
 
+# rows, segments, whether rows have clusters, and the seconds that evaluate may take
+SEGMENTED = (
+    (30_000, 15_000, False, 1.0),
+    (1_000_000, 100_000, False, 5.0),
+    (100_000, 4_000, True, 5.0),
+)
+
+
+def taken_by(log: pl.DataFrame, asked: dict[str, Any]) -> list[float]:
+    """Seconds of processor time: of evaluate, of what is printed, of its table, and of compare."""
+    found: list[Any] = []
+    works: list[Callable[[], Any]] = [
+        lambda: found.append(cp.evaluate(log, **asked)),
+        lambda: str(found[0]),
+        lambda: found[0].table(),
+        lambda: cp.compare(log, **asked),
+    ]
+    taken = []
+    for work in works:
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return taken
+
+
+def segmented() -> int:
+    """Print what many segments cost, in seconds of processor time; 1 if `evaluate` takes longer than it may."""
+    print(
+        "| rows | segments | clusters | evaluate | at most | print | table | compare |\n|---|---|---|---|---|---|---|---|"
+    )
+    worst = 0.0
+    for rows, segments, has_clusters, limit in SEGMENTED:
+        random = np.random.default_rng(rows)
+        log = generate(rows, bad=False, targets=1)
+        log = log.with_columns(segment=random.integers(0, segments, rows), user=random.integers(0, rows // 5, rows))
+        asked = {"reward": "reward", "propensity": "propensity", "target": "target_0"}
+        asked |= {"segment": "segment", "max_segments": segments, **({"cluster": "user"} if has_clusters else {})}
+        cp.evaluate(log.head(1000), **asked)  # the libraries' first use
+        taken = taken_by(log, asked)
+        worst = max(worst, taken[0] / limit)
+        said = " | ".join(f"{one:.2f} s" for one in taken[1:])
+        clusters = "by user" if has_clusters else "none"
+        print(f"| {rows:,} | {segments:,} | {clusters} | {taken[0]:.2f} s | {limit:g} s | {said} |", flush=True)
+    return int(worst > 1.0)
+
+
 def main() -> int:
-    """Print the table; 1 if many targets cost more than they should."""
+    """Print the table; 1 if many targets or segments cost more than they should."""
     warnings.simplefilter("ignore")  # the libraries', of one another
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=lambda text: int(float(text)), default=2000)
     options.add_argument("--engine", action="append", choices=list(ENGINES), help="may be repeated; all without it")
+    options.add_argument("--segments", action="store_true", help="what many segments cost, instead of many targets")
     given = options.parse_args()
+    if given.segments:
+        return segmented()
     print(f"{given.rows:,} rows\n\n| | {FEW} targets | {MANY} targets | ratio | at most |\n|---|---|---|---|---|")
     worst = 0.0
     for engine in given.engine or ENGINES:

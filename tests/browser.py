@@ -15,6 +15,7 @@ import pytest
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name for a reference to an element
+PATIENCE = 600  # seconds, which only a machine that is stuck takes
 KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " "}
 
 
@@ -43,11 +44,13 @@ class Browser:
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         found = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self.base += f"/session/{found['sessionId']}"
+        self._send("POST", "/timeouts", {"script": 1000 * PATIENCE, "pageLoad": 1000 * PATIENCE})
         # no page remembers the colours of the one before
         self.devtools("Page.addScriptToEvaluateOnNewDocument", source="try { localStorage.clear() } catch (e) {}")
 
     def _wait(self):
-        for _ in range(100):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             try:
                 if self._send("GET", "/status")["ready"]:
                     return
@@ -59,7 +62,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE + 60) as reply:
                 return json.load(reply)["value"]
         except urllib.error.HTTPError as error:
             with error:
@@ -70,7 +73,7 @@ class Browser:
             self._send("DELETE", "")
         finally:
             self.driver.terminate()
-            self.driver.wait(20)
+            self.driver.wait(PATIENCE)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def open(self, path, *, width=1280, height=900, dark=False):

@@ -25,7 +25,10 @@ def audit():
 def test_it_ends_in_a_table():
     """Two jobs at once on one state: real commands, few of them."""
     found = subprocess.run(
-        [sys.executable, str(SCRIPT), "--trials", "4", "--only", "at-once"], capture_output=True, text=True, timeout=300
+        [sys.executable, str(SCRIPT), "--trials", "4", "--only", "at-once"],
+        capture_output=True,
+        text=True,
+        timeout=1800,
     )
     assert found.returncode == 0, found.stdout + found.stderr
     table = found.stdout.split()

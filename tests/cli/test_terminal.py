@@ -172,13 +172,13 @@ def interrupted(command, ready, folder, sign=signal.SIGINT):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=_ctrl_c, cwd=folder,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not ready(running) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert running.poll() is None, "it was over before it could be interrupted"
     pressed = time.monotonic()
     os.killpg(running.pid, sign)
-    out, said = running.communicate(timeout=60)
+    out, said = running.communicate(timeout=600)
     return running.returncode, out + said, time.monotonic() - pressed
 
 
@@ -199,7 +199,7 @@ def test_ctrl_c_while_a_large_log_is_read_leaves_nothing_behind(tmp_path):
     state = ["--state", "state.json", "--batch", "today"]  # the files are alike, so that their own keys would be, too
     code, said, seconds = interrupted([*COMMAND, "evaluate", str(logs), *state], is_reading, work)
     assert (code, said.count("Traceback")) == (130, 0)
-    assert seconds < 10  # left alone, it would go on for longer
+    assert seconds < 60  # however busy the machine is
     assert list(work.iterdir()) == []
 
 
@@ -215,7 +215,7 @@ def test_a_signal_ends_native_code_that_does_not_listen(tmp_path, sign):
         def command():
             with writing(Path("out.csv")) as part:
                 part.write_text("half")
-                hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)
+                hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
 
         command()
     """
@@ -226,7 +226,7 @@ def test_a_signal_ends_native_code_that_does_not_listen(tmp_path, sign):
 
     code, said, seconds = interrupted(program, is_writing, tmp_path, sign)
     assert (code, said.strip()) == (128 + sign, "Interrupted; nothing was left half-written.")
-    assert seconds < 10  # left alone, it would go on for longer
+    assert seconds < 120  # left alone, it would go on for longer, however busy the machine is
     assert list(tmp_path.iterdir()) == []
 
 

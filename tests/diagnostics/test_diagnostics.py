@@ -108,7 +108,8 @@ def sound(**change):
 @pytest.mark.parametrize(
     ("change", "word", "reason"),
     [
-        ({"carrying_rows": 6.9}, "caution", "About 6.9 rows carry this answer"),
+        ({"carrying_rows": 6.9}, "caution", "About 6.9 rows carry this answer; 7 or more are needed"),
+        ({"carrying_rows": 6.96}, "caution", "About 6.96 rows carry this answer; 7 or more are needed"),
         ({"carrying_rows": 6.9}, "caution", "the outcome that matters is too rare"),
         (
             {"carrying_rows": 2.0, "weight_rows": 9.0, "pareto_k": 0.9},

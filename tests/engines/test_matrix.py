@@ -266,7 +266,7 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
     log.write_parquet(tmp_path / "log.parquet")
     here = Path(__file__).parents[1]
     command = [sys.executable, here / "spark_answers.py", master, tmp_path / "log.parquet", tmp_path / "answers.json"]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads((tmp_path / "answers.json").read_text())
     left_out = () if master == "local[2]" else planted.SLOW
@@ -301,3 +301,73 @@ def test_spark_agrees(java, master, log, expected, tmp_path):
         killed, calls = found["calls"]
         assert killed == 1
         assert calls > 4  # four partitions, of which at least one ran twice
+
+
+# -- a NaN is missing ----------------------------------------------------------------------------------------------------------
+
+CONDITIONS = ["x > 5", "NOT x > 5", "x IS NULL", "x <> 3 OR id < 50", "x / 2 > 1"]
+
+
+def holes():
+    """Numbers with a NaN in every seventh row."""
+    log = pl.DataFrame({"id": range(700)}).with_columns(
+        r=(pl.col("id") * 37 % 101 / 101),
+        p=pl.lit(0.5),
+        t=(pl.col("id") * 17 % 7 / 7),
+        x=(pl.col("id") * 13 % 10).cast(float),
+    )
+    return log.with_columns(x=pl.when(pl.col("id") % 7 == 3).then(float("nan")).otherwise("x"))
+
+
+def holed(source):
+    """What depends on a column with NaN: how many rows meet conditions, the rows of segments, repeated keys."""
+    asked = {"reward": "r", "propensity": "p", "target": "t"}
+    met = [cp.evaluate(source, where=where, **asked) for where in CONDITIONS]
+    found = {where: [one.n, one["t", "ips"].value] for where, one in zip(CONDITIONS, met, strict=True)}
+    for segment in ("x", "CASE WHEN x > 5 THEN 1 WHEN x <= 5 THEN 2 ELSE 3 END"):
+        one = cp.evaluate(source, segment=segment, **asked)
+        found[segment] = sorted(one.segment_rows.values())
+    found["key"] = [cp.evaluate(source, key="x", **asked).moments.duplicates]
+    return found
+
+
+def test_a_nan_is_missing_in_arrays():
+    found = holed({name: holes()[name].to_numpy() for name in holes().columns})
+    x = holes()["x"].to_list()
+    assert found["x > 5"][0] == sum(one > 5 for one in x)
+    assert found["NOT x > 5"][0] == sum(one <= 5 for one in x)
+    assert found["x IS NULL"][0] == 100
+    assert found["key"] == [700 - 11]
+
+
+HOLED = [
+    source for source in IN_PROCESS if source not in ("parquet folder", "glob", "list of files")
+]  # which are parquet
+
+
+@pytest.mark.parametrize("source", HOLED)
+def test_a_nan_is_missing_whatever_the_source(source, tmp_path):
+    log = holes().fill_nan(None) if source == "json lines" else holes()  # JSON has no NaN
+    assert_same(holed(IN_PROCESS[source](log, tmp_path)), holed(holes()))
+
+
+def test_a_nan_is_missing_in_databases(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    log = holes()
+    assert_same(holed(duckdb.sql("select * from log")), holed(log))
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.sqlite.connect(tmp_path / "log.sqlite")
+    connection.create_table("log", log.fill_nan(None).to_arrow())
+    assert_same(holed(connection.table("log")), holed(log))
+    connection.disconnect()
+
+
+def test_a_nan_is_missing_in_postgresql(postgres):
+    ibis = pytest.importorskip("ibis")
+    connection = ibis.connect(postgres)
+    connection.create_table("holes", holes().to_arrow(), overwrite=True)
+    try:
+        assert_same(holed(connection.table("holes")), holed(holes()))
+    finally:
+        connection.drop_table("holes")
+        connection.disconnect()

@@ -14,8 +14,10 @@ from report_logs import HOSTILE, crowded, hostile, ordinary
 
 import counterpoise as cp
 from counterpoise.diagnostics import Verdict
+from counterpoise.evaluation.documents import evaluation
 from counterpoise.evaluation.headline import basis, headline, plain
 from counterpoise.evaluation.reading import read
+from counterpoise.intervals import INTERVALS
 from counterpoise.report import render
 
 LINES = 40
@@ -336,3 +338,79 @@ def test_only_results_and_a_saved_policy_reach_upwards():
         ("evaluation/risk.py", '"counterpoise.report.distribution"'),
         ("log/targets.py", '"counterpoise.learn"'),
     ]
+
+
+# -- every number says the same, wherever it stands ----------------------------------------------------------------------------
+
+
+def clicks(rows=3000, seed=3):
+    random = np.random.default_rng(seed)
+    shown, place = random.integers(0, 2, rows), random.integers(0, 3, rows)
+    reward = (random.random(rows) < 0.02 + 0.05 * place + 0.03 * shown).astype(float)
+    return {"r": reward, "p": np.full(rows, 0.5), "new": np.where(shown == 1, 0.7, 0.3), "place": place}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_logged_mean_is_written_the_same_way_everywhere(seed, pyplot):
+    result = cp.evaluate(clicks(seed=seed), reward="r", propensity="p", target="new")
+    said = re.search(r"(?:over|beats) the ([\d.]+) ", plain(headline(read(result))))[1]
+    page = " ".join(unescape(re.sub(r"<[^>]*>", " ", render(result))).split())
+    assert re.findall(r"what the log itself earned: ([\d.]+?)\. ", page) == [said]
+    labels = result.plot().get_legend_handles_labels()[1]
+    assert f"logged: {said}" in labels
+
+
+def test_every_segment_has_its_own_logged_mean_in_the_picture(pyplot):
+    log = clicks()
+    axes = cp.evaluate(log, reward="r", propensity="p", target="new", segment="place").plot_segments()
+    drawn = {round(line.get_xdata()[0], 12) for line in axes.get_lines() if line.get_linestyle() == "--"}
+    assert drawn == {round(log["r"][log["place"] == k].mean(), 12) for k in range(3)}
+    compared = cp.compare(log, reward="r", propensity="p", target="new", segment="place").plot_segments()
+    assert {line.get_xdata()[0] for line in compared.get_lines() if line.get_linestyle() == "--"} == {0.0}
+
+
+def test_what_is_not_identified_is_carried_by_no_rows():
+    log = clicks() | {"other": np.full(3000, 0.05)}
+    result = cp.evaluate(log, reward="r", propensity="p", target=["new", "other"])
+    assert result.verdict("other").verdict == "not identified"
+    assert result.diagnostics("other").carrying_rows > 0
+    rows = re.findall(
+        r"<tr>(?:(?!</tr>).)*</tr>", render(result).split("Checks on the weights</caption>")[1], re.DOTALL
+    )
+    last = {
+        name: re.findall(r"<td[^>]*>([^<]*)</td>", row)[-1]
+        for row in rows
+        for name in ("new", "other")
+        if f">{name}<" in row
+    }
+    assert (last["other"], last["new"].isdigit()) == ("–", True)
+
+
+def test_a_caption_speaks_of_a_dashed_line_only_where_there_is_one():
+    log = clicks()
+    for target, is_drawn in ((log["new"], True), (np.full(3000, 0.05), False)):
+        result = cp.evaluate(reward=log["r"], propensity=log["p"], target=target)
+        caption = re.search(r"All weights above 0;.*?</figcaption>", render(result), re.DOTALL)[0]
+        assert ("dashed line" in caption) == is_drawn
+
+
+def test_a_week_of_pandas_is_shown_by_its_name():
+    pandas = pytest.importorskip("pandas")
+    log = pandas.DataFrame(clicks())
+    log["week"] = (pandas.Timestamp("2026-08-10") + pandas.to_timedelta(np.arange(3000) % 21, unit="D")).to_period("W")
+    log.loc[::50, "week"] = pandas.NaT
+    result = cp.evaluate(log, reward="r", propensity="p", target="new", segment="week")
+    names = {"2026-08-10/2026-08-16", "2026-08-17/2026-08-23", "2026-08-24/2026-08-30", "(missing)"}
+    assert set(result.table()["segment"]) == names | {"(all)"}
+    assert all(name in str(result) and name in render(result) for name in names)
+    assert {one["segment"] for one in evaluation(result)["verdicts"]} == names | {None}
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare", "ab-test", "backtest", "plan", "doctor", "learn", "sql"])
+def test_help_says_what_there_is_and_nothing_literal(command):
+    shown = invoke(command, "--help").output
+    assert not {"\\b", "\b"} & set(re.findall(r"\\b|\x08", shown))
+    if "--interval" in shown:
+        words = " ".join(shown.split("--interval")[1].split())
+        assert all(name in words for name in INTERVALS)
+        assert "student (the default" in words

@@ -151,7 +151,7 @@ def run_script(what, out, processes=1):
     script = [str(Path(__file__).parent.with_name("training_script.py")), what, str(out)]
     command = [sys.executable, *(launcher if processes > 1 else []), *script]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=1800)
 
 
 def test_a_killed_run_resumes_to_the_same_result(tmp_path):

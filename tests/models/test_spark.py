@@ -15,6 +15,6 @@ def test_models_predict_in_executors_what_they_predict_here(java, tmp_path):
 
     a_log().write_parquet(tmp_path / "log.parquet")
     command = [sys.executable, str(Path(__file__).parent.with_name("spark_models.py")), str(tmp_path / "log.parquet")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["same"]

@@ -151,7 +151,7 @@ def test_a_process_killed_while_writing_leaves_the_old_state(tmp_path):
             cp.evaluate({str(tmp_path / "log.parquet")!r}, **{QUESTION!r}, state={str(state)!r}, batch="two")
             """
         )
-        done = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", script], env=os.environ, capture_output=True, timeout=900)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert state.read_bytes() == before
     assert cp.evaluate(log, **QUESTION, state=state, batch="two").n == 600

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import planted
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.engines import compiled, largest, registry
+from counterpoise.readers import files
 from counterpoise.readers.progress import progress_bar
 
 QUESTION = {"reward": "reward", "propensity": "propensity", "target": "new"}
@@ -383,3 +385,15 @@ def test_the_compiled_loop_is_kept_for_the_next_process(tmp_path):
     command = [sys.executable, "-c", program]
     hits = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in "12"]
     assert list(map(int, hits)) == [0, 1]
+
+
+def test_looking_for_a_key_that_is_there_twice_takes_a_time_that_grows_as_the_keys():
+    def seconds(keys):
+        line = json.dumps({f"column {k}": k for k in range(keys)})
+        began = time.process_time()
+        assert files._repeated_key(line) is None
+        return time.process_time() - began
+
+    few, many = min(seconds(1000) for _ in range(3)), seconds(30_000)
+    assert many < 30 * 6 * few + 0.05  # 900 times as long, if it grew with the square
+    assert files._repeated_key('{"a": 1, "b": {"b": 2}, "a": 3}') == "a"

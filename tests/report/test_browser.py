@@ -160,7 +160,7 @@ def test_the_glossary_opens(browser, reports):
     browser.press("enter")
     assert browser.run(opened) == ["about-value", "about-weight"]
     browser.click("a[href='#about-pareto_k']")  # a word in a table leads to its entry
-    deadline = time.monotonic() + 10  # the page hears of the click a moment later
+    deadline = time.monotonic() + chromium.PATIENCE  # the page hears of the click a moment later
     while "about-pareto_k" not in browser.run(opened):
         assert time.monotonic() < deadline
 

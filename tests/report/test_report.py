@@ -130,7 +130,9 @@ def test_many_long_segments_stay_below_five_megabytes():
     random = np.random.default_rng(3)
     log = {"reward": random.random(rows), "propensity": np.full(rows, 0.5), "new": random.choice([0.2, 0.8], rows)}
     log["who"] = np.array([f"{k % 1500}" + '"' * 300 for k in range(rows)], dtype=object)
-    page = render(cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who"))
+    page = render(
+        cp.evaluate(log, reward="reward", propensity="propensity", target="new", segment="who", max_segments=1500)
+    )
     assert len(page.encode()) < 5_000_000
     assert "Of 1,500 segments, only the 1,000 with the most rows are shown here" in page
 

@@ -131,7 +131,7 @@ def test_plots_rest_on_the_rows_of_the_estimates_in_spark(java, tmp_path):
     pytest.importorskip("pyspark")
     awkward().write_parquet(tmp_path / "log.parquet")
     command = [sys.executable, str(Path(__file__).parent.with_name("spark_report.py")), str(tmp_path / "log.parquet")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["same"] * 4
 

@@ -48,7 +48,7 @@ def ab_test(
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
-    \\b
+    \b
     Examples:
       counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
       counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id

@@ -32,7 +32,7 @@ def backtest(
 ) -> None:
     """What we would have said before earlier A/B tests, next to what they measured: coverage, signs and calibration.
 
-    \\b
+    \b
     Example:
       counterpoise backtest tests.csv --reward click --propensity p --target pi_new --html backtest.html
     """

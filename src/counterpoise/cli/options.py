@@ -110,7 +110,7 @@ Method = Annotated[
     str | None,
     typer.Option(
         metavar="METHOD",
-        help="normal, jackknife (the default with a cluster), anytime, or (evaluate) bernstein or log_smoothing.",
+        help="student (the default, with or without clusters), normal, jackknife, anytime; of evaluate also bernstein and log_smoothing.",
     ),
 ]
 Weight = Annotated[
@@ -122,6 +122,7 @@ Weight = Annotated[
         "lists: independent, cascade, standard or pseudo-inverse.",
     ),
 ]
+MaxSegments = Annotated[int | None, typer.Option(metavar="N", help=_help("max_segments"))]
 Groups = Annotated[int | None, typer.Option(metavar="G", help=_help("groups"))]
 RewardBounds = Annotated[
     tuple[float, float] | None,

@@ -87,6 +87,7 @@ class Seen:
     rewards: Powers
     reward_range: tuple[float, float]
     mean_is_one: bool = True
+    carrying: float | None = None  # rows, if that is known already
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,9 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         zero_weight_share=tail.zeros / n,
         reward_min=seen.reward_range[0],
         reward_max=seen.reward_range[1],
-        carrying_rows=carrying_rows(excess, seen.rewards, usual_ends(*seen.reward_range)),
+        carrying_rows=carrying_rows(excess, seen.rewards, usual_ends(*seen.reward_range))
+        if seen.carrying is None
+        else seen.carrying,
         weight_rows=excess.n / excess.kurtosis,
         mean_reward=float(moments.center + moments.average("s")),
         mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,

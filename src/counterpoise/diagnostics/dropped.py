@@ -45,7 +45,7 @@ class Dropped:
     @property
     def shift(self) -> float:
         """By how much the mean reward would be higher with the dropped rows: their share times the gap."""
-        return self.left_out.n / max(self.left_out.n + self.kept.n, 1) * self.gap
+        return float(self.left_out.n / max(self.left_out.n + self.kept.n, 1) * self.gap)
 
     @property
     def p_value(self) -> float:
@@ -68,4 +68,4 @@ class Dropped:
 
 
 def _mean(powers: Powers) -> float:
-    return powers.center + float(powers.sums[0]) / max(powers.n, 1)
+    return float(powers.middle)

@@ -9,6 +9,7 @@ from typing import Literal
 from counterpoise.diagnostics.caveats import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
 from counterpoise.errors import Argument, Pieces, Sentence
+from counterpoise.moments.effective import below
 
 VerdictWord = Literal["ok", "caution", "not identified"]
 
@@ -94,7 +95,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
         )
     elif differing > 1e-24 and carrying < FEW_DIFFERING and not shared.has_equal_rewards:
         reasons.append(
-            f"About {carrying:.2g} rows carry the difference, and it takes {FEW_DIFFERING} for an interval to be relied on: the policies "
+            f"About {below(carrying, FEW_DIFFERING)} rows carry the difference; {FEW_DIFFERING} or more are needed for ok: the policies "
             "differ on too few rows, or on too few with the outcome that matters."
         )
     if shared.has_equal_rewards:
@@ -147,7 +148,8 @@ def _of_evidence(found: Diagnostics) -> list[str]:
         return [_equal_rewards(found)]
     if found.carrying_rows >= FEW_CARRYING:
         return []
-    needed = f"About {found.carrying_rows:.2g} rows carry this answer, and it takes {FEW_CARRYING} for an interval to be relied on"
+    rows = below(found.carrying_rows, FEW_CARRYING)
+    needed = f"About {rows} rows carry this answer; {FEW_CARRYING} or more are needed for ok"
     if found.weight_rows < FEW_WEIGHTS:
         heavy = f" (Pareto k = {found.pareto_k:.2f})" if found.pareto_k > HEAVY_TAIL else ""
         return [f"{needed}: a few rows have most of the weight{heavy}, and rows not seen yet could move it."]

@@ -15,7 +15,6 @@ from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.log.baseline import Feature
 from counterpoise.log.expressions import column as exactly
-from counterpoise.log.expressions import columns as exactly_all
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.lists import LIST
@@ -40,7 +39,7 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
         rows = pl.Series(np.arange(first_row, first_row + batch.height))
         chosen.append((rows if cluster is None else integer_ids(batch.get_column(cluster))).alias(GROUP))
     if question.log.key:
-        chosen.append(batch.select(exactly_all(question.log.key)).hash_rows().alias(KEY))
+        chosen.append(batch.select(_key(batch.schema, question)).hash_rows().alias(KEY))
     return grouped(pl.DataFrame(chosen), question)
 
 
@@ -63,7 +62,7 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
         ids = exactly(cluster).map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True)
         chosen.append(ids.alias(GROUP))
     if question.log.key:
-        chosen.append(pl.struct(exactly_all(question.log.key)).hash().alias(KEY))
+        chosen.append(pl.struct(_key(schema, question)).hash().alias(KEY))
     prepared = frame.select(chosen)
     if question.groups > 1 and cluster is None:
         prepared = prepared.with_row_index(GROUP).with_columns(pl.col(GROUP).cast(pl.Int64))
@@ -98,6 +97,11 @@ def _columns(get: Callable[[str], Any], schema: pl.Schema, question: Question) -
     for name, column in zip(question.names.segments, question.segment, strict=True):
         value = get(column).alias(name)
         yield value.fill_nan(None) if schema[column].is_float() else value
+
+
+def _key(schema: pl.Schema, question: Question) -> list[pl.Expr]:
+    """The columns of a row's key; NaN counts as missing."""
+    return [exactly(name).fill_nan(None) if schema[name].is_float() else exactly(name) for name in question.log.key]
 
 
 def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:

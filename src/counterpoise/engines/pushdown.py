@@ -27,6 +27,7 @@ from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
 from counterpoise.moments.tails import KEPT
+from counterpoise.readers.connections import database_of
 
 PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning the statement
 SUMS = 100  # of products in a statement, for the same reason
@@ -273,7 +274,7 @@ def collect(frame: Frame) -> pl.DataFrame:
 def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:
     """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
-    chosen = _chosen(question, schema, names, targets)
+    chosen = _chosen(question, frame, names, targets)
     if question.groups > 1:
         if log.cluster is None:
             raise OptionError(
@@ -297,8 +298,16 @@ def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
     return ids
 
 
-def _chosen(question: Question, schema: Any, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
-    """Numbers, segments and keys under internal names."""
+def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
+    """Numbers, segments and keys under internal names; NaN counts as a missing segment, or two groups would share one label."""
+    schema, has_nan = frame.collect_schema(), database_of(frame.to_native()) != "sqlite"
+
+    def value(column: str) -> nw.Expr:
+        found = names.get(column, column)
+        if has_nan and schema[found].is_float():
+            return nw.when(~nw.col(found).is_nan()).then(nw.col(found))
+        return nw.col(found)
+
     chosen = []
     features = dict(zip(question.names.features, question.features, strict=True))
     for name in numbers_for(question, targets):
@@ -310,8 +319,8 @@ def _chosen(question: Question, schema: Any, names: Mapping[str, str], targets: 
         check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
     segments = zip(question.names.segments, question.segment, strict=True)
-    chosen += [_segment(names.get(column, column), schema).alias(name) for name, column in segments]
-    return chosen + [nw.col(names.get(column, column)).alias(f"key{k}") for k, column in enumerate(question.log.key)]
+    chosen += [value(column).alias(name) for name, column in segments]
+    return chosen + [value(column).alias(f"key{k}") for k, column in enumerate(question.log.key)]
 
 
 def prepare_lists(
@@ -328,7 +337,7 @@ def prepare_lists(
     if question.groups > 1:
         ids = _ids(log.cluster or str(log.slate), schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
-    rows = frame.select(*_chosen(question.of_rows, schema, names, targets), *more)
+    rows = frame.select(*_chosen(question.of_rows, frame, names, targets), *more)
     lists = collapse(fence(rows), question, targets, fence)
     return with_groups(lists, question.groups) if question.groups > 1 else lists
 
@@ -361,11 +370,6 @@ def _blank(marked: Frame, question: Question, targets: Sequence[str] | None) -> 
     if len(rewards) > 1:
         kept |= {name: nw.col(GOOD) & is_number(nw.col(name)) for name in rewards}
     return marked.with_columns(*(nw.when(kept[name]).then(nw.col(name)).alias(name) for name in numbers))
-
-
-def _segment(column: str, schema: Any) -> nw.Expr:
-    """A segment's values; NaN counts as missing, or two groups would share one label."""
-    return nw.when(~nw.col(column).is_nan()).then(nw.col(column)) if schema[column].is_float() else nw.col(column)
 
 
 def _number(column: nw.Expr, dtype: Any) -> nw.Expr:

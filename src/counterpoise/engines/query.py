@@ -278,23 +278,23 @@ def moments_of(
 ) -> dict[Contrast, Moments]:
     """The sums of one reward as one stack (segments × groups) per contrast."""
     groups = names.question.groups
-    group = numbers[GROUP].astype(np.int64) if groups > 1 else np.zeros(len(place), dtype=np.int64)
+    at = place * groups + (numbers[GROUP].astype(np.int64) if groups > 1 else 0)
+
+    def added(parts: Floats) -> Any:
+        return np.bincount(at, np.nan_to_num(parts), segments * groups).reshape(segments, groups)
+
+    n = added(counts_of(numbers, names, reward)).astype(np.int64)
     found = {}
     for lane in names.lanes_of(reward, rung):
         columns = list(lane.columns.values())
-        d, shape = len(columns), (segments, groups)
-        n, sums, products = np.zeros(shape, np.int64), np.zeros((*shape, d)), np.zeros((*shape, d, d))
-        np.add.at(n, (place, group), counts_of(numbers, names, reward).astype(np.int64))
-        pairs = [names.product(a, b) for a in columns for b in columns]
-        np.add.at(sums, (place, group), _side_by_side(numbers, columns))
-        np.add.at(products, (place, group), _side_by_side(numbers, pairs).reshape(-1, d, d))
+        d = len(columns)
+        sums, products = np.empty((segments, groups, d)), np.empty((segments, groups, d, d))
+        for i, a in enumerate(columns):
+            sums[..., i] = added(numbers[a])
+            for j, b in enumerate(columns[: i + 1]):
+                products[..., i, j] = products[..., j, i] = added(numbers[names.product(a, b)])
         found[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
     return found
-
-
-def _side_by_side(numbers: Numbers, names: Sequence[str]) -> Floats:
-    """Some of the answer's columns, 0 where they are null."""
-    return np.nan_to_num(np.stack([numbers[name] for name in names], axis=1), copy=False)
 
 
 def spread_of(
@@ -304,7 +304,8 @@ def spread_of(
     powers = [numbers[names.power(column, order)] for order in (3, 4)]
     parts = [count, numbers[column], numbers[names.product(column, column)], *powers]
     n, *sums = (np.bincount(place, np.nan_to_num(part), len(center)) for part in parts)
-    return tuple(Powers(int(n[k]), float(center[k]), np.array([one[k] for one in sums])) for k in range(len(center)))
+    rows = zip(n.astype(np.int64).tolist(), center.tolist(), np.stack(sums, axis=1), strict=True)
+    return tuple(Powers(*one) for one in rows)
 
 
 def smoothed_of(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from counterpoise.engines.query import (
     smoothed_of,
     spread_of,
 )
-from counterpoise.errors import LogError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.names import Lane, Names
 from counterpoise.log.question import Question
 from counterpoise.log.rules import Problem, all_bad, refuse
@@ -28,6 +29,11 @@ from counterpoise.moments.log_moments import Label, as_label, in_order
 from counterpoise.moments.powers import NOTHING
 from counterpoise.moments.tails import EMPTY
 from counterpoise.moments.weighed import Weighed
+from counterpoise.weights.balanced import Balanced
+
+MOST_SEGMENTS = 1_000  # unless the log says otherwise
+MOST_SUMS = 40_000_000  # of products, by segment and group: a third of a gigabyte for every contrast
+_IS_NAME = re.compile(r"[A-Za-z_]\w*")  # which SQL takes without quotes
 
 Largest = Mapping[Label, Floats]  # segment → its largest weights in descending order
 
@@ -103,6 +109,7 @@ def survey(engine: Engine, question: Question) -> Summary:
         answer = engine.aggregate(query)
     if not answer.labels:
         return Summary((), tuple(problems), rows, left_out)
+    check_segments(question, answer.labels, answer.keys, in_database=engine.skips_bad_rows)
     labels = [()] * len(answer.labels) if question.is_binned else answer.labels
     if not is_well_centered(answer.numbers, labels, names):
         # segments whose rewards are worlds apart, or first rows unlike the rest: every segment around its own mean
@@ -121,12 +128,65 @@ def finish(
         refuse(found.problems, found.rows)
     if not found.moments or any(one.n == 0 for one in found.moments):
         raise all_bad(found.problems, found.rows)
+    check_segments(question, found.moments[0].segments)  # of all batches together
     counted = duplicates(found.moments[0].n)
     left_out = found.left_out or (NOTHING,) * len(found.moments)
     return tuple(
         replace(one, dropped=found.rows - one.n, duplicates=counted, left_out=own)
         for one, own in zip(found.moments, left_out, strict=True)
     )
+
+
+def check_segments(
+    question: Question, labels: Iterable[Label], keys: pl.DataFrame | None = None, *, in_database: bool = False
+) -> None:
+    """Ask before answering for thousands of segments; and refuse more sums than memory is likely to hold.
+
+    `keys` are the segments' columns, where they are at hand: by their types we know what to propose.
+    """
+    if question.is_binned or not question.segment:
+        return
+    columns = question.segment
+    if isinstance(question.weight, Balanced) and columns[-1] == question.weight.logger:
+        columns = columns[:-1]  # which nobody asked for
+    count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
+    if count > (limit or MOST_SEGMENTS):
+        asked = Argument("segment", columns[0]) if len(columns) == 1 else Argument("segment")
+        why = f"we ask before we answer for more than {MOST_SEGMENTS:,}" if limit is None else f"{limit:,} may be made"
+        raise OptionError(
+            [asked, f" makes {count:,} segments, and {why}."],
+            do=[
+                "Pass ",
+                Argument("max_segments", count),
+                " to get them all, or ",
+                *_coarser(columns, keys, in_database),
+            ],
+        )
+    numbers = count * question.groups * len(question.moment_columns) ** 2
+    if question.groups > 1 and numbers > MOST_SUMS:
+        groups = MOST_SUMS // (count * len(question.moment_columns) ** 2)
+        raise OptionError(
+            f"{count:,} segments in {question.groups:,} groups of clusters make {numbers:,} sums, and {MOST_SUMS:,} are the most we keep.",
+            do=[
+                "Pass ",
+                Argument("groups", groups),
+                ", or name a column with fewer values as ",
+                Argument("segment"),
+                ".",
+            ]
+            if groups >= 20
+            else ["Name a column with fewer values as ", Argument("segment"), "."],
+        )
+
+
+def _coarser(columns: Sequence[str], keys: pl.DataFrame | None, in_database: bool) -> list[str | Argument]:
+    """What to segment by instead: of a point in time the week or the day."""
+    for column, dtype in [] if keys is None else zip(columns, keys.dtypes, strict=False):
+        if dtype.is_temporal() and _IS_NAME.fullmatch(column):
+            by_week = f"date_trunc('week', {column})" if in_database else f"strftime({column}, '%G-W%V')"
+            week, day = Argument("segment", by_week), Argument("segment", f"cast({column} as date)")
+            return ["the week: ", week, "."] if dtype == pl.Date else ["the week or the day: ", week, " or ", day, "."]
+    return ["name a column with fewer values as ", Argument("segment"), "."]
 
 
 def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
@@ -142,7 +202,8 @@ def _own_centers(answer: Answer, query: Query) -> pl.DataFrame:
     own = pl.DataFrame(means)
     if answer.keys is None:
         return own
-    return answer.keys[[at.index(k) for k in range(len(place))]].hstack(own)
+    first = pl.Series(np.unique(at, return_index=True)[1])
+    return answer.keys[first].hstack(own)
 
 
 def assemble(answer: Answer, query: Query, rows: int) -> tuple[LogMoments, ...]:
@@ -212,4 +273,8 @@ def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:
 def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
     """The segment of each of the answer's rows."""
     keys = list(names.segments)
-    return [as_label(row) for row in answer.select(keys).rows()] if keys else [()] * answer.height
+    if not keys:
+        return [()] * answer.height
+    rows = answer.select(keys).rows()
+    known = {row: as_label(row) for row in dict.fromkeys(rows)}  # by group, a segment has many rows
+    return [known[row] for row in rows]

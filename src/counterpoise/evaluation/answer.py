@@ -15,7 +15,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose, differences_of
-from counterpoise.evaluation.estimates import Options, diagnostics, doubtful_baselines, estimates
+from counterpoise.evaluation.estimates import Estimates, Lazily, Options, diagnostics, doubtful_baselines, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
 from counterpoise.evaluation.result import Comparison, Result, Segment
@@ -58,24 +58,22 @@ def _evaluated(
     estimators = choose(asked, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
-    found: dict[tuple[str, str, Segment], Estimate] = {}
-    seen: dict[tuple[str, Segment], Diagnostics] = {}
-    doubts: dict[tuple[str, Segment], list[str]] = {}
+    found: Estimates = Lazily({})
+    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    doubts: dict[str, Mapping[Segment, list[str]]] = {}
     for contrast in contrasts:
         view = climbed.view(contrast)
-        doubts |= {(contrast[0], place): reasons for place, reasons in doubtful_baselines(view).items()}
+        doubts[contrast[0]] = doubtful_baselines(view)
         found |= estimates(view, estimators, options)
-        seen |= {(contrast[0], place): one for place, one in diagnostics(view).items()}
-    verdicts = {
-        key: _resting(
-            moments,
-            _by_group(
-                with_doubts(climbed.judged(judge(one), (key[0], ""), key[1]), doubts[key]), whole.question, key[0]
-            ),
-            key[1],
-        ).with_caveats(whole.caveats((key[0],), reward, key[1]))
-        for key, one in seen.items()
-    }
+        seen |= _named(contrast[0], diagnostics(view))
+
+    def verdict(key: tuple[str, Segment]) -> Verdict:
+        target, place = key
+        judged = with_doubts(climbed.judged(judge(seen[key]), (target, ""), place), doubts[target][place])
+        judged = _resting(moments, _by_group(judged, whole.question, target), place)
+        return judged.with_caveats(whole.caveats((target,), reward, place))
+
+    verdicts = Lazily(dict.fromkeys(seen, verdict))
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
     return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
@@ -91,32 +89,48 @@ def _compared(
     if against not in (None, other):
         raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
     climbed = climb(moments, options)
-    seen = {
-        (contrast[0], place): one
-        for contrast in moments.moments
-        if not contrast[1]
-        for place, one in diagnostics(climbed.view(contrast)).items()
+    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    for contrast in moments.moments:
+        if not contrast[1]:
+            seen |= _named(contrast[0], diagnostics(climbed.view(contrast)))
+    views = {contrast: climbed.view(contrast) for contrast in contrasts}
+    own = {
+        contrast[0]: estimates(view, differences_of(view.whole.columns), options) for contrast, view in views.items()
     }
-    found: dict[tuple[str, str, Segment], Estimate] = {}
-    verdicts: dict[tuple[str, Segment], Verdict] = {}
-    for contrast in contrasts:
-        view, target = climbed.view(contrast), contrast[0]
-        for key, estimate in estimates(view, differences_of(view.whole.columns), options).items():
-            has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
-            found[key] = estimate if has_overlap else _unknown(estimate)
-        doubts = doubtful_baselines(view)
-        squares = view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
-        for k, place in enumerate(view.places):
-            # the policy that wrote the log has no weights to judge
-            policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
-            verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
-            verdict = with_doubts(climbed.judged(verdict, contrast, place), doubts[place])
-            verdict = _by_group(verdict, whole.question, *contrast)
-            caveats = whole.caveats(contrast, reward, place)
-            verdicts[target, place] = _resting(moments, verdict, place).with_caveats(caveats)
+    doubts = {contrast[0]: doubtful_baselines(view) for contrast, view in views.items()}
+    squares = {
+        contrast[0]: view.whole.covariance("u", "u") + np.square(view.whole.average("u"))
+        for contrast, view in views.items()
+    }
+
+    def estimate(key: tuple[str, str, Segment]) -> Estimate:
+        target, _, place = key
+        has_overlap = all(seen[name, place].has_overlap for name in (target, other) if (name, None) in seen)
+        return own[target][key] if has_overlap else _unknown(own[target][key])
+
+    def verdict(key: tuple[str, Segment]) -> Verdict:
+        target, place = key
+        contrast = target, other
+        view, k = views[contrast], views[contrast].place(place)
+        # the policy that wrote the log has no weights to judge
+        policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
+        judged = judge_difference(policies, float(view.carrying[k]), float(squares[target][k]))
+        judged = with_doubts(climbed.judged(judged, contrast, place), doubts[target][place])
+        judged = _resting(moments, _by_group(judged, whole.question, *contrast), place)
+        return judged.with_caveats(whole.caveats(contrast, reward, place))
+
+    found = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
+    verdicts = Lazily(
+        dict.fromkeys(((target, place) for (target, _), one in views.items() for place in one.places), verdict)
+    )
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
+
+
+def _named(target: str, found: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
+    """The diagnostics of every place, by target and place."""
+    return Lazily(dict.fromkeys(((target, place) for place in found), lambda key: found[key[1]]))
 
 
 def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
@@ -144,6 +158,8 @@ def _without_loggers(found: Asked) -> Asked:
 
 def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     """A result whose verdicts say which logger carries the estimate."""
+    if not carriers:
+        return result
     verdicts = dict(result.verdicts)
     for target, one in carriers.items():
         known = verdicts[target, None]

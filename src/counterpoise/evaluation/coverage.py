@@ -18,7 +18,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import shortened
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
-from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Contrast
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class Coverage:
             return f"{name}: this log cannot tell how often the interval covers, as it says nothing about the target."
         if not self.can_tell:
             return (
-                f"{name}: this log cannot tell how often the interval covers. About {self.carrying_rows:.2g} rows carry the answer, and it "
-                f"takes {FEW_CARRYING}."
+                f"{name}: this log cannot tell how often the interval covers. About "
+                f"{below(self.carrying_rows, FEW_CARRYING)} rows carry the answer; {FEW_CARRYING} or more are needed."
             )
         return (
             f"{name}: the {100 * self.level:.6g} % interval covered on {_share(self.covered)} of {self.runs:,} logs like this one "
@@ -199,7 +199,7 @@ def _checked(
 def _carrying(view: View, *, is_difference: bool) -> float:
     """How many rows carry the answer; none where the policies agree on every row, and the difference rests on rows not seen."""
     excess = view.excess[0]
-    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else view.carrying[0]
+    return 0.0 if is_difference and excess.mean(2, 0.0) <= 1e-24 else float(view.carrying[0])
 
 
 def _with_half_rows(units: Units, view: View) -> Units:
@@ -208,7 +208,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """
     from counterpoise.engines.units import with_unseen
 
-    heavy, (low, high) = view.heavy(0), usual_rewards(view.rewards[0], view.ends[0])
+    heavy, low, high = (float(one[0]) for one in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])
     own, other = np.array([heavy, heavy, 0.0, 0.0]), np.array([0.0, 0.0, heavy, heavy])

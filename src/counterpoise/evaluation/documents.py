@@ -137,15 +137,15 @@ def finite(value: Any) -> Any:
     >>> finite({"a": (1.0, float("inf"))})
     {'a': [1.0, None]}
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return finite(asdict(value))
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value
+    return finite(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _segment(segment: Segment) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
 from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.effective import usual_rewards
+from counterpoise.moments.effective import carrying_rows
 from counterpoise.moments.moments import CONTEXT
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -59,45 +62,89 @@ def options_of(
     return tuple(map(one, bounds_by_reward(reward_bounds, rewards)))
 
 
-def estimates(
-    view: View, estimators: Mapping[str, Estimator], options: Options
-) -> dict[tuple[str, str, Segment], Estimate]:
+class Lazily(Mapping[Key, Value]):
+    """Values that are made when they are first asked for: a log may have a hundred thousand segments, and few of them are looked at.
+
+    >>> squares = Lazily(dict.fromkeys(range(10**5), lambda n: n * n))
+    >>> squares[3], len(squares)
+    (9, 100000)
+    """
+
+    def __init__(self, makers: Mapping[Key, Callable[[Key], Value]]) -> None:
+        self._makers, self._made = dict(makers), dict[Key, Value]()
+
+    def __getitem__(self, key: Key) -> Value:
+        if key not in self._made:
+            self._made[key] = self._makers[key](key)
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._makers
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __or__(self, other: Lazily[Key, Value]) -> Lazily[Key, Value]:
+        both = Lazily(self._makers | other._makers)
+        both._made = self._made | other._made
+        return both
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # a pickle has the values themselves
+
+
+Estimates = Lazily[tuple[str, str, Segment], Estimate]
+
+
+def estimates(view: View, estimators: Mapping[str, Estimator], options: Options) -> Estimates:
     """Every estimate of one contrast, over the whole log and by segment."""
     _check_log(view, options)
-    found = {}
     seen_by = cache(partial(_unvaried, view, options))
     unseen = {estimand: _unseen(view, estimand, seen_by) for estimand in {one.estimand for one in estimators.values()}}
-    for name, estimator in estimators.items():
-        own, groups = _own(view, estimator, options)
-        for k, segment in enumerate(view.places):
-            hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
-            evidence = replace(_evidence(view, k, own[k], int(groups[k]), estimator), smoothed=view.smoothed[k])
-            interval = _interval(evidence, hidden, options)
-            found[name, segment] = replace(own[k], name=name, interval=interval)
+    own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
+    evidence = {name: _evidence(view, *own[name], estimator) for name, estimator in estimators.items()}
+    ends = cache(lambda name: options.method.ends(evidence[name], options.level))
+
+    def estimate(key: tuple[str, str, Segment]) -> Estimate:
+        _, name, segment = key
+        k, estimator = view.place(segment), estimators[name]
+        hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
+        # the ends of all segments at once, if one of them is asked for; what is hidden makes them one by one
+        together = None if segment is None or hidden.is_open else ends(name)
+        if together is None:
+            interval = _interval(replace(_at(evidence[name], k), smoothed=view.smoothed[k]), hidden, options)
+        else:
+            interval = Interval(float(together[0][k]), float(together[1][k]), options.level, options.method.name)
+        return replace(unstack(own[name][0], k), name=name, interval=interval)
+
+    target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
-    return {(view.contrast[0], name, segment): found[name, segment] for segment in view.places for name in estimators}
+    found = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
+    for name in estimators:
+        found[target, name, None]  # at once, so that a method that refuses these rows does so now
+    return found
 
 
 def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
     """The interval of the whole log as a function of its level."""
     own, groups = _own(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
-    evidence = _evidence(view, 0, own[0], int(groups[0]), estimator)
+    evidence = _at(_evidence(view, own, groups, estimator), 0)
     return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
 
 
-def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
-    """What the rows themselves show in every place, and the number of groups with rows."""
+def _own(view: View, estimator: Estimator, options: Options) -> tuple[Estimate, Floats]:
+    """What the rows themselves show in every place, as a stack, and the number of groups with rows."""
     together = estimator(view.groups if estimator.needs == "groups" else view.whole)
-    found = [unstack(together, k) for k in range(len(view.places))]
     factors = _of_propensities(view, estimator)
     if not options.method.uses_groups(is_clustered=view.is_clustered):
-        return [replace(one, stderr=one.stderr * factor) for one, factor in zip(found, factors, strict=True)], np.zeros(
-            len(found)
-        )
+        return replace(together, stderr=cast(Any, together.stderr * factors)), np.zeros(len(view.places))
     stderr, groups = _jackknife(view, estimator)
-    errors = zip(found, stderr * factors, strict=True)
-    return [replace(one, stderr=float(e)) if one.identified else one for one, e in errors], groups
+    known = np.where(np.isnan(together.value), together.stderr, stderr * factors)
+    return replace(together, stderr=cast(Any, known)), groups
 
 
 def _of_propensities(view: View, estimator: Estimator) -> Floats:
@@ -142,10 +189,7 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     Rewards far from 0 are shifted there first if the estimator shifts along, because small differences of large values lose their digits.
     If a value is not identified without one of the groups, it rests on that group alone, and its error is unknown.
     """
-    groups, whole = view.groups, view.whole
-    if estimator.follows_rewards:
-        center = whole.center + whole.average("s")
-        groups, whole = groups.shifted(-center[:, None]), whole.shifted(-center)
+    groups, whole = view.around_zero if estimator.follows_rewards else (view.groups, view.whole)
     value = np.asarray(estimator(groups if estimator.needs == "groups" else whole).value)
     without = estimator.without_each(groups)
     lost = (np.isnan(without) & (groups.n > 0)).any(axis=1) | np.isnan(value)
@@ -153,40 +197,68 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
     return np.where(lost, np.inf, stderr), count
 
 
-def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Estimator) -> Evidence:
-    """What the interval of an estimate is made from."""
-    if not own.identified or not own.n or not estimator.uses_rewards:
-        return Evidence(
-            own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
-            mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
-        )  # fmt: skip
-    low, high = usual_rewards(view.rewards[place], view.ends[place])
-    baseline = _constant(view, place, own, estimator)
-    heavy = view.heavy(place)
-    if estimator.estimand == "value":
-        terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
-    else:  # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
-        least = min(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
-        terms = [excess * (reward - baseline) for reward in (low, high) for excess in (-least, heavy)]
-    leverage = 0.0 if groups else min(view.excess[place].kurtosis / own.n, MOST)
-    return Evidence(
-        own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
-        view.carrying[place], (min(terms), max(terms)), leverage, view.log.weight.mean_is_one,
-    )  # fmt: skip
+def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -> Evidence:
+    """What the intervals of an estimator are made from: a stack of places."""
+    value, stderr, n = (np.broadcast_to(np.asarray(one), len(view.places)) for one in (own.value, own.stderr, own.n))
+    is_bare = np.isnan(value) | (n == 0) | (not estimator.uses_rewards)
+    baseline, heavy = _constants(view, own, value, estimator), view.heavy
+    low, high = view.usual_rewards
+    with np.errstate(over="ignore", invalid="ignore"):
+        if estimator.estimand == "value":
+            terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
+        else:  # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
+            least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
+            terms = [excess * (reward - baseline) for reward in (low, high) for excess in (-least, heavy)]
+    leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
+    ends = (np.where(is_bare, np.nan, end) for end in (np.minimum.reduce(terms), np.maximum.reduce(terms)))
+    parts: Any = {
+        "value": value,
+        "stderr": stderr,
+        "n": n,
+        "moments": view.whole,
+        "groups": groups,
+        "clusters": view.clusters,
+        "carrying": np.where(is_bare, np.inf, view.carrying),
+        "extremes": tuple(ends),
+        "leverage": np.where(is_bare, 0.0, leverage),
+    }
+    return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
 
 
-def _constant(view: View, place: int, own: Estimate, estimator: Estimator) -> float:
-    """The baseline of a row like any other; of several coefficients, those of a context baseline begin with it."""
-    if isinstance(own.baseline, tuple) and len(view.whole.ranks) and estimator.needs != "model":
+def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -> Floats:
+    """The baselines of a row like any other, in every place; of several coefficients, those of a context baseline begin with it."""
+    several = own.baseline if isinstance(own.baseline, tuple) else None
+    if several is not None and view.whole.ranks and estimator.needs != "model":
         # one for every position: where all weights of a list are equal, they count together
-        return sum(own.baseline) if all(map(math.isfinite, own.baseline)) else own.value
-    first = own.baseline[0] if isinstance(own.baseline, tuple) else own.baseline
-    is_constant = isinstance(own.baseline, float) or estimator.needs == "context" or estimator.is_difference
-    if is_constant and estimator.needs != "model" and math.isfinite(first):
-        return first
-    if estimator.estimand == "value":
-        return own.value
-    return float(view.whole.center[place] + view.whole.average("s")[place])
+        total = np.asarray(sum(several))
+        return np.where(np.isfinite(total), total, value)
+    other = value if estimator.estimand == "value" else view.whole.center + view.whole.average("s")
+    is_constant = several is None or estimator.needs == "context" or estimator.is_difference
+    if not is_constant or estimator.needs == "model":
+        return other
+    first = np.asarray(own.baseline if several is None else several[0])
+    return np.where(np.isfinite(first), first, other)
+
+
+def _at(evidence: Evidence, place: int) -> Evidence:
+    """The evidence of one place."""
+    low, high = evidence.extremes
+
+    def pick(part: Any) -> float:
+        return float(part[place])
+
+    return replace(
+        evidence,
+        value=pick(evidence.value),
+        stderr=pick(evidence.stderr),
+        n=int(pick(evidence.n)),
+        moments=evidence.moments[place],
+        groups=int(pick(evidence.groups)),
+        clusters=pick(evidence.clusters),
+        carrying=pick(evidence.carrying),
+        extremes=(pick(low), pick(high)),
+        leverage=pick(evidence.leverage),
+    )
 
 
 def _interval(evidence: Evidence, unseen: Unseen, options: Options) -> Interval:
@@ -205,9 +277,11 @@ def _check_log(view: View, options: Options) -> None:
     options.method.check(rewards=rewards, max_weight=largest, is_clustered=view.is_clustered)
 
 
-def doubtful_baselines(view: View) -> dict[Segment, list[str]]:
+def doubtful_baselines(view: View) -> Mapping[Segment, list[str]]:
     """What is wrong with the columns of a context baseline, over the whole log and by segment."""
     whole = view.whole
+    if not whole.context:
+        return {place: [] for place in view.places}
     means = {name.removeprefix(CONTEXT): whole.average(name) for name in whole.context}
     errors = {
         name.removeprefix(CONTEXT): jackknife_error(view.groups.others.average(name), view.groups.n)[0]
@@ -215,27 +289,35 @@ def doubtful_baselines(view: View) -> dict[Segment, list[str]]:
         else np.sqrt(whole.covariance(name, name) / np.maximum(whole.n, 1))
         for name in whole.context
     }
-    return {
-        place: after_choice(
+
+    def doubts(place: Segment) -> list[str]:
+        k = view.place(place)
+        return after_choice(
             {name: (float(mean[k]), float(errors[name][k])) for name, mean in means.items()},
-            view.excess[k].n / view.excess[k].kurtosis if view.excess[k].n else 0.0,
+            float(view.excess.n[k] / view.excess.kurtosis[k]),
             float(view.clusters[k]) if view.is_clustered else math.inf,
         )
-        for k, place in enumerate(view.places)
-    }
+
+    return Lazily(dict.fromkeys(view.places, doubts))
 
 
-def diagnostics(view: View) -> dict[Segment, Diagnostics]:
+def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     """The diagnostics of one target, over the whole log and by segment."""
     log = view.log
     if view.is_clustered:
         error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
     low, high = view.reward_range
-    found = {}
-    for k, segment in enumerate(view.places):
-        rows = view.each[k], view.tail(segment), view.excess[k], view.rewards[k]
+    excess = view.excess
+    carried = carrying_rows(excess, view.rewards, view.ends)
+    _ = excess.kurtosis, excess.skewness  # of all places at once
+
+    def of_place(segment: Segment) -> Diagnostics:
+        k = view.place(segment)
+        rows = view.whole[k], view.tail(segment), excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
-        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one)
-        found[segment] = diagnose(seen, clusters=clusters, lost=lost)
-    return found
+        carrying = float(carried[k])
+        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one, carrying)
+        return diagnose(seen, clusters=clusters, lost=lost)
+
+    return Lazily(dict.fromkeys(view.places, of_place))

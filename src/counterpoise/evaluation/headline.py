@@ -133,10 +133,10 @@ def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
 
 
 def _against_logging(reading: Reading, target: str) -> list[Part]:
-    lift, (mean, _) = reading.lift(target), reading.logged
+    lift, (mean, digits) = reading.lift(target), reading.logged_digits
     if lift is None or not lift.identified or math.isnan(mean) or not math.isfinite(lift.stderr):
         return []
-    logged = Number(mean, lift.stderr)
+    logged = Number(mean, digits)
     if 0.0 in lift.interval:
         return ["; the log does not show whether that beats the ", logged, " that the logging policy earned"]
     # an estimate of its own, with a smaller error than the value's, so that the two numbers need not add up to the third

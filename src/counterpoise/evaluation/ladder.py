@@ -10,7 +10,7 @@ from typing import Any
 from counterpoise.diagnostics import Verdict, judge
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
 from counterpoise.evaluation.choice import differences_of, foremost
-from counterpoise.evaluation.estimates import Options, diagnostics, estimates
+from counterpoise.evaluation.estimates import Lazily, Options, diagnostics, estimates
 from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import number
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
@@ -137,13 +137,9 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
         excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
     )
     plain = log.ladder[0]
-    unbiased = {
-        (contrast[0], place): judge(one)
-        for contrast in plain.moments
-        if not contrast[1]
-        for place, one in diagnostics(View(plain, contrast)).items()
-    }
-    return Climbed(picked, ladders, unbiased)
+    seen = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
+    keys = ((target, place) for target, one in seen.items() for place in one)
+    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(seen[key[0]][key[1]]))))
 
 
 def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:

@@ -54,6 +54,13 @@ class Reading:
         return _logged(self.result)
 
     @property
+    def logged_digits(self) -> tuple[float, float]:
+        """The mean reward of the log, and the error to whose digits it is written everywhere: that of the lift in the headline."""
+        mean, error = self.logged
+        lift = None if self.is_difference else self.lift(self.best())
+        return mean, lift.stderr if lift is not None and lift.identified and math.isfinite(lift.stderr) else error
+
+    @property
     def is_comparison(self) -> bool:
         """Whether the estimates are differences between two policies."""
         return isinstance(self.result, Comparison)

@@ -123,6 +123,12 @@ class Result:
         """How many rows were used."""
         return self.moments.n
 
+    @cached_property
+    def segment_rows(self) -> dict[Segment, int]:
+        """How many rows each segment has."""
+        rows = next(iter(self.moments.moments.values())).n.sum(axis=1).tolist()
+        return dict(zip(self.moments.segments, rows, strict=True)) if self.moments.segment_columns else {}
+
     @property
     def dropped_rows(self) -> int:
         """How many bad rows were left out."""

@@ -21,6 +21,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
+from counterpoise.moments import Floats
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall
 from counterpoise.moments.effective import usual_ends
 
@@ -204,7 +205,7 @@ class Distribution:
 
     def _share(self, name: str, cut: Cut) -> float:
         """The share of the rows in the first bins."""
-        return self._view(name, is_below(cut.bins)).rewards[0].mean(1, 0.0)
+        return float(self._view(name, is_below(cut.bins)).rewards[0].mean(1, 0.0))
 
     def _bounds(self, cut: Cut) -> tuple[float, float] | None:
         """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
@@ -260,10 +261,10 @@ class Worst(View):
     below: float
 
     @cached_property
-    def carrying(self) -> list[float]:
+    def carrying(self) -> Floats:
         """How many rows carry the CVaR."""
-        full = [self.below * excess.n / excess.kurtosis for excess in self.excess]
-        return [max(min(2.0 * TAIL * one, most), one) for one, most in zip(super().carrying, full, strict=True)]
+        one, excess = super().carrying, self.excess
+        return np.asarray(np.maximum(np.minimum(2.0 * TAIL * one, self.below * excess.n / excess.kurtosis), one))
 
 
 def _row(one: Statistic) -> dict[str, Any]:

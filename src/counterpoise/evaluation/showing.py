@@ -13,6 +13,7 @@ from counterpoise.evaluation.wording import number, shortened, signed
 ROWS = 20  # of the table
 VERDICTS = 6  # of targets over the whole log
 DOUBTS = 3  # of segments
+JUDGED = 1000  # segments, the largest, among which doubts are looked for
 
 Key = tuple[str, str, Segment]
 
@@ -79,7 +80,7 @@ def important(reading: Reading, limit: int) -> list[Key]:
         whole = first
     kept: list[Key] = [(target, name, None) for target in order for name in whole]
     rest = [(target, name, place) for target in order for place in places for name in parts]
-    rest.sort(key=lambda key: -result.estimates[key].n)
+    rest.sort(key=lambda key: -result.segment_rows[key[2]])
     rank = {target: k for k, target in enumerate(order)}
     return sorted([*kept, *rest[: limit - len(kept)]], key=lambda key: (rank[key[0]], key[2] is not None))
 
@@ -120,14 +121,17 @@ def verdict_lines(reading: Reading) -> Iterator[str]:
     result = reading.result
     targets = reading.foremost(len(result.targets))
     whole = [(target, None) for target in targets]
-    doubts = [key for key, one in result.verdicts.items() if key[1] is not None and one.verdict != "ok"]
-    doubts.sort(key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n)
+    places = sorted(result.segment_rows, key=result.segment_rows.__getitem__, reverse=True)
+    keys = [(target, place) for place in places[:JUDGED] for target in targets]
+    doubts = [key for key in keys if result.verdicts[key].verdict != "ok"]
     for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
         for target, place in keys[:limit]:
             where = "" if place is None else f" in {shortened(segment_text(place))}"
             yield f"{shortened(target)}{where}: {result.verdicts[target, place]}"
         if keys[limit:]:
             yield _counted(result, keys[limit:], what)
+    if places[JUDGED:]:
+        yield f"Only the {JUDGED:,} largest of {len(places):,} segments were judged here; see .table() for all."
 
 
 def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:

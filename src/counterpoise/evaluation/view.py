@@ -11,11 +11,11 @@ import numpy as np
 from counterpoise.evaluation.result import Segment
 from counterpoise.intervals.jackknife import effective_clusters
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.effective import carrying_rows, usual_ends
+from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
 from counterpoise.moments.log_moments import Contrast, LogMoments
-from counterpoise.moments.powers import NOTHING, Powers
+from counterpoise.moments.powers import Powers
 from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
-from counterpoise.moments.tails import EMPTY, Tail
+from counterpoise.moments.tails import Tail
 
 FEW = 10  # rows that carry the weights' variance
 
@@ -27,7 +27,7 @@ class View:
     log: LogMoments
     contrast: Contrast
 
-    @property
+    @cached_property
     def places(self) -> list[Segment]:
         """The whole log, then its segments."""
         return [None, *(self.log.segments if self.log.segment_columns else ())]
@@ -36,8 +36,8 @@ class View:
     def groups(self) -> Moments:
         """A stack of places × groups."""
         stack = self.log.moments[self.contrast]
-        total = stack.merge(axis=0)
-        return Moments.stack([total, *(stack[k] for k in range(len(self.places) - 1))])
+        total = Moments.stack([stack.merge(axis=0)])
+        return Moments.concat([total, stack]) if len(self.places) > 1 else total
 
     @cached_property
     def whole(self) -> Moments:
@@ -45,9 +45,10 @@ class View:
         return self.groups.merge(axis=1)
 
     @cached_property
-    def each(self) -> list[Moments]:
-        """The moments of every place."""
-        return [self.whole[k] for k in range(len(self.places))]
+    def around_zero(self) -> tuple[Moments, Moments]:
+        """The groups and the whole with the rewards of every place shifted to a mean of 0."""
+        center = self.whole.center + self.whole.average("s")
+        return self.groups.shifted(-center[:, None]), self.whole.shifted(-center)
 
     @cached_property
     def reward_range(self) -> tuple[Floats, Floats]:
@@ -68,35 +69,44 @@ class View:
         return np.minimum(effective_clusters(self.groups.n), rows) if self.is_clustered else rows
 
     @cached_property
-    def excess(self) -> list[Powers]:
-        """The powers of the excess of every place."""
+    def excess(self) -> Powers:
+        """The powers of the excess, a stack of places."""
         return self._of_places(self.log.excess[self.contrast])
 
     @cached_property
-    def rewards(self) -> list[Powers]:
-        """The powers of the rewards of every place."""
+    def rewards(self) -> Powers:
+        """The powers of the rewards, a stack of places."""
         return self._of_places(self.log.rewards)
 
     @cached_property
-    def ends(self) -> list[tuple[float, float]]:
+    def ends(self) -> tuple[Floats, Floats]:
         """Where the rewards of every place begin and end, as far as they tell."""
-        return [usual_ends(float(low), float(high)) for low, high in zip(*self.reward_range, strict=True)]
+        return usual_ends(*self.reward_range)
 
     @cached_property
-    def carrying(self) -> list[float]:
-        """How many rows carry the variance, in every place."""
-        return [carrying_rows(*one) for one in zip(self.excess, self.rewards, self.ends, strict=True)]
+    def usual_rewards(self) -> tuple[Floats, Floats]:
+        """A low and a high reward that a row not seen yet may well have, in every place."""
+        return usual_rewards(self.rewards, self.ends)
 
-    def heavy(self, place: int) -> float:
-        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell."""
-        excess = self.excess[place]
-        square = excess.mean(2, 0.0)
-        if square > 1e-24 and excess.n / excess.kurtosis >= FEW:
-            return math.sqrt(excess.mean(4, 0.0) / square)
-        names = [name for name in self.contrast if (name, "") in self.log.tails]
-        tails = [View(self.log, (name, "")).tail(self.places[place]).weights for name in names]
-        largest = max((float(weights[0]) for weights in tails if len(weights)), default=1.0)
-        return largest if len(names) > 1 else max(largest - 1.0, 0.0)
+    @cached_property
+    def carrying(self) -> Floats:
+        """How many rows carry the variance, in every place."""
+        return np.asarray(carrying_rows(self.excess, self.rewards, self.ends))
+
+    @cached_property
+    def heavy(self) -> Floats:
+        """The excess of a row that carries the variance; the largest weight there is, where too few rows do to tell; in every place."""
+        square, fourth = self.excess.mean(2, 0.0), self.excess.mean(4, 0.0)
+        is_known = (square > 1e-24) & (self.excess.n / self.excess.kurtosis >= FEW)
+        own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
+        largest = np.full(len(self.log.segments), -math.inf)
+        for tails in own:
+            largest = np.maximum(largest, [one.weights[0] if len(one.weights) else -math.inf for one in tails])
+        places = np.append(largest.max(), largest)[: len(self.places)]
+        places = np.where(places == -math.inf, 1.0, places)
+        most = places if len(own) > 1 else np.maximum(places - 1.0, 0.0)
+        with np.errstate(invalid="ignore"):
+            return np.where(is_known, np.sqrt(fourth / np.where(is_known, square, 1.0)), most)
 
     @cached_property
     def smoothed(self) -> list[Smoothed]:
@@ -104,21 +114,21 @@ class View:
         parts = self.log.smoothed.get(self.contrast, (UNSMOOTHED,) * len(self.log.segments))
         return [sum(parts, UNSMOOTHED), *(parts if self.log.segment_columns else ())]
 
-    def _of_places(self, parts: tuple[Powers, ...]) -> list[Powers]:
-        return [sum(parts, NOTHING), *(parts if self.log.segment_columns else ())]
+    def _of_places(self, parts: tuple[Powers, ...]) -> Powers:
+        return Powers.stack([Powers.total(parts), *(parts if self.log.segment_columns else ())])
 
     def tail(self, segment: Segment) -> Tail:
         """The largest weights of a place."""
-        return self._whole_tail if segment is None else self.log.tails[self.contrast][self.place(segment)]
+        return self._whole_tail if segment is None else self.log.tails[self.contrast][self.place(segment) - 1]
 
     def place(self, segment: Segment) -> int:
-        """The index of a segment among the log's segments."""
+        """The index of a segment among the places."""
         return self._known[segment]
 
     @cached_property
     def _whole_tail(self) -> Tail:
-        return sum(self.log.tails.get(self.contrast, ()), EMPTY)
+        return Tail.total(self.log.tails.get(self.contrast, ()))
 
     @cached_property
     def _known(self) -> dict[Segment, int]:
-        return {label: k for k, label in enumerate(self.log.segments)}
+        return {label: k for k, label in enumerate(self.places)}

@@ -11,6 +11,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.method import Evidence, Method
 from counterpoise.intervals.student import freedom_of, heavier
+from counterpoise.moments.effective import below
 
 FEWEST = 6  # rows that carry the answer, for an answer: benchmarks/anytime_misses.py
 SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest
@@ -56,7 +57,7 @@ class Anytime(Method):
         """
         carrying = evidence.carrying
         note = (
-            f"about {carrying:.2g} rows carry this answer, and it takes {FEWEST} for an interval that holds at all times"
+            f"about {below(carrying, FEWEST)} rows carry this answer; {FEWEST} or more are needed for an interval that holds at all times"
             if carrying < FEWEST
             else self._unseen_weights(evidence)
         )

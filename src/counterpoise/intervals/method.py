@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from counterpoise.intervals.interval import Interval
 from counterpoise.intervals.scores import Score, Wilson
-from counterpoise.moments import Moments
+from counterpoise.moments import Floats, Moments
 from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 
 
@@ -86,6 +86,10 @@ class Method(Protocol):
     def unvaried(self, evidence: Evidence, level: float) -> Interval:
         """What the rows themselves show where rewards never vary, before the `score` is added."""
         return self.interval(evidence, level)
+
+    def ends(self, evidence: Evidence, level: float) -> tuple[Floats, Floats] | None:
+        """Both ends for a stack of estimates at once, whose evidence has arrays in its fields; None if each is made on its own."""
+        return None
 
     @abstractmethod
     def interval(self, evidence: Evidence, level: float) -> Interval:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from counterpoise.intervals.interval import Interval, check_level
 from counterpoise.intervals.jackknife import jackknife
 from counterpoise.intervals.method import Evidence, Method
 from counterpoise.intervals.normal import normal
+from counterpoise.moments import Floats
 
 FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
 PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/interval_coverage.py
@@ -39,6 +42,10 @@ class Student(Method):
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """See `student`."""
         return student(evidence, level)
+
+    def ends(self, evidence: Evidence, level: float) -> tuple[Floats, Floats] | None:
+        """See `student`."""
+        return student_ends(evidence, level) if type(self).interval is Student.interval else None
 
 
 def student(evidence: Evidence, level: float = 0.95) -> Interval:
@@ -72,24 +79,33 @@ def student(evidence: Evidence, level: float = 0.95) -> Interval:
     ----------
     Student, "The probable error of a mean", Biometrika 6 (1908); added rows as in Agresti & Coull, The American Statistician 52 (1998).
     """
+    lower, upper = student_ends(evidence, level)
+    return Interval(float(lower), float(upper), level, Student.name)
+
+
+def student_ends(evidence: Evidence, level: float) -> tuple[Floats, Floats]:
+    """Both ends of `student`, of one estimate or of a stack of them."""
     from scipy.special import stdtrit
 
     check_level(level)
-    value, n = evidence.value, evidence.n
-    if math.isnan(value) or not math.isfinite(evidence.stderr) or n < 2:
-        return Interval(-math.inf, math.inf, level, Student.name)
-    low, high = evidence.extremes if all(map(math.isfinite, evidence.extremes)) else (value, value)
-    mean = (n * value + (low + high) / 2) / (n + 1)
-    spread = (n * evidence.stderr / (1 - evidence.leverage)) ** 2 + n * (value - mean) ** 2
-    spread += ((high - mean) ** 2 + (low - mean) ** 2) / 2
-    half = float(stdtrit(freedom_of(evidence), (1 + level) / 2)) * math.sqrt(spread) / (n + 1)
-    return Interval(mean - half, mean + half, level, Student.name)
+    value, stderr, n = (np.asarray(one, dtype=np.float64) for one in (evidence.value, evidence.stderr, evidence.n))
+    is_known = np.isfinite(value) & np.isfinite(stderr) & (n >= 2)
+    error = np.where(is_known, stderr, 0.0)
+    has_extremes = np.isfinite(evidence.extremes[0]) & np.isfinite(evidence.extremes[1])
+    low, high = (np.where(has_extremes, end, value) for end in evidence.extremes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = (n * value + (low + high) / 2) / (n + 1)
+        spread = np.square(n * error / (1 - evidence.leverage)) + n * np.square(value - mean)
+        spread += (np.square(high - mean) + np.square(low - mean)) / 2
+        half = stdtrit(freedom_of(evidence), (1 + level) / 2) * np.sqrt(spread) / (n + 1)
+    return np.where(is_known, mean - half, -np.inf), np.where(is_known, mean + half, np.inf)
 
 
-def freedom_of(evidence: Evidence) -> float:
+def freedom_of(evidence: Evidence) -> Any:
     """Degrees of freedom, from the rows that carry the answer and the clusters that they come from."""
-    freedom = max(FEWEST, (evidence.carrying / PACE) ** 2)
-    return max(min(freedom, evidence.groups - 1.0, evidence.clusters - 1.0), 1.0) if evidence.groups else freedom
+    freedom = np.maximum(FEWEST, np.square(np.asarray(evidence.carrying) / PACE))
+    clusters = np.minimum(np.asarray(evidence.groups), evidence.clusters) - 1.0
+    return np.where(np.asarray(evidence.groups) > 0, np.maximum(np.minimum(freedom, clusters), 1.0), freedom)[()]
 
 
 def heavier(factor: float, freedom: float) -> float:

@@ -112,10 +112,10 @@ def unvaried(
     low, high = reward_range
     at_low, at_high = (at_an_end(moments, end, high - low) & (np.asarray(moments.n) > 0) for end in (low, high))
     found: list[Unvaried | None] = [None] * len(low)
+    effective = effective_sample_size(moments)
+    effective = effective if clusters is None else np.minimum(effective, clusters)
     for k in np.flatnonzero(at_low | at_high).tolist():
         ends = float(low[k]), float(high[k])
         usual = (0.0, 1.0) if set(ends) <= {0.0, 1.0} else ends if ends[0] < ends[1] else UNKNOWN
-        n = effective_sample_size(moments[k])
-        n = n if clusters is None else min(n, float(clusters[k]))
-        found[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, n)
+        found[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, float(effective[k]))
     return found

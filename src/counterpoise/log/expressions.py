@@ -57,7 +57,7 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
     names = {f"counterpoise expression {k}": text for k, text in enumerate(expressions)}
     more = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
     try:
-        frame = _checked_sql(frame, f"SELECT *{more} FROM self")
+        frame = _checked_sql(frame, f"SELECT *{more} FROM self", *expressions)
         schema = frame.collect_schema()
     except pl.exceptions.PolarsError as error:
         asked = " or ".join(map(repr, expressions))
@@ -71,7 +71,7 @@ def only(frame: Frame, where: str | None) -> Frame:
         return frame
     try:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
-        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)")
+        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
         raise ColumnError(
             [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
@@ -83,8 +83,25 @@ def only(frame: Frame, where: str | None) -> Frame:
         ) from error
 
 
-def _checked_sql(frame: Frame, query: str) -> Frame:
-    """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
+def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
+    """The columns that SQL texts may use, and perhaps a few more: those whose names are somewhere in them."""
+    written = "\n".join(texts).casefold()
+    return [name for name in names if name.replace('"', '""').casefold() in written]
+
+
+def _checked_sql(frame: Frame, query: str, *texts: str) -> Frame:
+    """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later.
+
+    Whatever a NaN is compared with in the `texts` of the query, the answer is unknown, as it is for null.
+    """
+    floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
+    kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
+    if kept:
+        frame = frame.with_columns(
+            *(column(name).alias(copy) for name, copy in kept.items()), *(column(name).fill_nan(None) for name in kept)
+        )
+        frame = _checked_sql(frame, query)
+        return frame.with_columns(column(copy).alias(name) for name, copy in kept.items()).drop(*kept.values())
     schema = frame.collect_schema()
     plain = _plain_names(schema)
     query = _respelt(query, plain)

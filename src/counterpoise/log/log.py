@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from numbers import Integral
 from os import PathLike
 from os.path import exists
 from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
@@ -77,6 +78,9 @@ class LogFields(TypedDict, total=False):
     query: Annotated[str | None, "which query of a database is the log"]
     external_access: Annotated[bool, "let DuckDB read other files, as a view over Parquet needs"]
     groups: Annotated[int | None, "into how many groups clusters (or rows) are hashed, for the jackknife and cross_fit"]
+    max_segments: Annotated[
+        int | None, "how many segments to answer for at most: above 1,000, only as many as you say here"
+    ]
     reward_bounds: Annotated[
         tuple[float, float] | Mapping[str, tuple[float, float]] | None,
         "the least and the largest reward there can be, where that is known; of several rewards also by name",
@@ -130,6 +134,7 @@ class Log:
     query: str | None = None
     external_access: bool = False
     groups: int | None = None
+    max_segments: int | None = None
     reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
 
@@ -272,6 +277,9 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
     if control is not None and not isinstance(control, Mapping):
         raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
+    most = found.get("max_segments")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
+        raise OptionError([Argument("max_segments", most), " is not a whole number of at least 1."])
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
     check_lists(found)

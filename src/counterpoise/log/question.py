@@ -291,6 +291,11 @@ def ask(
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
     segments = many("segment", segment, arrays)
+    if log.max_segments is not None and not segments:
+        raise OptionError(
+            [Argument("max_segments"), " says how many segments there may be, and none were asked for."],
+            do=["Leave it out, or pass ", Argument("segment"), " to evaluate or compare."],
+        )
     values = _model_values(log, targets, arrays)
     if arrays is not None:
         log = log.of(arrays)

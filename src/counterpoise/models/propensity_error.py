@@ -102,9 +102,9 @@ class _Seen:
         if question.segment:
             labels = good.select(question.names.segments)
             for label, part in labels.with_row_index("row").group_by(question.names.segments, maintain_order=True):
-                inside = np.zeros(rows.height, dtype=bool)
-                inside[part.get_column("row").to_numpy()] = True
                 if part.height >= FEW and len(segments) <= SEGMENTS:
+                    inside = np.zeros(rows.height, dtype=bool)
+                    inside[part.get_column("row").to_numpy()] = True
                     segments[as_label(tuple(label))] = inside
         cluster = np.arange(rows.height)
         if question.log.cluster is not None:

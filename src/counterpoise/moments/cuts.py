@@ -14,7 +14,7 @@ import numpy as np
 from counterpoise.moments.log_moments import Contrast, LogMoments
 from counterpoise.moments.moments import Floats, Moments
 from counterpoise.moments.powers import NOTHING, Powers
-from counterpoise.moments.tails import EMPTY, KEPT, Tail
+from counterpoise.moments.tails import KEPT, Tail
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Bins:
             log,
             moments={key: self._moments(cuts, key)},
             tails={key: (self._tails[key],) * count},
-            excess={key: (sum(log.excess[key], NOTHING),) * count},
+            excess={key: (Powers.total(log.excess[key]),) * count},
             segments=tuple((k,) for k in range(count)),
             reward_min=ends[:, 0],
             reward_max=ends[:, 1],
@@ -100,7 +100,7 @@ class Bins:
 
     @cached_property
     def _tails(self) -> dict[Contrast, Tail]:
-        return {contrast: sum(tails, EMPTY) for contrast, tails in self.log.tails.items()}
+        return {contrast: Tail.total(tails) for contrast, tails in self.log.tails.items()}
 
     @cached_property
     def _powers(self) -> list[Powers]:

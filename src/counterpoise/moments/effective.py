@@ -10,14 +10,16 @@ from counterpoise.moments.moments import Moments
 from counterpoise.moments.powers import Powers
 
 
-def effective_sample_size(moments: Moments) -> float:
-    """(Σw)²/Σw²: how many rows of equal weight the log is worth.
+def effective_sample_size(moments: Moments) -> Any:
+    """(Σw)²/Σw²: how many rows of equal weight the log is worth; for a stack, one answer per member.
 
     >>> effective_sample_size(Moments.of(weight=[2.0, 0.0, 2.0, 0.0], reward=[1, 0, 1, 0]))
     2.0
     """
-    mean = max(1.0 + float(moments.average("u")), 0.0)
-    return moments.n * mean**2 / (mean**2 + float(moments.covariance("u", "u"))) if mean > 0 else 0.0
+    mean = np.maximum(1.0 + moments.average("u"), 0.0)
+    square = np.square(mean)
+    found = np.where(mean > 0, moments.n * square / np.where(mean > 0, square + moments.covariance("u", "u"), 1.0), 0.0)
+    return found if found.ndim else float(found)
 
 
 def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
@@ -32,12 +34,14 @@ def mean_distance(moments: Moments, end: Any, width: Any) -> Any:
     return apart / width * (1.0 + moments.average("u")) + rest
 
 
-def usual_ends(lowest: float, highest: float) -> tuple[float, float]:
+def usual_ends(lowest: Any, highest: Any) -> tuple[Any, Any]:
     """What rewards can be, as far as the log tells: 0 and 1 where it has seen nothing else, or else what it has seen."""
-    return (0.0, 1.0) if {lowest, highest} <= {0.0, 1.0} else (lowest, highest)
+    low, high = np.asarray(lowest), np.asarray(highest)
+    is_click = ((low == 0) | (low == 1)) & ((high == 0) | (high == 1))
+    return np.where(is_click, 0.0, low)[()], np.where(is_click, 1.0, high)[()]
 
 
-def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> float:
+def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Any, Any]) -> Any:
     r"""How many rows carry the variance of a value or a difference: clicks (or other rewards) among the rows with large weights.
 
     .. math:: E = \frac{n}{\text{kurtosis}(u)} \cdot \min_{\text{ends}} \frac{\text{mean}(d^2)^2}{\text{mean}(d^4)}
@@ -54,28 +58,32 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) ->
     >>> round(carrying_rows(Powers.of([-0.5, 0.5] * 500), Powers.of([1.0] * 10 + [0.0] * 990), (0.0, 1.0)), 9)
     10.0
     """
-    if not excess.n or not ends[1] > ends[0]:
-        return 0.0
+    width = np.asarray(ends[1] - ends[0])
     shares = []
-    for end in ends:
-        square, fourth = rewards.mean(2, end), rewards.mean(4, end)
-        tiny = (1e-7 * (ends[1] - ends[0])) ** 4  # rounding
-        shares.append(square**2 / fourth if fourth > tiny else 0.0)
-    seen = 1.0 if has_two_values(rewards, ends) else 0.5
-    return seen * excess.n / excess.kurtosis * min(shares)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for end in ends:
+            square, fourth = rewards.mean(2, end), rewards.mean(4, end)
+            is_there = fourth > (1e-7 * width) ** 4  # rounding
+            shares.append(np.where(is_there, np.square(square) / np.where(is_there, fourth, 1.0), 0.0))
+    seen = np.where(has_two_values(rewards, ends), 1.0, 0.5)
+    rows = seen * excess.n / excess.kurtosis * np.minimum(*shares)
+    found = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
+    return found if found.ndim else float(found)
 
 
-def has_two_values(rewards: Powers, ends: tuple[float, float]) -> bool:
+def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
     """Whether rewards are at one end or the other, as clicks are: then, and only then, their mean square distance is width times mean.
 
     >>> has_two_values(Powers.of([0.0, 1.0, 1.0]), (0.0, 1.0)), has_two_values(Powers.of([0.0, 0.5, 1.0]), (0.0, 1.0))
     (True, False)
     """
     low, high = ends
-    return abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * (high - low) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * np.square(high - low)
+    return found if np.ndim(found) else bool(found)
 
 
-def usual_rewards(rewards: Powers, ends: tuple[float, float]) -> tuple[float, float]:
+def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
     """A high and a low reward that a row not seen yet may well have: from either end, the size-weighted mean distance of the others.
 
     >>> usual_rewards(Powers.of([0.0, 0.0, 0.0, 10.0, 30.0]), (0.0, 30.0))[1]
@@ -85,5 +93,16 @@ def usual_rewards(rewards: Powers, ends: tuple[float, float]) -> tuple[float, fl
     found = []
     for end, other in ((low, high), (high, low)):
         first, second = rewards.mean(1, end), rewards.mean(2, end)
-        found.append(end + second / first if abs(first) > 1e-12 * (high - low) else other)
+        is_apart = np.abs(first) > 1e-12 * (high - low)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
     return found[1], found[0]
+
+
+def below(count: float, limit: float) -> str:
+    """A number below a limit, with as many digits as it takes to see that.
+
+    >>> below(2.34, 7), below(6.96, 7), below(6.9996, 7)
+    ('2.3', '6.96', '6.9996')
+    """
+    return next((text for digits in range(2, 16) if float(text := f"{count:.{digits}g}") < limit), repr(count))

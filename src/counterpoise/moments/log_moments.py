@@ -144,20 +144,23 @@ class LogMoments:
         place = [known.get(label, -1) for label in segments]
 
         def stretch(stack: Moments) -> Moments:
-            none = Moments.empty(stack.columns, stack.shape[1:])
-            return Moments.stack([none if k < 0 else stack[k] for k in place])
+            return Moments.concat([stack, Moments.empty(stack.columns, (1, *stack.shape[1:]))])[place]
+
+        def chosen(parts: Sequence[Any], nothing: Any) -> tuple[Any, ...]:
+            known = (*parts, nothing)
+            return tuple(known[k] for k in place)
 
         return replace(
             self,
             moments={key: stretch(stack) for key, stack in self.moments.items()},
-            tails={key: tuple((*tails, EMPTY)[k] for k in place) for key, tails in self.tails.items()},
-            excess={key: tuple((*powers, NOTHING)[k] for k in place) for key, powers in self.excess.items()},
+            tails={key: chosen(tails, EMPTY) for key, tails in self.tails.items()},
+            excess={key: chosen(powers, NOTHING) for key, powers in self.excess.items()},
             segments=segments,
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
-            rewards=tuple((*self.rewards, NOTHING)[k] for k in place),
+            rewards=chosen(self.rewards, NOTHING),
             ladder=tuple(rung._aligned(segments) for rung in self.ladder),
-            smoothed={key: tuple((*sums, UNSMOOTHED)[k] for k in place) for key, sums in self.smoothed.items()},
+            smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
         )
 
     # -- storing them --------------------------------------------------------------------------------------------------

@@ -156,6 +156,13 @@ class Moments:
             columns,
         )
 
+    @classmethod
+    def concat(cls, parts: Sequence[Moments], axis: int = 0) -> Moments:
+        """Several stacks of the same columns, one after the other along a leading axis."""
+        axis %= len(parts[0].shape)
+        n, mean, scatter, center = (np.concatenate([getattr(one, part) for one in parts], axis) for part in _PARTS)
+        return cls(n, mean, scatter, center, parts[0].columns)
+
     # -- adding them ---------------------------------------------------------------------------------------------------
 
     def __add__(self, other: object) -> Moments:
@@ -191,29 +198,21 @@ class Moments:
     def others(self) -> Moments:
         """For every member of the last axis, all the others merged.
 
-        We merge what comes before with what comes after. Subtracting from the total would lose all digits when one group holds
-        nearly all of the scatter.
+        We merge neighbors to pairs and ask the same of those, so that three merges per member suffice. Subtracting from the total would
+        lose all digits when one group holds nearly all of the scatter.
         """
-        before, after = self._running()._moved(1), self[..., ::-1]._running()._moved(1)[..., ::-1]
-        return Moments.stack([before, after]).merge(axis=0)
-
-    def _running(self) -> Moments:
-        """Running totals along the last axis, in log₂ steps: every member adds the total that ends 1, 2, 4, … places before it."""
-        total, step = self, 1
-        while step < self.shape[-1]:
-            total = Moments.stack([total._moved(step), total]).merge(axis=0)
-            step *= 2
-        return total
-
-    def _moved(self, step: int) -> Moments:
-        """Every member of the last axis moved along by `step` places, with empty ones in front."""
-        out = Moments.empty(self.columns, self.shape)
-        for part in ("n", "mean", "scatter", "center"):
-            target, source = getattr(out, part), getattr(self, part)
-            axis = len(self.shape) - 1
-            ahead = (slice(None),) * axis
-            target[(*ahead, slice(step, None))] = source[(*ahead, slice(None, -step))]
-        return out
+        *ahead, size = self.shape
+        if size == 1:
+            return Moments.empty(self.columns, self.shape)
+        if size % 2:
+            padded = Moments.concat([self, Moments.empty(self.columns, (*ahead, 1))], axis=-1)
+            return padded.others[..., :size]
+        first, second = self[..., ::2], self[..., 1::2]
+        apart = Moments.stack([first, second]).merge(axis=0).others  # for every pair, all the other pairs
+        pairs = [Moments.stack([apart, sibling]).merge(axis=0) for sibling in (second, first)]
+        joined = [np.stack([getattr(one, part) for one in pairs], axis=len(ahead) + 1) for part in _PARTS]
+        n, mean, scatter, center = (whole.reshape(*ahead, size, *whole.shape[len(ahead) + 2 :]) for whole in joined)
+        return Moments(n, mean, scatter, center, self.columns)
 
     def recenter(self, center: ArrayLike) -> Moments:
         """The same rows seen from another center of the rewards: s moves by δ, u·s by δ·u.
@@ -358,6 +357,9 @@ class Moments:
             return f"Moments(stack of {' × '.join(map(str, self.shape))}, columns={self.columns})"
         means = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.columns, self.mean, strict=True))
         return f"Moments(n={self.n:,}, center={self.center:.6g}, mean: {means})"
+
+
+_PARTS = ("n", "mean", "scatter", "center")
 
 
 def _check_columns(first: tuple[str, ...], second: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,13 @@ class Tail:
     def __add__(self, other: Tail) -> Tail:
         weights = np.sort(np.concatenate([self.weights, other.weights]))[::-1]
         return Tail(weights[:KEPT], self.zeros + other.zeros)
+
+    @classmethod
+    def total(cls, parts: Sequence[Tail]) -> Tail:
+        """All of them merged at once."""
+        weights = np.concatenate([np.empty(0), *(one.weights for one in parts)])
+        few = np.partition(weights, -KEPT)[-KEPT:] if len(weights) > KEPT else weights
+        return cls(np.sort(few)[::-1], sum(one.zeros for one in parts))
 
 
 EMPTY = Tail(np.empty(0), 0)

@@ -9,6 +9,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.log.expressions import may_use
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
@@ -59,6 +60,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
         if names or question.log.where is not None:
+            native = _without_nan(native, [*texts, *([] if question.log.where is None else [question.log.where])])
             native = _computed(
                 "counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where
             )
@@ -86,6 +88,18 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
         names |= {checksum_of(column): f"counterpoise checksum {k}"}
         native = _computed(f"counterpoise_hash{k}", native, {names[checksum_of(column)]: number.format(quoted)})
     return native, names
+
+
+def _without_nan(native: Any, texts: Sequence[str]) -> Any:
+    """The rows with null for NaN in whatever these texts may use: databases take a NaN to be larger than any number."""
+    if database_of(native) == "sqlite":  # which knows no NaN
+        return native
+    frame: Any = nw.from_native(native)
+    floats = [name for name, dtype in frame.collect_schema().items() if dtype.is_float()]
+    used = may_use(texts, floats)
+    if not used:
+        return native
+    return frame.with_columns(*(nw.when(~nw.col(x).is_nan()).then(nw.col(x)).alias(x) for x in used)).to_native()
 
 
 def _with_fewer_digits(native: Any, question: Question) -> Any:

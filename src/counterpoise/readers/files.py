@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -148,9 +149,9 @@ def _check_header(path: Path, kind: str) -> None:
     """Check that no two columns of a CSV file have the same name, because polars would rename the second."""
     first = _texts(path, separator="," if kind == "csv" else "\t").head(1).collect(engine="streaming")
     names = [name for name in first.row(0) if name]  # spreadsheets leave columns unnamed
-    for name in names:
-        if names.count(name) > 1:
-            raise ColumnError(f"{shown(path)!r} has {names.count(name)} columns called {name!r}. {_RENAME}")
+    name, count = next(iter(Counter(names).most_common(1)), ("", 0))
+    if count > 1:
+        raise ColumnError(f"{shown(path)!r} has {count} columns called {name!r}. {_RENAME}")
 
 
 def check_keys(files: Sequence[Path], rows: int | None = None) -> None:
@@ -193,8 +194,8 @@ def _repeated_key(line: str | None) -> str | None:
         pairs = json.loads(line or "null", object_pairs_hook=_Pairs)
     except ValueError:
         return None
-    keys = [name for name, _ in pairs] if isinstance(pairs, _Pairs) else []
-    return next((name for name in keys if keys.count(name) > 1), None)
+    counts = Counter(name for name, _ in pairs) if isinstance(pairs, _Pairs) else {}
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -93,6 +93,10 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
     native = values.to_native()
+    if str(getattr(native, "dtype", "")).startswith(
+        "period"
+    ):  # a pandas week is its own text, not the number that stores it
+        return from_array(values.name, np.asarray(native, dtype=object), is_number=False)
     if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
         values = values.cast(nw.String() if is_label else nw.Float64())
     try:

@@ -11,6 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.errors import CounterpoiseError, LogError, first_line
+from counterpoise.log.expressions import may_use
 from counterpoise.log.groups import CLUSTER, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
@@ -46,6 +47,11 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
     functions = _functions(log)
     available = list(log.columns)
     check_distinct(available)
+    texts = [column for _, column in question.columns if column not in available]
+    floats = [name for name, dtype in log.dtypes if dtype in ("float", "double")]
+    for name in may_use([*texts, question.log.where or ""], floats):  # Spark takes a NaN to be larger than any number
+        number = functions.col("`" + name.replace("`", "``") + "`")
+        log = log.withColumn(name, functions.when(~functions.isnan(number), number))
     names: dict[str, str] = {}
     chosen, asked = [], []
     for part, column in question.columns:

@@ -16,7 +16,7 @@ from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.log.question import LOGGING
-from counterpoise.moments.tails import EMPTY
+from counterpoise.moments.tails import Tail
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.coverage import picked
 
@@ -40,6 +40,7 @@ class Line:
     estimate: Estimate
     verdict: str
     is_primary: bool = True
+    logged: float | None = None  # what the log earned there, where that is not the same for all lines
 
 
 def forest(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -55,7 +56,10 @@ def forest(result: Result, *, ax: Axes | None = None) -> Axes:
 
 
 def segments(result: Result, target: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """An interval for every segment of one target (the first, unless you name another), largest segments first."""
+    """An interval for every segment of one target (the first, unless you name another), largest segments first.
+
+    The dashed line beside an interval is what was logged in that segment, or no difference.
+    """
     reading = read(result)
     name = result.targets[0] if target is None else target
     whole = result[name, reading.primary]  # raises for a target that is not there
@@ -64,18 +68,23 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
         raise OptionError(
             "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
         )
-    places.sort(key=lambda place: (-result.estimates[name, reading.primary, place].n, segment_text(place)))
+    places.sort(key=lambda place: (-result.segment_rows[place], segment_text(place)))
+    shown = places[:MOST]
+    stack = next(iter(result.moments.moments.values())).merge(axis=1)
+    means = dict(zip(result.moments.segments, (stack.center + stack.average("s")).tolist(), strict=True))
     lines = [
         Line(
             segment_text(place),
             result.estimates[name, reading.primary, place],
             result.verdict_on(name, reading.primary, place),
+            logged=None if reading.is_difference else means[place],
         )
-        for place in places
+        for place in shown
     ]
     by = shortened(", ".join(result.moments.segment_columns), 40)
     title = f"{_what(reading)} of {shortened(name, 40)} in each {by}, by {reading.primary}"
-    return _forest(reading, lines, title, ax, {"whole log": whole.value} if whole.identified else {})
+    marks = {"whole log": whole.value} if whole.identified else {}
+    return _forest(reading, lines, title, ax, marks, left=len(places) - len(shown))
 
 
 def weights(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -88,7 +97,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
     drawn = reading.foremost(TARGETS_DRAWN, result.moments.targets)
     curves: list[tuple[str, Line2D]] = []
     for name in drawn:
-        tail = sum(result.moments.tails.get((name, ""), ()), EMPTY)
+        tail = Tail.total(result.moments.tails.get((name, ""), ()))
         positive = tail.weights[tail.weights > 0]
         if len(positive):
             shares = np.arange(1, len(positive) + 1) / result.n
@@ -144,7 +153,13 @@ def _what(reading: Reading) -> str:
 
 
 def _forest(
-    reading: Reading, lines: Sequence[Line], title: str, ax: Axes | None, marks: Mapping[str, float] | None = None
+    reading: Reading,
+    lines: Sequence[Line],
+    title: str,
+    ax: Axes | None,
+    marks: Mapping[str, float] | None = None,
+    *,
+    left: int = 0,
 ) -> Axes:
     shown = lines[:MOST]
     axes = axes_of(ax, 1.3 + 0.32 * len(shown))
@@ -156,15 +171,19 @@ def _forest(
             _draw(axes, k, line, room.low, room.high)
     for label, value in (marks or {}).items():
         axes.axvline(value, color=COLORS["ok"], linewidth=1, alpha=0.6, label=label, zorder=0)
-    if math.isfinite(reading.mark):
-        label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged)}"
+    own = [(k, line.logged) for k, line in enumerate(shown) if line.logged is not None and math.isfinite(line.logged)]
+    for j, (k, logged) in enumerate(own):
+        label = None if j else "logged, in each segment"
+        axes.plot([logged, logged], [k - 0.4, k + 0.4], color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
+    if not own and math.isfinite(reading.mark):
+        label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged_digits)}"
         axes.axvline(reading.mark, color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
     names = [shortened(line.name, 40) + ("" if line.estimate.identified else " (not identified)") for line in shown]
     axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
     axes.set_ylim(len(shown) - 0.4, -0.6)
     level = level_of(reading.result.level).replace("\N{NO-BREAK SPACE}", " ")
     axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per row, with {level} intervals")
-    _title(axes, title, len(lines) - len(shown))
+    _title(axes, title, left + len(lines) - len(shown))
     frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)
     _legend(axes, is_beside=ax is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -65,7 +66,12 @@ def estimates(reading: Reading) -> Safe:
     lead = (
         "How much more each target would have earned per row than the policy it is compared with. The dashed line marks no difference."
         if reading.is_difference
-        else f"What each target would have earned per row. The dashed line marks what the log itself earned: {number(*reading.logged)}."
+        else "What each target would have earned per row."
+        + (
+            f" The dashed line marks what the log itself earned: {number(*reading.logged_digits)}."
+            if math.isfinite(reading.mark)
+            else ""
+        )
     )
     return join(
         [

@@ -23,7 +23,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
     targets = set(reading.foremost(max(1, SEGMENTS_LISTED // every)))
     shown = sorted(
         ((target, segment) for target, segment in keys if target in targets),
-        key=lambda key: -result.estimates[key[0], reading.primary, key[1]].n,
+        key=lambda key: -result.segment_rows[key[1]],
     )[:SEGMENTS_LISTED]
     names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
     heads = [(name_of(name, 40), False) for name in names] + [

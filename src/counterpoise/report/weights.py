@@ -10,7 +10,7 @@ import numpy as np
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import level_of, number, percent
-from counterpoise.moments.tails import EMPTY, Tail
+from counterpoise.moments.tails import Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -25,7 +25,7 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     parts = [_diagnostics(reading, reading.foremost(TARGETS_LISTED, targets))]
     parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
     for target in reading.foremost(TARGETS_DRAWN, targets):
-        tail = sum(result.moments.tails.get((target, ""), ()), EMPTY)
+        tail = Tail.total(result.moments.tails.get((target, ""), ()))
         figures = [*_weight_figures(target, tail, result.diagnostics(target).n, result.diagnostics(target).mean_weight)]
         if target in profiles:
             figures.append(_histogram(target, profiles[target]))
@@ -66,7 +66,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
             percent(found.zero_weight_share),
-            f"{found.carrying_rows:,.0f}",
+            "–" if result.verdict(target).verdict == "not identified" else f"{found.carrying_rows:,.0f}",
         ]
         rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
     header = [el("th", term("target"), scope="col")]
@@ -136,10 +136,12 @@ def _histogram(target: str, found: Profile) -> Safe:
     first, last = int(filled[0]), int(filled[-1]) + 1
     shares = 100 * found.counts / total
     bars = [(float(EDGES[k]), float(EDGES[k + 1]), float(shares[k])) for k in range(first, last)]
+    weight = Axis(float(EDGES[first]) / 1.1, float(EDGES[last]) * 1.1, True)
+    mark = " The dashed line marks a weight of 1." if weight.low <= 1.0 <= weight.high else ""
     return el(
         "figure",
         chart(
-            Axis(float(EDGES[first]) / 1.1, float(EDGES[last]) * 1.1, True),
+            weight,
             Axis(0.0, 1.05 * float(shares.max())),
             [Bars(bars), Mark(1.0, upright=True)],
             says=f"Histogram of the weights of {target}, from {number(float(EDGES[first]))} to {number(float(EDGES[last]))}; "
@@ -149,7 +151,7 @@ def _histogram(target: str, found: Profile) -> Safe:
         ),
         el(
             "figcaption",
-            f"All weights above 0; {percent(zeros / total)} of the rows have weight 0. The dashed line marks a weight of 1.",
+            f"All weights above 0; {percent(zeros / total)} of the rows have weight 0.{mark}",
         ),
     )
 
