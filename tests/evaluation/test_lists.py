@@ -85,7 +85,8 @@ def test_joint_baselines_are_a_regression_over_lists(kind: str) -> None:
     log = a_log()
     each = by_list(log, kind)
     y = np.array([term for term, *_ in each])
-    controls = np.array([[*u, *[0.0] * (4 - len(u)), (d * u).sum() / d.sum()] for _, u, d in each])
+    below = [u[-1] if kind == "cascade" else 0.0 for _, u, _ in each]  # the end of a list: a product stays what it is there
+    controls = np.array([[*u, *[end] * (4 - len(u))] for (_, u, _), end in zip(each, below, strict=True)])
     centered = controls - controls.mean(axis=0)
     beta = np.linalg.lstsq(centered, y - y.mean(), rcond=None)[0]
     left = y - controls @ beta
@@ -102,7 +103,7 @@ def test_self_normalization_is_at_each_position(kind: str) -> None:
         w, wr = [], []
         for _, one in log.sort("query", "rank").group_by("query", maintain_order=True):
             weights, r = weights_of(one, kind, "new"), one["click"].to_numpy()
-            w.append(weights[rank - 1] if rank <= len(r) else 1.0)
+            w.append(weights[rank - 1] if rank <= len(r) else weights[-1] if kind == "cascade" else 1.0)
             wr.append(weights[rank - 1] * r[rank - 1] if rank <= len(r) else 0.0)
         value += sum(wr) / sum(w)
     assert evaluate(log, kind)["new", "snips"].value == pytest.approx(value, rel=1e-12)

@@ -16,6 +16,7 @@ FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
 WRONG_PROPENSITIES = 0.001
+EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
 BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
@@ -121,6 +122,13 @@ def _of_weights(found: Diagnostics) -> list[str]:
             f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
             if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
+        )
+    if found.length_p < EARLY_ENDS:
+        how = "longer" if found.length_shift > 0 else "shorter"
+        doubts.append(
+            f"What was shown decides how long a list is: the target's lists would be {how} (by about {abs(found.length_shift):.2g} "
+            f"positions, p {p_value(found.length_p)}), and these weights take every list to be as long as it was. If people leave because "
+            "of what they see, use the cascade weight, with the propensity of an item given those above it."
         )
     return doubts
 

@@ -13,6 +13,7 @@ import numpy as np
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.before_choice import after_choice
 from counterpoise.estimators import Estimate, Estimator, gradient, unstack
+from counterpoise.estimators.lists import longer_lists
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
@@ -22,7 +23,7 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import usual_rewards
-from counterpoise.moments.moments import CONTEXT
+from counterpoise.moments.moments import CONTEXT, LENGTH
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
 
@@ -230,12 +231,24 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
     log = view.log
     if view.is_clustered:
         error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
+    lengths = _lengths(view)
     low, high = view.reward_range
     found = {}
     for k, segment in enumerate(view.places):
         rows = view.each[k], view.tail(segment), view.excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
-        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one)
+        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one, lengths[k])
         found[segment] = diagnose(seen, clusters=clusters, lost=lost)
     return found
+
+
+def _lengths(view: View) -> list[tuple[float, float]]:
+    """By how much longer a target's lists would be than the logged ones, and the error of that, in every place."""
+    if LENGTH not in view.whole.columns:
+        return [(0.0, 0.0)] * len(view.places)
+    found = longer_lists(view.whole)
+    values, errors = np.asarray(found.value), np.asarray(found.stderr)
+    if view.is_clustered:
+        errors = jackknife_error(np.asarray(longer_lists(view.groups.others).value), view.groups.n)[0]
+    return [(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
