@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
-from counterpoise.errors import Argument, Pieces, Sentence
+from counterpoise.errors import Argument, Pieces, Sentence, in_units
 
 VerdictWord = Literal["ok", "caution", "not identified"]
 
@@ -42,8 +42,10 @@ def judge(found: Diagnostics) -> Verdict:
     """
     fatal = _fatal(found)
     if fatal:
-        return Verdict("not identified", (fatal,))
-    reasons = (*_of_weights(found), *_of_evidence(found), *_of_log(found))
+        return Verdict("not identified", (in_units(fatal, found.unit),))
+    reasons = tuple(
+        in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found))
+    )
     return Verdict("caution" if reasons else "ok", reasons)
 
 
@@ -68,11 +70,15 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 where no row tells the policies
     apart. What the two share cancels, so that a difference may be sure where neither value is.
     """
-    fatal = [(name, _fatal(one)) for name, one in policies.items()]
+    shared = next(iter(policies.values()))
+    unit = shared.unit
+    fatal = [(name, in_units(_fatal(one), unit)) for name, one in policies.items()]
     if any(reason for _, reason in fatal):
         return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
-    reasons: list[str] = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one)]
-    shared = next(iter(policies.values()))
+    reasons: list[str] = [
+        f"{name}: {in_units(reason, unit)}" for name, one in policies.items() for reason in _of_weights(one)
+    ]
+    about = len(reasons)
     if differing <= 1e-24 and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
         reasons.append(
             "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
@@ -85,6 +91,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     if shared.has_equal_rewards:
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
+    reasons[about:] = [in_units(reason, unit) for reason in reasons[about:]]
     return Verdict("caution" if reasons else "ok", tuple(reasons))
 
 

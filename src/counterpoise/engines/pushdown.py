@@ -324,7 +324,7 @@ def prepare_lists(
     """The lists of a log under internal names, for all targets or some of them."""
     log, schema = question.log, frame.collect_schema()
     slate = names.get(str(log.slate), str(log.slate))
-    more = [nw.col(slate).alias(LIST)]
+    more = [_segment(slate, schema).alias(LIST)]
     if question.groups > 1:
         ids = _ids(log.cluster or str(log.slate), schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
@@ -364,8 +364,13 @@ def _blank(marked: Frame, question: Question, targets: Sequence[str] | None) -> 
 
 
 def _segment(column: str, schema: Any) -> nw.Expr:
-    """A segment's values; NaN counts as missing, or two groups would share one label."""
-    return nw.when(~nw.col(column).is_nan()).then(nw.col(column)) if schema[column].is_float() else nw.col(column)
+    """A segment's values, or the ids of lists; NaN counts as missing, or two groups would share one label."""
+    x = nw.col(column)
+    if not schema[column].is_float():
+        return x
+    # SQLite, which stores no NaN, has no is_nan either; and for some databases NaN equals itself and is above everything
+    is_number = (x - x == 0) | (x < -1e308) | (nw.lit(0.0) - x < -1e308)
+    return nw.when(is_number).then(x)
 
 
 def _number(column: nw.Expr, dtype: Any) -> nw.Expr:

@@ -54,6 +54,11 @@ class Reading:
         return _logged(self.result)
 
     @property
+    def unit(self) -> str:
+        """What is counted: rows, or lists."""
+        return self.result.moments.weight.unit
+
+    @property
     def is_comparison(self) -> bool:
         """Whether the estimates are differences between two policies."""
         return isinstance(self.result, Comparison)
