@@ -100,13 +100,7 @@ class ListSource(Source):
     def _whole_lists(self, columns: Mapping[str, Any], good: Good) -> tuple[Integers, int]:
         """The rows of every list that has all its positions once and no bad row, and where positions begin."""
         position = numeric("position", str(self.log.position), columns[str(self.log.position)]).astype(np.float64)
-        number, missing = numbered(columns[str(self.log.slate)]), _is_missing(columns[str(self.log.slate)])
-        if missing.any() and not self.log.drop_bad_rows:
-            raise LogError(
-                f"slate {self.log.slate!r} must be given: {missing.sum():,} of {len(missing):,} rows have none.",
-                do=["Fix the logger, or drop those rows with ", Argument("drop_bad_rows", True), "."],
-            )
-        good = good & ~missing
+        number = numbered(columns[str(self.log.slate)])
         first = float(np.nanmin(position[good])) if good.any() else 1.0
         rank = position - first
         usable = good & (rank % 1 == 0) & (rank >= 0) & (rank < DEEPEST)
@@ -189,14 +183,6 @@ def numbered(column: Any) -> Integers:
     ids = plain(column)
     found = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_inverse=True)[1]
     return np.asarray(found, dtype=np.int64)
-
-
-def _is_missing(column: Any) -> Good:
-    """Where a column has no value; a NaN is none."""
-    ids = plain(column)
-    nothing = [one is None or one != one for one in ids.tolist()] if ids.dtype.kind in "fO" else False
-    masked = np.ma.getmaskarray(column) if np.ma.isMaskedArray(column) else np.zeros(len(ids), dtype=bool)
-    return np.asarray(masked | nothing)
 
 
 def refuse_depth(depth: int, items: int) -> None:
