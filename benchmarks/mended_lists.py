@@ -6,8 +6,8 @@
 Lists of up to five positions are filled slot by slot, so that every weight is right as long as lengths are fixed beforehand. Then people
 leave after an item with a chance that depends on it, from hardly to strongly. Cascade and standard are right there, too; independent and
 pseudo-inverse are not, and must not say `ok` where their bias exceeds two standard errors. Runs go round four worlds of each kind. Exits
-with 1 if a wrong one is `ok` in more than 10 % of the logs of worlds with such a bias, if a right one with `ok` covers less than 93 %, or if
-more than 2 % of right logs have a doubt that they don't have in the file `--against`, which another version wrote.
+with 1 if a wrong one is `ok` in more than 10 % of the logs of worlds with such a bias, if a right one with `ok` covers less than 93 %, or
+if more than 2 % of right logs have a doubt that they don't have in the file `--against`, which another version wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ WEIGHTS = {
     "cascade": (cp.weights.Cascade(), "item_given_above"),
     "standard": (cp.weights.Standard(), "item_given_above"),
 }
-EXITS = {"exits 0.3": 0.3, "exits 1": 1.0, "exits 2": 2.0, "exits 4": 4.0}  # how far the odds of leaving differ between items
+# how far the odds of leaving differ between items
+EXITS = {"exits 0.3": 0.3, "exits 1": 1.0, "exits 2": 2.0, "exits 4": 4.0}
 KINDS = ("equal lengths", "lengths fixed before", *EXITS)
 
 
@@ -185,7 +186,9 @@ def main() -> int:
     if given.against:
         with given.against.open(newline="") as file:
             before = {(row[0], row[1], int(row[2])): row[5] == "True" for row in csv.reader(file)}
-    print("| lists | weight | covered | ok | covered, given ok | bias/sd by world | ok where that exceeds 2 | new doubts |")
+    print(
+        "| lists | weight | covered | ok | covered, given ok | bias/sd by world | ok where that exceeds 2 | new doubts |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     faults = []
     for kind, weight in product(kinds, WEIGHTS):

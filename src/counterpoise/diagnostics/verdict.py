@@ -43,9 +43,7 @@ def judge(found: Diagnostics) -> Verdict:
     fatal = _fatal(found)
     if fatal:
         return Verdict("not identified", (in_units(fatal, found.unit),))
-    reasons = tuple(
-        in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found))
-    )
+    reasons = tuple(in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found)))
     return Verdict("caution" if reasons else "ok", reasons)
 
 

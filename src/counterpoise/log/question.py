@@ -260,7 +260,9 @@ class Question:
         context = (*(one.name for one in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
         lengths = (LENGTH,) if self.keeps_lengths else ()
-        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
+        return (
+            ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
+        )
 
 
 def ask(

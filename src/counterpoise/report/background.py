@@ -65,7 +65,10 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
         (term("n", in_units(GLOSSARY["n"].term, reading.unit)), _each(result, lambda one: f"{one.n:,}")),
-        (term("dropped", in_units(GLOSSARY["dropped"].term, reading.unit)), _each(result, lambda one: f"{one.dropped_rows:,}")),
+        (
+            term("dropped", in_units(GLOSSARY["dropped"].term, reading.unit)),
+            _each(result, lambda one: f"{one.dropped_rows:,}"),
+        ),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),

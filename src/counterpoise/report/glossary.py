@@ -174,7 +174,13 @@ def glossary(estimators: list[str], method: Method, unit: str = "row") -> Safe:
     return el(
         "div",
         *(
-            el("details", el("summary", in_units(title, unit)), el("p", in_units(meaning, unit)), id=f"about-{key}", class_="entry")
+            el(
+                "details",
+                el("summary", in_units(title, unit)),
+                el("p", in_units(meaning, unit)),
+                id=f"about-{key}",
+                class_="entry",
+            )
             for key, title, meaning in entries
         ),
         class_="glossary",

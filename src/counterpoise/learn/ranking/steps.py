@@ -6,8 +6,8 @@ every :math:`\nabla w_k` has mean 0, the mean of g is the same for any β, and t
 .. math:: \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle \beta_k = \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle r_k
 
 jointly for all positions j; with one weight per list, that is the β* of single rows. Where lists end early, a running product and its
-gradient stay below the end what they are there, or their means would depend on who leaves. All slots of a list share the input h of a linear last
-layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1 if it has a bias).
+gradient stay below the end what they are there, or their means would depend on who leaves. All slots of a list share the input h of a
+linear last layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1 if it has a bias).
 """
 
 from __future__ import annotations
