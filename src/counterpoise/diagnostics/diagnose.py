@@ -58,7 +58,12 @@ class Diagnostics:
     dropped_p: float = 1.0
     length_shift: float = 0.0
     length_p: float = 1.0
-    unit: str = "row"  # what is counted: "list" where rows are positions of lists
+    of_lists: bool = False  # whether lists are counted, not rows
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "list" if self.of_lists else "row"
 
     @property
     def lost_rewards(self) -> bool:
@@ -91,7 +96,7 @@ class Seen:
     rewards: Powers
     reward_range: tuple[float, float]
     mean_is_one: bool = True
-    unit: str = "row"
+    of_lists: bool = False
     length: tuple[float, float] = (0.0, 0.0)  # by how much longer the target's lists would be, and the error of that
 
 
@@ -130,7 +135,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         dropped=lost.dropped,
         duplicates=lost.duplicates,
         mean_is_one=seen.mean_is_one,
-        unit=seen.unit,
+        of_lists=seen.of_lists,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )

@@ -15,7 +15,7 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
     """How often something whose true mean is 0 has one as far from it: Student's test, where few rows carry the weights, or few clusters.
 
     >>> round(of_mean(0.1, 0.05, carrying=400), 4), of_mean(0.0, 0.0, carrying=400)
-    (0.0456, 1.0)
+    (0.0455, 1.0)
     """
     from scipy.special import stdtr
 

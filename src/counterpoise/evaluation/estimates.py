@@ -238,7 +238,9 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
         rows = view.each[k], view.tail(segment), view.excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
-        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one, log.weight.unit, lengths[k])
+        seen = Seen(
+            *rows, (float(low[k]), float(high[k])), log.weight.mean_is_one, log.weight.unit == "list", lengths[k]
+        )
         found[segment] = diagnose(seen, clusters=clusters, lost=lost)
     return found
 

@@ -50,7 +50,7 @@ def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
         moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
         excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
-    return Seen(moments, tail, excess, rewards, (low, high), unit="list")
+    return Seen(moments, tail, excess, rewards, (low, high), of_lists=True)
 
 
 @torch.no_grad()
