@@ -67,6 +67,26 @@ class Sentence(str):
         return _written(self.parts, argument)
 
 
+def in_units(said: str, unit: str) -> str:
+    """What is said of rows, said of lists if those are the unit that is counted; whatever is in quotes stays as it is.
+
+    >>> in_units("Rows of 'my row' are 3 rows.", "list"), in_units("1 row", "row")
+    ("Lists of 'my row' are 3 lists.", '1 row')
+    """
+    if unit == "row":
+        return said
+    made = [part if isinstance(part, Argument) else _in_units(part, unit) for part in _pieces(said)]
+    return Sentence(made) if isinstance(said, Sentence) else str(made[0])
+
+
+def _in_units(text: str, unit: str) -> str:
+    return re.sub(
+        r"'[^']*'|`[^`]*`|\b([Rr])ow(s?)\b",
+        lambda found: found[0] if found[1] is None else (unit if found[1] == "r" else unit.capitalize()) + found[2],
+        text,
+    )
+
+
 class CounterpoiseError(Exception):
     """Anything counterpoise refuses to do; catch this to catch them all.
 

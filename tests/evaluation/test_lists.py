@@ -11,9 +11,14 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.errors import LogError, OptionError
+from counterpoise.evaluation.ranking import drivers
 from counterpoise.weights import Cascade, Independent, PseudoInverse, Standard
 
-pytestmark = pytest.mark.once
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),  # ibis sets it, pandas 3 regrets it
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 PARTS = {"reward": "click", "propensity": "p", "slate": "query", "position": "rank"}
 KINDS: dict[str, tuple[Any, str]] = {
@@ -85,7 +90,9 @@ def test_joint_baselines_are_a_regression_over_lists(kind: str) -> None:
     log = a_log()
     each = by_list(log, kind)
     y = np.array([term for term, *_ in each])
-    controls = np.array([[*u, *[0.0] * (4 - len(u)), (d * u).sum() / d.sum()] for _, u, d in each])
+    # below the end of a list a product stays what it is there
+    below = [u[-1] if kind == "cascade" else 0.0 for _, u, _ in each]
+    controls = np.array([[*u, *[end] * (4 - len(u))] for (_, u, _), end in zip(each, below, strict=True)])
     centered = controls - controls.mean(axis=0)
     beta = np.linalg.lstsq(centered, y - y.mean(), rcond=None)[0]
     left = y - controls @ beta
@@ -102,7 +109,7 @@ def test_self_normalization_is_at_each_position(kind: str) -> None:
         w, wr = [], []
         for _, one in log.sort("query", "rank").group_by("query", maintain_order=True):
             weights, r = weights_of(one, kind, "new"), one["click"].to_numpy()
-            w.append(weights[rank - 1] if rank <= len(r) else 1.0)
+            w.append(weights[rank - 1] if rank <= len(r) else weights[-1] if kind == "cascade" else 1.0)
             wr.append(weights[rank - 1] * r[rank - 1] if rank <= len(r) else 0.0)
         value += sum(wr) / sum(w)
     assert evaluate(log, kind)["new", "snips"].value == pytest.approx(value, rel=1e-12)
@@ -384,3 +391,269 @@ def test_what_looks_at_single_rows_refuses_lists(verb: Any, more: dict[str, Any]
     log = cp.Log(a_log(), **PARTS, propensity_of="item_given_above")
     with pytest.raises(OptionError, match="does not work with lists yet"):
         verb(log, target="new", **more)
+
+
+def exits(lists: int, seed: int, depth: int = 3) -> pl.DataFrame:
+    """Lists filled slot by slot from two items, after the first of which people tend to leave; what each item earns is its number."""
+    random = np.random.default_rng(seed)
+    p, new = 0.6, 0.3  # the chances of item 0
+    item = (random.random((lists, depth)) > p).astype(float)
+    stays = random.random((lists, depth)) < np.where(item == 0, 0.4, 0.9)
+    there = np.cumprod(np.hstack([np.ones((lists, 1), bool), stays[:, :-1]]), axis=1).astype(bool)
+    each = {
+        "query": np.repeat(np.arange(lists), depth).reshape(lists, depth), "rank": np.tile(np.arange(1, depth + 1), (lists, 1)),
+        "p": np.where(item == 0, p, 1 - p), "new": np.where(item == 0, new, 1 - new), "other": np.full((lists, depth), 0.5),
+        "click": 1.0 + item, "q": np.ones((lists, depth)), "v": np.ones((lists, depth)),
+    }  # fmt: skip
+    return pl.DataFrame({name: one[there] for name, one in each.items()})
+
+
+REACHED = (0.3 * 0.4 + 0.7 * 0.9) ** np.arange(3)  # by the new policy
+WORTH = float(1.7 * REACHED.sum())
+
+
+@pytest.mark.parametrize("kind", ["cascade", "standard"])
+def test_a_list_that_ends_because_of_what_it_shows_is_estimated_without_bias(kind: str) -> None:
+    runs = [evaluate(exits(500, seed), kind) for seed in range(40)]
+    for name in ("ips", "snips", "beta_ips"):
+        found = np.array([run["new", name].value for run in runs])
+        errors = (found - WORTH) / np.array([run["new", name].stderr for run in runs])
+        assert abs(errors.mean()) < 4 / np.sqrt(len(runs)), name
+        assert np.mean(np.abs(errors) < 1.96) > 0.95 - 4 * np.sqrt(0.05 * 0.95 / len(runs)), name
+    assert np.mean([run.diagnostics("new").mean_weight_p < 0.01 for run in runs]) < 0.2
+
+
+def test_doubly_robust_estimates_of_lists_that_end_early_are_without_bias() -> None:
+    runs = [evaluate(exits(500, seed), "cascade", model_reward="q", model_value="v") for seed in range(20)]
+    for name in ("dr", "optimal_dr", "lift"):
+        truth = WORTH - (1.4 * (0.6 * 0.4 + 0.4 * 0.9) ** np.arange(3)).sum() if name == "lift" else WORTH
+        errors = np.array([(run["new", name].value - truth) / run["new", name].stderr for run in runs])
+        assert abs(errors.mean()) < 4 / np.sqrt(len(runs)), name
+
+
+@pytest.mark.parametrize("kind", ["independent", "pseudo_inverse"])
+def test_weights_that_take_lengths_for_given_say_when_they_are_not(kind: str) -> None:
+    found = evaluate(exits(2_000, 1), kind)
+    assert found.verdict("new").verdict == "caution"
+    assert found.diagnostics("new").length_p < 1e-6
+    assert found.diagnostics("new").length_shift > 0
+    clustered = evaluate(exits(2_000, 1).with_columns(user=pl.col("query") // 2), kind, cluster="user")
+    assert clustered.diagnostics("new").length_p < 1e-6
+    against = cp.compare(
+        exits(2_000, 1), target="new", against="other", weight=KINDS[kind][0], propensity_of="item_at_position", **PARTS
+    )
+    assert "how long a list is" in " ".join(against.verdict("new").reasons)
+
+
+@pytest.mark.parametrize("kind", ["independent", "pseudo_inverse"])
+def test_lengths_that_were_fixed_before_the_choice_are_no_reason_for_doubt(kind: str) -> None:
+    doubts, runs = 0, 40
+    for seed in range(runs):
+        log = exits(300, seed).filter(pl.len().over("query") == 3)
+        assert evaluate(log, kind).diagnostics("new").length_p == 1.0  # all equal, so there is nothing to test
+        cut = log.filter(pl.col("rank") <= 1 + pl.col("query") % 3)
+        doubts += evaluate(cut, kind).diagnostics("new").length_p < 0.01
+    assert doubts <= 3  # of 40 at 1 %: more in 1 of 1,500 cases
+
+
+def ended(log: pl.DataFrame, kind: str) -> dict[str, float]:
+    """β-IPS by plain arithmetic: every position's weight where it was reached, and that of the end (of the cascade) or 1 below."""
+    each = by_list(log, kind)
+    y = np.array([term for term, *_ in each])
+    end = [u[-1] if kind == "cascade" else 0.0 for _, u, _ in each]
+    u = np.array([[*u, *[last] * (3 - len(u))] for (_, u, _), last in zip(each, end, strict=True)])
+    if kind in ("standard", "pseudo_inverse"):
+        u = u[:, :1]
+    beta = np.linalg.lstsq(u - u.mean(axis=0), y - y.mean(), rcond=None)[0]
+    length = np.array([len(one) for _, one, _ in each])
+    left = length * (u if kind == "pseudo_inverse" else np.array([one.sum() for _, one, _ in each])[:, None])[:, 0]
+    shift = left - u @ np.linalg.lstsq(u - u.mean(axis=0), left - left.mean(), rcond=None)[0]
+    return {"beta_ips": float((y - u @ beta).mean()), "length": float(shift.mean())}
+
+
+@pytest.fixture
+def sqlite(tmp_path: Any) -> Any:
+    import sqlite3
+
+    def stored(log: pl.DataFrame) -> str:
+        with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+            connection.execute(f"CREATE TABLE log ({', '.join(f'{name} REAL' for name in log.columns)})")
+            connection.executemany(f"INSERT INTO log VALUES ({', '.join('?' * log.width)})", log.rows())
+        return f"sqlite://{tmp_path / 'log.sqlite'}"
+
+    return stored
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_engine_carries_weights_past_the_end_of_a_list(kind: str, tmp_path: Any, sqlite: Any) -> None:
+    log = exits(300, 3)
+    mixed = log.sample(fraction=1.0, shuffle=True, seed=1)
+    for name, one in {"in order": log, "mixed": mixed}.items():
+        one.write_parquet(tmp_path / f"{name}.parquet", row_group_size=70)
+    connection = duckdb.connect()
+    connection.register("log", mixed.to_arrow())
+    arrays = {name: mixed[name].to_numpy() for name in mixed.columns}
+    table = {"table": "log"}
+    sources = [
+        (log, {}), (mixed, {}), (mixed.lazy(), {}), (mixed.to_pandas(), {}), (mixed.to_arrow(), {}), (arrays, {}),
+        (str(tmp_path / "in order.parquet"), {}), (str(tmp_path / "mixed.parquet"), {}), (connection, table), (sqlite(mixed), table),
+    ]  # fmt: skip
+    expected = ended(log, kind)
+    for source, more in sources:
+        found = evaluate(source, kind, **more)
+        assert found["new", "beta_ips"].value == pytest.approx(expected["beta_ips"], rel=1e-9), type(source)
+        if kind in ("independent", "pseudo_inverse"):
+            assert found.diagnostics("new").length_shift == pytest.approx(expected["length"], rel=1e-8), type(source)
+    connection.close()
+
+
+def test_a_discount_that_depends_on_the_item_leaves_the_baselines_without_bias() -> None:
+    runs = []
+    for seed in range(30):
+        log = exits(500, seed).filter(pl.col("rank") <= 1).with_columns(share=pl.col("click"))
+        log = log.with_columns(click=pl.col("click") + pl.col("query") % 5 - 2.0)
+        below = {"rank": pl.lit(2, pl.Int64), "share": 1.0, "click": 0.0, "p": 0.5, "new": 0.5}
+        both = pl.concat([log, log.with_columns(**{k: v if k == "rank" else pl.lit(v) for k, v in below.items()})])
+        runs.append(evaluate(both, "independent", discount="share")["new", "beta_ips"])
+    truth = 0.3 * 1 * 1 + 0.7 * 2 * 2
+    errors = np.array([(run.value - truth) / run.stderr for run in runs])
+    assert abs(errors.mean()) < 4 / np.sqrt(len(runs))
+
+
+def as_of_old(moments: Any) -> str:
+    """What 0.2 stored: no word of what sums of lists mean, and no column of their lengths."""
+    import json
+
+    raw = json.loads(moments.to_json())
+    del raw["lists"]
+    for contrast in raw["contrasts"]:
+        stack = contrast["moments"]
+        if (place := next((k for k, name in enumerate(stack["columns"]) if name == "u×length"), None)) is not None:
+            kept = [k for k in range(len(stack["columns"])) if k != place]
+            stack["columns"] = [stack["columns"][k] for k in kept]
+            stack["mean"] = np.array(stack["mean"])[..., kept].tolist()
+            stack["scatter"] = np.array(stack["scatter"])[..., kept, :][..., kept].tolist()
+    return json.dumps(raw)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moments_of_an_older_version_agree_for_equal_lists_or_are_refused(kind: str) -> None:
+    equal = a_log().filter(pl.len().over("query") == 4)
+    new = evaluate(equal, kind, target=["new", "other"])
+    if kind == "pseudo_inverse":  # which does not say how long its lists were
+        with pytest.raises(cp.MomentsError, match=r"version 0\.2"):
+            cp.LogMoments.from_json(as_of_old(new.moments))
+        return
+    old = cp.LogMoments.from_json(as_of_old(new.moments))
+    both = cp.evaluate(old + new.moments)
+    for name in ("ips", "snips", "beta_ips", "lift"):
+        assert both["new", name].value == pytest.approx(new["new", name].value, rel=1e-9)
+    assert both.diagnostics("new").length_p == 1.0
+    if kind == "cascade":  # in which weights below the end of a list were 1
+        import json
+
+        other = evaluate(equal.filter((pl.col("query") % 2 == 0) | (pl.col("rank") < 3)), kind).moments
+        raw = json.loads(as_of_old(other))
+        scatter = np.array(raw["contrasts"][0]["moments"]["scatter"])
+        scatter[..., 0, 0] *= 1.1  # u is not the same mean of its positions in every list
+        raw["contrasts"][0]["moments"]["scatter"] = scatter.tolist()
+        with pytest.raises(cp.MomentsError, match=r"version 0\.2"):
+            cp.LogMoments.from_json(json.dumps(raw))
+
+
+def test_a_list_id_that_is_nan_is_missing_everywhere(tmp_path: Any, sqlite: Any) -> None:
+    id_ = pl.when(pl.col("query") == 7).then(float("nan")).otherwise(pl.col("query").cast(pl.Float64))
+    log = a_log(60).drop("country").with_columns(query=id_)
+    log.write_parquet(tmp_path / "log.parquet")
+    log.write_csv(tmp_path / "log.csv")
+    log.write_ndjson(tmp_path / "log.jsonl")
+    connection = duckdb.connect()
+    connection.register("log", log.to_arrow())
+    arrays, table = {name: log[name].to_numpy() for name in log.columns}, {"table": "log"}
+    sources = [
+        (log, {}), (log.sort("query", "rank"), {}), (log.lazy(), {}), (log.to_pandas(), {}), (log.to_arrow(), {}), (arrays, {}),
+        *((str(tmp_path / f"log.{end}"), {}) for end in ("parquet", "csv", "jsonl")), (connection, table), (sqlite(log), table),
+    ]  # fmt: skip
+    expected = evaluate(a_log(60).filter(pl.col("query") != 7), "pseudo_inverse")["new", "beta_ips"].value
+    for source, more in sources:
+        with pytest.raises(LogError, match="slate 'query' must be given: 1 list"):
+            evaluate(source, "pseudo_inverse", **more)
+        found = evaluate(source, "pseudo_inverse", drop_bad_rows=True, **more)
+        assert (found.n, found.dropped_rows) == (59, 1), type(source)
+        assert found["new", "beta_ips"].value == pytest.approx(expected, rel=1e-9), type(source)
+    connection.close()
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "jsonl"])
+def test_an_error_about_a_bad_list_in_a_file_names_a_bad_list(end: str, tmp_path: Any) -> None:
+    bad = {11: ("p", 0.0), 123: ("click", float("inf")), 250: ("new", 2.0)}
+    log = a_log()
+    for query, (name, value) in bad.items():
+        is_it = (pl.col("query") == query) & (pl.col("rank") == 2)
+        log = log.with_columns(pl.when(is_it).then(value).otherwise(name).alias(name))
+    write = {"parquet": log.write_parquet, "csv": log.write_csv, "jsonl": log.write_ndjson}[end]
+    write(tmp_path / f"log.{end}")
+    with pytest.raises(LogError) as error:
+        evaluate(str(tmp_path / f"log.{end}"), "cascade")
+    for query in bad:
+        assert f"one is list {query}." in str(error.value)
+
+
+def test_plan_of_lists_refuses_to_guess_what_exploring_would_save() -> None:
+    parts = PARTS | {"target": "new", "propensity_of": "item_given_above", "difference": 0.05}
+    assert cp.plan(a_log(), **parts).needs.value_rows > 0
+    with pytest.raises(OptionError, match=r"actions= .* lists"):
+        cp.plan(a_log(), **parts, actions=5)
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_drives_a_difference_of_lists_adds_up_to_it(kind: str, cluster: str | None) -> None:
+    weight, propensity_of = KINDS[kind]
+    found = cp.compare(
+        a_log(), target="new", against="other", weight=weight, propensity_of=propensity_of, segment="country", cluster=cluster, **PARTS
+    )  # fmt: skip
+    parts = drivers(found)
+    assert {one.segment for one in parts} == {("a",), (None,)}
+    assert sum(one.contribution for one in parts) == pytest.approx(found["new", "beta_ips"].value, rel=1e-9)
+
+
+@pytest.mark.parametrize("lists", [20, 300])  # of which the first are too few
+def test_whatever_is_said_of_lists_counts_lists(lists: int, tmp_path: Any) -> None:
+    import re
+
+    from command_line import invoke
+
+    log = a_log(lists)
+    bad = log.with_columns(p=pl.when((pl.col("query") % 5 == 1) & (pl.col("rank") == 1)).then(0.0).otherwise("p"))
+    nothing = log.with_columns(new=pl.lit(0.0))
+    weight, of = KINDS["cascade"]
+    texts = []
+    for one in (log, bad, nothing, log.with_columns(click=pl.lit(0.0))):
+        result = evaluate(one, "cascade", target=["new", "other"], segment="country", drop_bad_rows=True)
+        versus = cp.compare(
+            one, target="new", against="other", weight=weight, propensity_of=of, drop_bad_rows=True, **PARTS
+        )
+        texts += [
+            repr(result),
+            result._repr_html_(),
+            repr(versus),
+            *result.verdict("new").reasons,
+            *versus.verdict("new").reasons,
+        ]
+        for page in (result, versus):
+            page.report(tmp_path / "report.html")
+            texts.append((tmp_path / "report.html").read_text())
+        assert f"{result.n} lists" in repr(result)
+    log.write_parquet(tmp_path / "log.parquet")
+    parts = {"reward": "click", "propensity": "p", "slate": "query", "position": "rank", "target": "new"}
+    options = [word for name, column in parts.items() for word in (f"--{name}", column)]
+    options += ["--propensity-of", "item-given-above"]
+    for verb, more in (("evaluate", []), ("compare", ["--against", "other", "--segment", "country"])):
+        answer = invoke(verb, str(tmp_path / "log.parquet"), *options, *more)
+        assert answer.exit_code == 0
+        texts.append(answer.output)
+    for text in texts:
+        words = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+        words = re.sub(r"\d more rows?; see|\d rows, largest first", " ", words)  # which are those of tables
+        assert not re.search(r".{0,80}\b[Rr]ows?\b.{0,40}", words), re.search(r".{0,80}\b[Rr]ows?\b.{0,40}", words)

@@ -201,7 +201,7 @@ def show_comparison(out: Console, result: Comparison) -> None:
     _ranking(out, ranked)
     for one in ranked:
         if parts := drivers(result, one.target):
-            _drivers(out, one.target, parts)
+            _drivers(out, one.target, parts, result.moments.weight.unit)
     say(out)
     verdicts(out, result)
 
@@ -234,12 +234,12 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
     show(out, made)
 
 
-def _drivers(out: Console, target: str, parts: Sequence[Driver]) -> None:
+def _drivers(out: Console, target: str, parts: Sequence[Driver], unit: str) -> None:
     from counterpoise.cli.printing import add, number, say, show, table
 
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")
-    made = table("segment", "rows ", "of rows ", "part ", "stderr ")
+    made = table("segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr ")
     for part in parts[:SHOWN]:
         share = f"{100 * part.share_of_rows:.3g} %"
         add(made, segment_text(part.segment), f"{part.rows:,}", share, number(part.contribution, signed=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from counterpoise.diagnostics.mean_weight import FEWEST, PACE
+from counterpoise.diagnostics.mean_weight import of_mean
 from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, p_value
 
 
@@ -22,14 +22,9 @@ def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clus
     The baseline 'dwell' was not known before the choice, or the propensities are wrong: the mean of (w − 1)·dwell is 1.2 and should be 0
     (p < 1e-12). Leave it out.
     """
-    from scipy.special import stdtr
-
-    freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
     found = []
     for name, (mean, error) in means.items():
-        if not (error > 0 and math.isfinite(error)):
-            continue
-        p = min(1.0, 2 * len(means) * float(stdtr(freedom, -abs(mean / error))))
+        p = min(1.0, len(means) * of_mean(mean, error, carrying, clusters))
         if p < WRONG_PROPENSITIES:
             found.append(
                 f"The baseline {name!r} was not known before the choice, or the propensities are wrong: the mean of (w − 1)·{name} is "

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from counterpoise.diagnostics.dropped import Dropped
-from counterpoise.diagnostics.mean_weight import MeanWeight
+from counterpoise.diagnostics.mean_weight import MeanWeight, of_mean
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.powers import NOTHING
@@ -27,7 +27,8 @@ class Diagnostics:
     groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
     counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
-    is how often rows dropped at random are as unlike the others.
+    is how often rows dropped at random are as unlike the others. `length_shift` is by about how many positions lists would be longer if the
+    target chose, and `length_p` is how often it is as far from 0 where lengths were fixed before the choice; running products don't mind.
     """
 
     n: int
@@ -55,6 +56,14 @@ class Diagnostics:
     dropped_rewards: int = 0
     dropped_shift: float = 0.0
     dropped_p: float = 1.0
+    length_shift: float = 0.0
+    length_p: float = 1.0
+    of_lists: bool = False  # whether lists are counted, not rows
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "list" if self.of_lists else "row"
 
     @property
     def lost_rewards(self) -> bool:
@@ -88,6 +97,8 @@ class Seen:
     reward_range: tuple[float, float]
     mean_is_one: bool = True
     carrying: float | None = None  # rows, if that is known already
+    of_lists: bool = False
+    length: tuple[float, float] = (0.0, 0.0)  # by how much longer the target's lists would be, and the error of that
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         dropped=lost.dropped,
         duplicates=lost.duplicates,
         mean_is_one=seen.mean_is_one,
+        of_lists=seen.of_lists,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )
@@ -160,4 +172,6 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         dropped_rewards=lost.rewards.n,
         dropped_shift=unlike.shift,
         dropped_p=unlike.p_value,
+        length_shift=seen.length[0],
+        length_p=of_mean(*seen.length, excess.n / excess.kurtosis, clusters.effective if clusters else math.inf),
     )

@@ -11,6 +11,20 @@ PACE, FEWEST = 5.0, 3.0  # as in Student's interval
 ROUNDING = 1e-6  # of probabilities in single precision
 
 
+def of_mean(mean: float, error: float, carrying: float, clusters: float = math.inf) -> float:
+    """How often something whose true mean is 0 has one as far from it: Student's test, where few rows carry the weights, or few clusters.
+
+    >>> round(of_mean(0.1, 0.05, carrying=400), 4), of_mean(0.0, 0.0, carrying=400)
+    (0.0455, 1.0)
+    """
+    from scipy.special import stdtr
+
+    if not (error > 0 and math.isfinite(error)):
+        return 1.0
+    freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
+    return float(2 * stdtr(freedom, -abs(mean / error)))
+
+
 @dataclass(frozen=True)
 class MeanWeight:
     r"""A test of E[w] = 1 that allows for weights with a long tail.

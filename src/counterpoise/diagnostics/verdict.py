@@ -8,7 +8,7 @@ from typing import Literal
 
 from counterpoise.diagnostics.caveats import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
-from counterpoise.errors import Argument, Pieces, Sentence
+from counterpoise.errors import Argument, Pieces, Sentence, in_units
 from counterpoise.moments.effective import below
 
 VerdictWord = Literal["ok", "caution", "not identified"]
@@ -18,6 +18,7 @@ FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
 WRONG_PROPENSITIES = 0.001
+EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
 BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
@@ -58,8 +59,8 @@ def judge(found: Diagnostics) -> Verdict:
     """
     fatal = _fatal(found)
     if fatal:
-        return Verdict("not identified", (fatal,))
-    reasons = (*_of_weights(found), *_of_evidence(found), *_of_log(found))
+        return Verdict("not identified", (in_units(fatal, found.unit),))
+    reasons = tuple(in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found)))
     return Verdict("caution" if reasons else "ok", reasons)
 
 
@@ -84,11 +85,15 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     `carrying` are those rows, and `differing` is the mean square of the difference of the weights, 0 where no row tells the policies
     apart. What the two share cancels, so that a difference may be sure where neither value is.
     """
-    fatal = [(name, _fatal(one)) for name, one in policies.items()]
+    shared = next(iter(policies.values()))
+    unit = shared.unit
+    fatal = [(name, in_units(_fatal(one), unit)) for name, one in policies.items()]
     if any(reason for _, reason in fatal):
         return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
-    reasons: list[str] = [f"{name}: {reason}" for name, one in policies.items() for reason in _of_weights(one)]
-    shared = next(iter(policies.values()))
+    reasons: list[str] = [
+        f"{name}: {in_units(reason, unit)}" for name, one in policies.items() for reason in _of_weights(one)
+    ]
+    about = len(reasons)
     if differing <= 1e-24 and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
         reasons.append(
             "The policies agree on every row of this log. If they differ at all, then on rows that it has not seen."
@@ -101,6 +106,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     if shared.has_equal_rewards:
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
+    reasons[about:] = [in_units(reason, unit) for reason in reasons[about:]]
     return Verdict("caution" if reasons else "ok", tuple(reasons))
 
 
@@ -138,6 +144,13 @@ def _of_weights(found: Diagnostics) -> list[str]:
             f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
             if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
+        )
+    if found.length_p < EARLY_ENDS:
+        how = "longer" if found.length_shift > 0 else "shorter"
+        doubts.append(
+            f"What was shown decides how long a list is: the target's lists would be {how} (by about {abs(found.length_shift):.2g} "
+            f"positions, p {p_value(found.length_p)}), and these weights take every list to be as long as it was. If people leave because "
+            "of what they see, use the cascade weight, with the propensity of an item given those above it."
         )
     return doubts
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from counterpoise.log.good import LARGEST, is_number, is_probability, is_propensity
 from counterpoise.log.lists import LENGTH, LIST, POSITION, Lists
-from counterpoise.log.names import GROUP, PROPENSITY, excess_of, gain_of, reward_of
+from counterpoise.log.names import GROUP, PROPENSITY, excess_of, gain_of, length_of, reward_of
 from counterpoise.log.question import Question
 from counterpoise.moments import Floats
 
@@ -85,10 +85,9 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
         raise OutOfOrderError
     starts.append(ids.gather(first))
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
-    counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
     spot = None if (length == lists.depth).all() else (np.cumsum(is_new) - 1) * lists.depth + rank.astype(np.int64) - 1
     made = _made(
-        {name: _table(one, len(first), lists.depth, spot) for name, one in columns.items()}, question, counts, length
+        {name: _table(one, len(first), lists.depth, spot) for name, one in columns.items()}, question, lists, length
     )
     made |= {LENGTH: length.astype(np.float64)}
     if not all(is_number(one).all() for one in made.values()):
@@ -124,13 +123,14 @@ def _table(values: Floats, lists: int, depth: int, spot: Array | None) -> Floats
     return found.reshape(lists, depth)
 
 
-def _made(tables: Columns, question: Question, counts: Floats, length: Array) -> dict[str, Floats]:
+def _made(tables: Columns, question: Question, lists: Lists, length: Array) -> dict[str, Floats]:
     """The columns of lists that `collapse` makes, from tables of their positions."""
     names, weight, p = question.names, question.weight, tables[PROPENSITY]
+    counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
     there = None if (length == len(counts)).all() else np.arange(len(counts)) < length[:, None]
     rewards = [tables[name] * counts for name in names.rewards]
     made = {name: one.sum(axis=1) for name, one in zip(names.rewards, rewards, strict=True)}
-    share = counts / counts.sum() if there is None else counts * there / (counts * there).sum(axis=1, keepdims=True)
+    share = np.array(list(lists.shares.values()))
     for target in names.targets:
         excess = (
             (tables[target] - p) / p
@@ -138,14 +138,14 @@ def _made(tables: Columns, question: Question, counts: Floats, length: Array) ->
             else np.divide(tables[target] - p, p, out=np.zeros(p.shape), where=there)
         )
         if weight.is_running:
-            excess = _running(excess)
+            excess = _running(excess)  # which goes on below the end of a list
+        else:
+            made[length_of(target)] = length * excess.sum(axis=1)
         if not weight.by_position:
             made[target] = excess[:, -1] if weight.is_running else excess.sum(axis=1)
             made |= {gain_of(target, j): made[target] * made[name] for j, name in enumerate(names.rewards)}
             continue
-        if there is not None:
-            excess = excess * there
-        made[target] = (excess * share).sum(axis=1) if there is not None else excess @ share
+        made[target] = excess @ share
         made |= {excess_of(target, k + 1): np.ascontiguousarray(excess[:, k]) for k in range(len(counts))}
         for j, reward in enumerate(rewards):
             gain = excess * reward

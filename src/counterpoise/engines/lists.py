@@ -8,7 +8,7 @@ from typing import Any, cast
 import narwhals as nw
 
 from counterpoise.log.lists import BITS, DISCOUNT, LENGTH, LIST, POSITION, Lists
-from counterpoise.log.names import GROUP, MODEL_REWARD, PROPENSITY, excess_of, gain_of, reward_of
+from counterpoise.log.names import GROUP, MODEL_REWARD, PROPENSITY, excess_of, gain_of, length_of, reward_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import fault_of, indicator, is_good, list_rules, rules_of
 
@@ -75,8 +75,8 @@ def _apart(question: Question, targets: Sequence[str]) -> list[str]:
     """The columns of which a list keeps every position apart."""
     names, weight = question.names, question.weight
     found = [*targets] if weight.is_running or weight.by_position else []
-    found += [*names.rewards, DISCOUNT] if weight.by_position else []
-    return found + ([MODEL_REWARD, *(v for v, _ in _values(question, targets))] if names.values else [])
+    found += names.rewards if weight.by_position else []
+    return found + ([MODEL_REWARD, DISCOUNT, *(v for v, _ in _values(question, targets))] if names.values else [])
 
 
 def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
@@ -99,8 +99,10 @@ def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
     names, weight = question.names, question.weight
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
-        return found.with_columns(**_of_whole(names.rewards, targets))
-    depth = cast(Lists, question.lists).depth
+        lengths = {length_of(t): nw.col(LENGTH) * nw.col(t) for t in targets}
+        return found.with_columns(**_of_whole(names.rewards, targets), **lengths)
+    lists = cast(Lists, question.lists)
+    depth = lists.depth
     for k in range(1, depth + 1):  # step by step, or the text of a statement would double each time
         made: dict[str, nw.Expr] = {}
         for t in targets:
@@ -111,24 +113,16 @@ def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
     if not weight.by_position:
         found = found.with_columns(**{t: nw.col(excess_of(t, depth)) for t in targets})
         return found.with_columns(**_of_whole(names.rewards, targets))
-    # below the end of a list there is nothing to weigh
-    there = {k: nw.col(LENGTH) >= k for k in range(1, depth + 1)}
-    if weight.is_running:
-        found = found.with_columns(
-            **{
-                excess_of(t, k): nw.when(there[k]).then(nw.col(excess_of(t, k))).otherwise(nw.lit(0.0))
-                for t in targets
-                for k in there
-            }
-        )
-    total = _sum([nw.col(_at(DISCOUNT, k)) for k in there])
+    # below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end
     made = {}
     for t in targets:
-        excess = {k: nw.col(excess_of(t, k)) for k in there}
-        made[t] = _sum([nw.col(_at(DISCOUNT, k)) * excess[k] for k in there]) / total
+        excess = {k: nw.col(excess_of(t, k)) for k in range(1, depth + 1)}
+        made[t] = _sum([excess[k] * share for k, share in lists.shares.items()])
         for j, r in enumerate(names.rewards):
-            made |= {reward_of(t, j, k): nw.col(_at(r, k)) * (excess[k] + 1.0) for k in there}
-            made[gain_of(t, j)] = _sum([nw.col(_at(r, k)) * excess[k] for k in there])
+            made |= {reward_of(t, j, k): nw.col(_at(r, k)) * (u + 1.0) for k, u in excess.items()}
+            made[gain_of(t, j)] = _sum([nw.col(_at(r, k)) * u for k, u in excess.items()])
+        if question.keeps_lengths:
+            made[length_of(t)] = nw.col(LENGTH) * _sum(list(excess.values()))
     if names.values:
         made |= _with_model(question, targets)
     return found.with_columns(**made)

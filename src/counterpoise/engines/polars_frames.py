@@ -71,10 +71,12 @@ def prepare_lazily(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
 
 def rows_of_lists(frame: pl.LazyFrame, question: Question) -> pl.LazyFrame:
     """The rows that lists are made of, under internal names, with the ids of their lists and clusters."""
-    chosen: list[pl.Expr] = list(_columns(exactly, frame.collect_schema(), question.of_rows))
-    chosen.append(exactly(str(question.log.slate)).alias(LIST))
+    schema, slate = frame.collect_schema(), str(question.log.slate)
+    chosen: list[pl.Expr] = list(_columns(exactly, schema, question.of_rows))
+    of = exactly(slate).alias(LIST)
+    chosen.append(of.fill_nan(None) if schema[slate].is_float() else of)
     if question.groups > 1:
-        ids = exactly(question.log.cluster or str(question.log.slate))
+        ids = exactly(question.log.cluster or slate)
         chosen.append(ids.map_batches(integer_ids, return_dtype=pl.Int64, is_elementwise=True).alias(GROUP))
     return frame.select(chosen)
 

@@ -299,15 +299,8 @@ def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
 
 
 def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
-    """Numbers, segments and keys under internal names; NaN counts as a missing segment, or two groups would share one label."""
-    schema, has_nan = frame.collect_schema(), database_of(frame.to_native()) != "sqlite"
-
-    def value(column: str) -> nw.Expr:
-        found = names.get(column, column)
-        if has_nan and schema[found].is_float():
-            return nw.when(~nw.col(found).is_nan()).then(nw.col(found))
-        return nw.col(found)
-
+    """Numbers, segments and keys under internal names."""
+    schema = frame.collect_schema()
     chosen = []
     features = dict(zip(question.names.features, question.features, strict=True))
     for name in numbers_for(question, targets):
@@ -319,8 +312,17 @@ def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets:
         check_type(part, column, schema[found])
         chosen.append(_number(nw.col(found), schema[found]).alias(name))
     segments = zip(question.names.segments, question.segment, strict=True)
-    chosen += [value(column).alias(name) for name, column in segments]
-    return chosen + [value(column).alias(f"key{k}") for k, column in enumerate(question.log.key)]
+    chosen += [_label(frame, names.get(column, column)).alias(name) for name, column in segments]
+    keys = enumerate(question.log.key)
+    return chosen + [_label(frame, names.get(column, column)).alias(f"key{k}") for k, column in keys]
+
+
+def _label(frame: Frame, column: str) -> nw.Expr:
+    """The values of a segment or a key, or the ids of lists; NaN counts as missing, or two groups would share one label."""
+    value = nw.col(column)
+    # SQLite stores no NaN, and has no is_nan either
+    may_be_nan = frame.collect_schema()[column].is_float() and database_of(frame.to_native()) != "sqlite"
+    return nw.when(~value.is_nan()).then(value) if may_be_nan else value
 
 
 def prepare_lists(
@@ -333,7 +335,7 @@ def prepare_lists(
     """The lists of a log under internal names, for all targets or some of them."""
     log, schema = question.log, frame.collect_schema()
     slate = names.get(str(log.slate), str(log.slate))
-    more = [nw.col(slate).alias(LIST)]
+    more = [_label(frame, slate).alias(LIST)]
     if question.groups > 1:
         ids = _ids(log.cluster or str(log.slate), schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))

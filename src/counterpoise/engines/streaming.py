@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -17,7 +17,7 @@ from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest
 from counterpoise.log.names import KEY, ROW, Lane
 from counterpoise.log.question import Question
-from counterpoise.log.rules import Problem, only_good, rules_of
+from counterpoise.log.rules import Problem, Rule, only_good, rules_of
 from counterpoise.moments import Powers
 from counterpoise.readers.progress import Report
 
@@ -77,6 +77,8 @@ class Streaming:
         """Which rules are broken, how often, and where first: two more passes, neither of which keeps rows."""
         rules = rules_of(self.question)
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
+        if self.question.makes_lists:
+            return self._bad_lists(rules, bad)
         rows = nw.from_native(self.frame.with_row_index(ROW)).with_columns(**bad).to_native()
         counts = rows.select(
             *(pl.col(name).sum().alias(f"{name}_count") for name in bad),
@@ -92,6 +94,21 @@ class Streaming:
                 value = shown.filter(pl.col(ROW) == row).get_column(rule.shows).item()
                 problems.append(Problem(rule, int(count), int(row), value))
         return problems
+
+    def _bad_lists(self, rules: Sequence[Rule], bad: Mapping[str, nw.Expr]) -> list[Problem]:
+        """The same for lists, which come in another order in every pass: an id is taken in the pass that counts."""
+        lists: pl.LazyFrame = nw.from_native(self.frame).with_columns(**bad).to_native()
+        counts = [pl.col(name).sum().alias(f"{name}_count") for name in bad]
+        shown = [
+            pl.col(rule.shows).filter(pl.col(name)).max().alias(f"{name}_list")
+            for name, rule in zip(bad, rules, strict=True)
+        ]
+        found = lists.select(*counts, *shown).collect(engine="streaming").row(0, named=True)
+        return [
+            Problem(rule, int(found[f"{name}_count"]), None, found[f"{name}_list"])
+            for name, rule in zip(bad, rules, strict=True)
+            if found[f"{name}_count"]
+        ]
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
         """The good rewards of bad rows: one more pass."""

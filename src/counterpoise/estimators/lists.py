@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from counterpoise.estimators.estimate import Estimate, linear
-from counterpoise.estimators.fitting import fit, least_squares
+from counterpoise.estimators.fitting import least_squares
 from counterpoise.moments import Floats, Moments
-from counterpoise.moments.moments import EXCESS, REWARD
+from counterpoise.moments.moments import EXCESS, LENGTH, REWARD
 
 
 def controls_of(moments: Moments) -> Floats:
@@ -27,16 +27,21 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
     """
     columns = np.asarray(around.columns)
     form = np.isin(columns, response).astype(np.float64)
-    controls = controls_of(around)
-    found = fit(around, controls, form)
-    # u is a mean of the positions' excess: what it takes of the center is theirs
-    each = least_squares(around, controls[1:], np.stack([form, controls[0]]))
-    beta = each[..., 0] + np.asarray(around.center)[..., None] * each[..., 1]
+    u, *positions = controls = controls_of(around)
+    each = least_squares(around, controls[1:], np.stack([form, u]))
+    center = np.asarray(around.center)[..., None]
+    rest, left = (
+        one - np.einsum("...i,ij->...j", each[..., k], np.stack(positions)) for k, one in enumerate((form, u))
+    )
+    # u, a mean of the positions' excess, has nothing left, unless days whose lists are of other lengths have other means
+    is_left = np.einsum("...i,...ij,...j->...", left, around.scatter, left) > 1e-12 * around.scatter[..., 0, 0]
+    rest = rest + np.where(is_left[..., None], center * left, 0.0)
+    beta = each[..., 0] + center * each[..., 1]
     return linear(
         name,
         around,
         intercept,
-        {column: found.rest[..., k] for k, column in enumerate(around.columns)},
+        {column: rest[..., k] for k, column in enumerate(around.columns)},
         baseline=tuple(np.moveaxis(beta, -1, 0)),
         identified=identified,
         fitted=len(around.ranks),
@@ -44,7 +49,7 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
 
 
 def self_normalized(moments: Moments) -> Estimate:
-    r"""Every position divided by its own mean weight; a list that ends above a position has weight 1 and reward 0 there.
+    r"""Every position divided by its own mean weight; a list that ends above a position has the weight of its end and reward 0 there.
 
     .. math:: \hat V = \sum_k \frac{\sum_i w_{ik} r_{ik}}{\sum_i w_{ik}}
     """
@@ -57,3 +62,22 @@ def self_normalized(moments: Moments) -> Estimate:
     coefficients = dict(zip(rewards, 1.0 / weight, strict=True)) | dict(zip(names, -value / weight, strict=True))
     intercept = (value * (weight - 1.0) / weight).sum(axis=0)
     return linear("snips", moments, intercept, coefficients, baseline=tuple(value), identified=known)
+
+
+def longer_lists(moments: Moments) -> Estimate:
+    r"""By how many positions, to first order, lists would be longer if the target chose; its true value is 0 if lengths were fixed before.
+
+    .. math:: \hat\Delta = \frac1n \sum_i \sum_k (L_i - \beta_k) (w_{ik} - 1)
+
+    The baselines β take out all that the weights explain of themselves: nothing is left where all lists have the same length L.
+    """
+    columns = list(moments.columns)
+    form = np.eye(len(columns))[columns.index(LENGTH)]
+    u, *positions = controls_of(moments)
+    controls = np.stack(positions or [u])
+    each = least_squares(moments, controls, form[None])
+    rest = form - each[..., 0] @ controls
+    square = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
+    varies = square > 1e-12 * moments.scatter[..., columns.index(LENGTH), columns.index(LENGTH)]
+    rest = np.where(varies[..., None], rest, 0.0)
+    return linear("longer_lists", moments, 0.0, dict(zip(columns, np.moveaxis(rest, -1, 0), strict=True)), baseline=())

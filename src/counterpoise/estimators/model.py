@@ -12,7 +12,7 @@ from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, linear
 from counterpoise.estimators.fitting import fit
 from counterpoise.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.moments import REWARD, SQUARE
+from counterpoise.moments.moments import LENGTH, REWARD, SQUARE
 
 
 def dm(moments: Moments) -> Estimate:
@@ -156,7 +156,7 @@ def optimal_rows(moments: Moments) -> OptimalRows:
     further = [
         name
         for name in around.columns
-        if name not in (*ROW, *MODEL, SQUARE, *around.context) and not name.startswith(REWARD)
+        if name not in (*ROW, *MODEL, SQUARE, LENGTH, *around.context) and not name.startswith(REWARD)
     ]
     controls += [np.eye(d)[at(name)] for name in further]
     c = np.stack(controls)

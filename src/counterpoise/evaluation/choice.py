@@ -9,7 +9,7 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
 from counterpoise.intervals import Method
 from counterpoise.moments import MODEL, ROW
-from counterpoise.moments.moments import CONTEXT, EXCESS, REWARD, SQUARE
+from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 # the estimator that answers, if it is there: the README's advice; then one's own, then a model alone, then differences
 PREFERRED = ("optimal_dr", "context_ips", "beta_ips", "cross_fit", "snips", "sndr", "dr", "constant_dr", "ips")
@@ -50,7 +50,7 @@ def choose(
     if asked or method.estimators:
         return {name: ESTIMATORS[name] for name in asked or method.estimators}
     has_controls = any(
-        name not in (*ROW, SQUARE) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
+        name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
     )
     # without controls they are beta_ips and context_ips
     redundant = {"constant_dr"} if has_controls else {"constant_dr", "optimal_dr"}

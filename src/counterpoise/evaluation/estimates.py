@@ -13,6 +13,7 @@ import numpy as np
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.before_choice import after_choice
 from counterpoise.estimators import Estimate, Estimator, gradient, unstack
+from counterpoise.estimators.lists import longer_lists
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
@@ -22,7 +23,7 @@ from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import carrying_rows
-from counterpoise.moments.moments import CONTEXT
+from counterpoise.moments.moments import CONTEXT, LENGTH
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -306,6 +307,7 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     log = view.log
     if view.is_clustered:
         error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
+    lengths = _lengths(view)
     low, high = view.reward_range
     excess = view.excess
     carried = carrying_rows(excess, view.rewards, view.ends)
@@ -316,8 +318,25 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
         rows = view.whole[k], view.tail(segment), excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
-        carrying = float(carried[k])
-        seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one, carrying)
+        seen = Seen(
+            *rows,
+            (float(low[k]), float(high[k])),
+            log.weight.mean_is_one,
+            float(carried[k]),
+            log.weight.unit == "list",
+            (float(lengths[0][k]), float(lengths[1][k])),
+        )
         return diagnose(seen, clusters=clusters, lost=lost)
 
     return Lazily(dict.fromkeys(view.places, of_place))
+
+
+def _lengths(view: View) -> tuple[Floats, Floats]:
+    """By how much longer a target's lists would be than the logged ones, and the error of that, in every place."""
+    if LENGTH not in view.whole.columns:
+        return np.zeros(len(view.places)), np.zeros(len(view.places))
+    found = longer_lists(view.whole)
+    values, errors = np.asarray(found.value), np.asarray(found.stderr)
+    if view.is_clustered:
+        errors = jackknife_error(np.asarray(longer_lists(view.groups.others).value), view.groups.n)[0]
+    return values, errors

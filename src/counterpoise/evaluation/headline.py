@@ -58,9 +58,9 @@ def headline(reading: Reading) -> list[Part]:
 def basis(reading: Reading) -> str:
     """What the estimates rest on: rows, the estimator behind the headline, and intervals."""
     result = reading.result
-    dropped = f"; {_count(result.dropped_rows, 'bad row')} dropped" if result.dropped_rows else ""
+    dropped = f"; {_count(result.dropped_rows, f'bad {reading.unit}')} dropped" if result.dropped_rows else ""
     intervals = f"{level_of(result.level)} intervals ({result.method}) by {reading.primary}"
-    return f"{_count(result.n, 'row')}; {intervals}{dropped}."
+    return f"{_count(result.n, reading.unit)}; {intervals}{dropped}."
 
 
 def plain(parts: list[Part]) -> str:
@@ -73,7 +73,7 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
     asked: list[Part] = ["what ", which, " would have earned."]
     if reading.is_difference:
         asked = ["how ", which, " compares with ", _rival(reading), "."]
-    return [f"This log of {_count(reading.result.n, 'row')} cannot say ", *asked]
+    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *asked]
 
 
 def _who(reading: Reading, best: str) -> list[Part]:
@@ -92,7 +92,7 @@ def _who(reading: Reading, best: str) -> list[Part]:
 def _value(reading: Reading, best: str) -> list[Part]:
     estimate = reading.result[best, reading.primary]
     span = _span(estimate.interval, estimate.stderr)
-    interval = f" per {_unit(reading)} ({level_of(reading.result.level)} interval: "
+    interval = f" per {reading.unit} ({level_of(reading.result.level)} interval: "
     said = [Number(estimate.value, estimate.stderr), interval, *span, ")"]
     if reading.result.is_model_only(reading.primary):
         return [*said, ", if the reward model is right: this rests on the model alone"]
@@ -106,17 +106,13 @@ def _difference(reading: Reading, best: str) -> list[Part]:
     size = Number(abs(estimate.value), estimate.stderr, is_signed=not is_less)
     return [
         size,
-        f" per {_unit(reading)} {'less' if is_less else 'more'} than ",
+        f" per {reading.unit} {'less' if is_less else 'more'} than ",
         _rival(reading),
         f" ({level} interval of the difference{_together(len(reading.result.targets))}: ",
         *_span(interval, estimate.stderr, is_signed=True),
         ")",
         ", a real difference" if is_shown else "; the log does not show which of the two is better",
     ]
-
-
-def _unit(reading: Reading) -> str:
-    return reading.result.moments.weight.unit
 
 
 def _rival(reading: Reading) -> Part:

@@ -109,6 +109,10 @@ def plan(
     True
     """
     _check(difference, power, actions)
+    if actions is not None and (log.slate if isinstance(log, Log) else parts.get("slate")) is not None:
+        raise OptionError(
+            [Argument("actions"), " asks what exploring would save, which is not known for lists yet: leave it out."]
+        )
     best = _best(log, parts)
     result, paired = _answers(log, target, level, best, parts)
     if len(result.targets) > 1:

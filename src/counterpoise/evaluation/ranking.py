@@ -9,7 +9,8 @@ from typing import Literal, Unpack
 
 import numpy as np
 
-from counterpoise.estimators import DIFFERENCES, difference
+from counterpoise.estimators import DIFFERENCES, Estimate, difference
+from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import Options, interval_at
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
@@ -17,6 +18,7 @@ from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.log import Columns, Data, Log, LogFields
 from counterpoise.log.targets import Targets
+from counterpoise.moments import Moments
 from counterpoise.weights import Weight
 
 SMALLEST = 1e-15  # p-values below it are given as it
@@ -135,20 +137,27 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
     total = groups.merge(axis=0).n  # rows by group
     found = []
     for k, segment in enumerate(log.segments):
-        beta = float(whole.baseline)  # type: ignore[arg-type]
-        part = difference(groups.merge(axis=1)[k], baseline=beta)
+        part = _with_baseline(groups.merge(axis=1)[k], whole.baseline)
         share, mean = part.n / whole.n, part.value if part.n else 0.0
         if log.cluster is None:
             # over all rows, those of other segments being 0: σ²ₛ within, and whether a row falls into the segment at all
             error = math.sqrt(max(share * (part.n * part.stderr**2 + mean**2) - (share * mean) ** 2, 0.0) / whole.n)
         else:
-            by_group = difference(groups[k], baseline=beta)
+            by_group = _with_baseline(groups[k], whole.baseline)
             earned = np.where(np.asarray(by_group.n) > 0, np.asarray(by_group.n) * np.nan_to_num(by_group.value), 0.0)
             count = int((total > 0).sum())
             around = np.square(earned - share * mean * total).sum()
             error = math.sqrt(around * count / (count - 1)) / whole.n if count > 1 else math.inf
         found.append(Driver(segment, part.n, share, share * mean, error))
     return sorted(found, key=lambda one: -abs(one.contribution))
+
+
+def _with_baseline(moments: Moments, baseline: Baseline) -> Estimate:
+    """The difference with given baselines: one, or one for each position of lists."""
+    if not isinstance(baseline, tuple):
+        return difference(moments, baseline=baseline)
+    positions = {name: -one for name, one in zip(moments.ranks, baseline, strict=True)}
+    return linear("difference", moments, 0.0, {"us": 1.0, "u": moments.center, **positions}, baseline=baseline)
 
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:

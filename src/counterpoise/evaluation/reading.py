@@ -61,6 +61,11 @@ class Reading:
         return mean, lift.stderr if lift is not None and lift.identified and math.isfinite(lift.stderr) else error
 
     @property
+    def unit(self) -> str:
+        """What is counted: rows, or lists."""
+        return self.result.moments.weight.unit
+
+    @property
     def is_comparison(self) -> bool:
         """Whether the estimates are differences between two policies."""
         return isinstance(self.result, Comparison)

@@ -54,6 +54,16 @@ class Lists:
         """
         return 1.0 / log2(rank + 1.0) if self.discount == DCG else 1.0
 
+    @property
+    def shares(self) -> dict[int, float]:
+        """How much each rank counts in a list's mean weight: the same in every list, wherever it ends, or that mean would not be 1.
+
+        >>> Lists("query", "rank", MARGINAL, first=0, last=1).shares
+        {1: 0.5, 2: 0.5}
+        """
+        counts = {k: self.counts(k) for k in range(1, self.depth + 1)}
+        return {k: count / sum(counts.values()) for k, count in counts.items()}
+
 
 def check_lists(found: Mapping[str, Any]) -> None:
     """Check that the parts of a log that describe lists go together."""
@@ -130,5 +140,9 @@ def refuse_lists(slate: str | None, what: str, instead: str = "") -> None:
         )
     if slate is not None:
         raise OptionError(
-            [f"{what} does not work with lists yet: leave out ", Argument("slate"), " and what goes with it."]
+            [
+                f"{what} does not work with lists yet, which ",
+                Argument("slate"),
+                " says these are. Don't just leave that out: the positions of a list are not decisions of their own.",
+            ]
         )

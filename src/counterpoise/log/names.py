@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments.log_moments import Contrast
-from counterpoise.moments.moments import CONTEXT, EXCESS, REWARD, SQUARE
+from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 if TYPE_CHECKING:
     from counterpoise.log.question import Question
@@ -186,8 +186,9 @@ class Names:
         if against:
             return {excess_at(k): f"u{shared}at{k}" if other else excess_of(own, k) for k in ranks}
         model = {"e": f"{own}_e", "ue": f"{own}_ue", "v": self.centered_values[place]} if self.values else {}
+        lengths = {LENGTH: length_of(own)} if self.question.keeps_lengths else {}
         excess = {excess_at(k): excess_of(own, k) for k in ranks}
-        return model | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
+        return model | lengths | excess | {reward_at(k): reward_of(own, j, k) for k in ranks}
 
     def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
         """The columns that a list has beside its numbers, for all targets or some of them."""
@@ -197,6 +198,7 @@ class Names:
             found += [excess_of(target, k) for k in self.question.ranks]
             found += [reward_of(target, j, k) for j in range(len(self.rewards)) for k in self.question.ranks]
             found += [f"{target}_e", f"{target}_ue"] if self.values else []
+            found += [length_of(target)] if self.question.keeps_lengths else []
         return found
 
     def _lane(self, j: int, k: int, rung: int) -> Lane:
@@ -236,6 +238,11 @@ def gain_of(target: str, reward: int) -> str:
 def excess_of(target: str, rank: int) -> str:
     """The excess at one position of a list."""
     return f"{target}_u{rank}"
+
+
+def length_of(target: str) -> str:
+    """The length of a list times the sum of its excesses."""
+    return f"{target}_length"
 
 
 def reward_of(target: str, reward: int, rank: int) -> str:

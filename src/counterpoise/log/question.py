@@ -16,7 +16,7 @@ from counterpoise.log.names import MODEL_REWARD, PROPENSITY, Names
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
-from counterpoise.moments.moments import CONTEXT, SQUARE
+from counterpoise.moments.moments import CONTEXT, LENGTH, SQUARE
 
 LOGGING = "logging"  # as `against`: the policy that wrote the log
 GROUPS = 100
@@ -75,7 +75,7 @@ class Question:
                     [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
                 )
         check_features(self.features)
-        reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE) or name.startswith(CONTEXT)}
+        reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
         if self.model_value and len(self.log.reward) > 1:
@@ -186,6 +186,11 @@ class Question:
         return range(1, 1 + self.lists.depth) if self.lists is not None and self.weight.by_position else range(0)
 
     @property
+    def keeps_lengths(self) -> bool:
+        """Whether it takes a test to know that the choice does not decide about the lengths of lists, which running products allow for."""
+        return self.makes_lists and not self.weight.is_running
+
+    @property
     def number_columns(self) -> set[str]:
         """The columns of the log that must contain numbers, which the categories of a baseline need not."""
         if self.makes_lists:
@@ -254,7 +259,10 @@ class Question:
         """The columns of the moments of a target's value."""
         context = (*(one.name for one in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
-        return ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + ranks
+        lengths = (LENGTH,) if self.keeps_lengths else ()
+        return (
+            ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
+        )
 
 
 def ask(

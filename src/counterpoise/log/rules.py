@@ -255,7 +255,9 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
-    return LogError([f"all {rows:,} rows are bad. ", *_listed(merge_problems(problems))])
+    merged = merge_problems(problems)
+    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
+    return LogError([f"all {rows:,} {what} are bad. ", *_listed(merged)])
 
 
 def _listed(problems: Sequence[Problem]) -> Iterator[str]:

@@ -25,6 +25,7 @@ Contrast = tuple[str, str]  # (target, against); against is "" for the target's 
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none
 
 FORMAT = 2
+LISTS = 2  # what sums of lists mean: 0.2 left the first unsaid, in which weights are 1 below the end of a list
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +116,13 @@ class LogMoments:
         return self if other == 0 else NotImplemented  # so that sum() works
 
     def _as_deep_as(self, other: LogMoments) -> LogMoments:
-        """The same lists, with the positions of the other log's longest: below the end of a list, nothing is added up."""
+        """The same lists, with the positions of the other log's longest."""
         theirs = [stack.columns for stack in other.moments.values()]
         if not next(iter(self.moments.values())).ranks or len(theirs) != len(self.moments):
             return self
         deeper = {
-            key: stack.with_ranks(columns) for (key, stack), columns in zip(self.moments.items(), theirs, strict=True)
+            key: stack.with_ranks(columns, is_running=self.weight.is_running)
+            for (key, stack), columns in zip(self.moments.items(), theirs, strict=True)
         }
         return replace(self, moments=deeper)
 
@@ -207,6 +209,7 @@ class LogMoments:
             "weight": self.weight.to_plain(),
             **({"ladder": [rung.to_plain() for rung in self.ladder]} if self.ladder else {}),
             "left_out": self.left_out.to_plain(),
+            **({"lists": LISTS} if self.weight.unit == "list" else {}),
             **({"features": [list(pair) for pair in self.features]} if self.features else {}),
             **({} if self.estimated is None else {"estimated": self.estimated.to_plain()}),
         }
@@ -220,7 +223,7 @@ class LogMoments:
         if isinstance(raw, dict) and raw.get("format", FORMAT) != FORMAT:
             what = f"these moments are in format {raw['format']!r:.80}, and this version reads format {FORMAT}."
             raise MomentsError(what, do="Recompute them from the log.")
-        optional = ("weight", "ladder", "left_out", "features", "estimated")
+        optional = ("weight", "ladder", "left_out", "lists", "features", "estimated")
         raw = stored.record(raw, "a log's moments", _KEYS, optional=optional)
         stacks: dict[Contrast, Moments] = {}
         tails: dict[Contrast, tuple[Tail, ...]] = {}
@@ -257,6 +260,8 @@ class LogMoments:
             tuple(_control(pair) for pair in stored.items(raw.get("features", []), "features")),
             Estimated.from_plain(raw["estimated"]) if "estimated" in raw else None,
         )
+        if made.weight.unit == "list" and raw.get("lists") != LISTS:
+            made = replace(made, moments={key: _of_equal_lists(made.weight, one) for key, one in made.moments.items()})
         _check_whole(made)
         return made
 
@@ -265,6 +270,24 @@ _KEYS = (
     "format", "contrasts", "segments", "reward_min", "reward_max", "rewards", "segment_columns", "cluster", "control",
     "dropped", "duplicates",
 )  # fmt: skip
+
+
+def _of_equal_lists(weight: Weighed, stack: Moments) -> Moments:
+    """The sums of lists as 0.2 stored them, in today's meaning, which is the same where all lists have the same length.
+
+    Then the mean excess of a list is the same combination of its positions' in every list.
+    """
+    whole = stack.merge(axis=1).merge(axis=0)
+    place = [stack.columns.index(name) for name in stack.ranks]
+    inner, u = whole.scatter[np.ix_(place, place)], whole.scatter[place, 0]
+    left = whole.scatter[0, 0] - u @ np.linalg.pinv(inner, hermitian=True) @ u if place else 0.0
+    if weight.how == "PseudoInverse()" or left > 1e-8 * whole.scatter[0, 0]:
+        raise MomentsError(
+            "these sums of lists were stored by version 0.2, which did not keep what it takes where the length of a list depends on what "
+            "it showed, and their lengths differ or cannot be known.",
+            do="Recompute them from the log.",
+        )
+    return stack.with_lengths() if weight.how == "Independent()" else stack
 
 
 def _tail(raw: Any) -> Tail:

@@ -21,6 +21,7 @@ MODEL: tuple[str, ...] = ("e", "ue", "v")
 CONTEXT = "u·"  # how the columns u·φ(x) of a context baseline are called
 EXCESS, REWARD = "u@", "y@"  # how the excess and the weighted reward at a position of a list are called: u@1, u@2, …
 SQUARE = "uu"  # u², which tells how far the coefficients of such a baseline can be trusted
+LENGTH = "u×length"  # the length of a list times Σ(w − 1) over its positions, which tells whether the choice decides about its length
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +35,10 @@ class Moments:
     model's value of the target policy. Every further control variate adds one column, minus its known mean. A baseline that depends on
     the context adds u·(φ − its center) for each of its features φ, and u².
 
-    Where rows are lists, s is the reward of the whole list, u the mean excess of its positions, and u·s stands for what the weights add to
-    the list's reward, less c·u. Lists with a weight per position have the columns u@1, u@2, …, the excess at each, and y@1, y@2, …, the
-    weighted rewards.
+    Where rows are lists, s is the reward of the whole list, u the mean excess over the positions of the longest list, and u·s stands for
+    what the weights add to the list's reward, less c·u. Lists with a weight per position have the columns u@1, u@2, …, the excess at each,
+    and y@1, y@2, …, the weighted rewards. Below the end of a list, a running product stays what it is at the end, and other weights are 1.
+    Lists whose weights are not running products have the column u×length.
 
     `+` merges the moments of two parts of a log into those of the whole (Chan, Golub & LeVeque 1983). If the arrays have
     leading axes (segments, groups), this is a stack of moments, and `merge` adds along one of those axes.
@@ -243,8 +245,8 @@ class Moments:
         """The columns of the excess at every position of a list."""
         return tuple(name for name in self.columns if name.startswith(EXCESS))
 
-    def with_ranks(self, columns: Sequence[str]) -> Moments:
-        """The same lists with further positions, which none of them has."""
+    def with_ranks(self, columns: Sequence[str], *, is_running: bool) -> Moments:
+        """The same lists with further positions, which none of them has: there, running products are what they were at the last one."""
         missing = [name for name in columns if name.startswith((EXCESS, REWARD)) and name not in self.columns]
         if not missing or not self.ranks:
             return self
@@ -254,11 +256,24 @@ class Moments:
             sorted((n for n in wide if n.startswith(k)), key=lambda n: int(n[len(EXCESS) :])) for k in (EXCESS, REWARD)
         ]
         order = (*fixed, *ranked[0], *ranked[1])
-        place = [order.index(name) for name in self.columns]
-        mean, scatter = np.zeros((*self.shape, len(order))), np.zeros((*self.shape, len(order), len(order)))
-        mean[..., place] = self.mean
-        scatter[..., np.array(place)[:, None], place] = self.scatter
-        return Moments(self.n, mean, scatter, self.center, order)
+        last = self.columns.index(self.ranks[-1])
+        made_of = np.zeros((len(order), len(self.columns)))
+        for k, name in enumerate(order):
+            if name in self.columns:
+                made_of[k, self.columns.index(name)] = 1.0
+            elif is_running and name.startswith(EXCESS):
+                made_of[k, last] = 1.0
+        return Moments(self.n, self.mean @ made_of.T, made_of @ self.scatter @ made_of.T, self.center, order)
+
+    def with_lengths(self) -> Moments:
+        """The same lists, all of the same length, with the column u×length, if they are those of a target and lack it."""
+        if LENGTH in self.columns or not any(name.startswith(REWARD) for name in self.columns):
+            return self
+        place = self.columns.index(self.ranks[0])
+        made_of = np.insert(np.eye(len(self.columns)), place, 0.0, axis=0)
+        made_of[place, place : place + len(self.ranks)] = len(self.ranks)
+        order = (*self.columns[:place], LENGTH, *self.columns[place:])
+        return Moments(self.n, self.mean @ made_of.T, made_of @ self.scatter @ made_of.T, self.center, order)
 
     def with_features_moved(self, by: Mapping[str, float]) -> Moments:
         """The same rows with other centers of their features: u·(φ − c) moves by `by`·u.

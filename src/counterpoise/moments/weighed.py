@@ -44,6 +44,11 @@ class Weighed:
         """What a row of the moments is."""
         return "list" if self.how in _OF_LISTS else "row"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether weights are products down a list, with one at every position."""
+        return self.how == "Cascade()"
+
     def __str__(self) -> str:
         return self.how
 

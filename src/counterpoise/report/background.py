@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from counterpoise.errors import masked
+from counterpoise.errors import in_units, masked
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.wording import level_of
 from counterpoise.log.question import Question
 from counterpoise.report.fingerprint import fingerprint
-from counterpoise.report.glossary import glossary, term
+from counterpoise.report.glossary import GLOSSARY, glossary, term
 from counterpoise.report.markup import Safe, el, join, name_of, text
 
 
@@ -21,7 +21,7 @@ def words(reading: Reading) -> Safe:
     return join(
         [
             el("p", "What every number on this page means. Click a term to open it.", class_="lead"),
-            glossary(names, reading.result.interval_method),
+            glossary(names, reading.result.interval_method, reading.unit),
         ]
     )
 
@@ -64,13 +64,16 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     result, log = reading.result, reading.result.moments
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
-        (term("n"), _each(result, lambda one: f"{one.n:,}")),
-        (term("dropped"), _each(result, lambda one: f"{one.dropped_rows:,}")),
+        (term("n", in_units(GLOSSARY["n"].term, reading.unit)), _each(result, lambda one: f"{one.n:,}")),
+        (
+            term("dropped", in_units(GLOSSARY["dropped"].term, reading.unit)),
+            _each(result, lambda one: f"{one.dropped_rows:,}"),
+        ),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),
         *([] if log.weight.mean_is_one else [("Weights", el("code", name_of(log.weight)))]),
         ("Segments by", join([name_of(" / ".join(log.segment_columns))]) if log.segment_columns else "none"),
-        (term("cluster"), name_of(log.cluster) if log.cluster else "none: rows are treated as independent"),
+        (term("cluster"), name_of(log.cluster) if log.cluster else f"none: {reading.unit}s are treated as independent"),
         *_effective_clusters(result),
         ("Intervals", f"{result.method}, level {level_of(result.level)}"),
         (term("fingerprint"), el("code", _each(result, fingerprint))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from counterpoise.errors import in_units
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.intervals import Method
 from counterpoise.report.markup import Safe, el
@@ -164,7 +165,7 @@ def term(key: str, words: str | None = None) -> Safe:
     return el("a", words or GLOSSARY[key].term, href=f"#about-{key}", class_="term")
 
 
-def glossary(estimators: list[str], method: Method) -> Safe:
+def glossary(estimators: list[str], method: Method, unit: str = "row") -> Safe:
     """All entries, each folded up; of the estimators, only those that the report shows."""
     entries = [(key, entry.term, entry.meaning) for key, entry in GLOSSARY.items()]
     words = {name: ESTIMATOR_WORDS.get(name) or ESTIMATORS[name].about for name in estimators if name in ESTIMATORS}
@@ -173,7 +174,13 @@ def glossary(estimators: list[str], method: Method) -> Safe:
     return el(
         "div",
         *(
-            el("details", el("summary", title), el("p", meaning), id=f"about-{key}", class_="entry")
+            el(
+                "details",
+                el("summary", in_units(title, unit)),
+                el("p", in_units(meaning, unit)),
+                id=f"about-{key}",
+                class_="entry",
+            )
             for key, title, meaning in entries
         ),
         class_="glossary",

@@ -104,7 +104,7 @@ def weights(result: Result, *, ax: Axes | None = None) -> Axes:
             at = np.unique(np.geomspace(1, len(positive), POINTS).astype(int)) - 1  # evenly on a logarithmic scale
             curves.append((name, axes.plot(positive[at], shares[at], linewidth=1.8)[0]))
     axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
-    axes.set(xscale="log", yscale="log", xlabel="weight", ylabel="share of rows with at least this weight")
+    axes.set(xscale="log", yscale="log", xlabel="weight", ylabel=f"share of {reading.unit}s with at least this weight")
     left = len(result.moments.targets) - len(drawn)
     _title(axes, "Tail of the weights", left)
     name_lines(axes, curves)
@@ -182,7 +182,7 @@ def _forest(
     axes.set_yticks(range(len(shown)), names, parse_math=False)  # a dollar sign in a name begins no formula
     axes.set_ylim(len(shown) - 0.4, -0.6)
     level = level_of(reading.result.level).replace("\N{NO-BREAK SPACE}", " ")
-    axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per row, with {level} intervals")
+    axes.set_xlabel(f"{'difference' if reading.is_difference else 'value'} per {reading.unit}, with {level} intervals")
     _title(axes, title, left + len(lines) - len(shown))
     frame(axes, ("top", "right", "left"))
     axes.tick_params(axis="y", length=0)

@@ -64,9 +64,10 @@ def estimates(reading: Reading) -> Safe:
     names = (reading.primary,) if is_long else reading.estimators
     rows = {target: [result[target, name] for name in names] for target in reading.foremost(TARGETS_LISTED)}
     lead = (
-        "How much more each target would have earned per row than the policy it is compared with. The dashed line marks no difference."
+        f"How much more each target would have earned per {reading.unit} than the policy it is compared with. The dashed line marks no "
+        "difference."
         if reading.is_difference
-        else "What each target would have earned per row."
+        else f"What each target would have earned per {reading.unit}."
         + (
             f" The dashed line marks what the log itself earned: {number(*reading.logged_digits)}."
             if math.isfinite(reading.mark)
@@ -102,7 +103,7 @@ def lift(reading: Reading) -> Safe:
         [
             el(
                 "p",
-                "How much more each target would have earned per row than the policy that wrote the log (",
+                f"How much more each target would have earned per {reading.unit} than the policy that wrote the log (",
                 term("lift"),
                 "). To the right of the dashed line is better than that policy; an interval that crosses the line shows no clear "
                 "difference.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from counterpoise.errors import in_units
 from counterpoise.evaluation.reading import Reading
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.wording import number, signed
@@ -27,7 +28,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
     )[:SEGMENTS_LISTED]
     names = (*(("Target",) if len(result.targets) > 1 else ()), " / ".join(result.moments.segment_columns))
     heads = [(name_of(name, 40), False) for name in names] + [
-        ("Rows", True),
+        (in_units("Rows", reading.unit), True),
         ("Difference" if reading.is_difference else "Value", True),
         ("From", True),
         ("To", True),
@@ -76,7 +77,7 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
             controls,
             region,
             left_out(count, len(targets), "targets", "highest estimates"),
-            left_out(every, SEGMENTS_LISTED, "segments", "most rows"),
+            left_out(every, SEGMENTS_LISTED, "segments", f"most {reading.unit}s"),
         ]
     )
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from counterpoise.diagnostics import Diagnostics
+from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import level_of, number, percent
@@ -26,16 +28,17 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     parts.append(left_out(len(targets), TARGETS_LISTED, "targets", "highest estimates"))
     for target in reading.foremost(TARGETS_DRAWN, targets):
         tail = Tail.total(result.moments.tails.get((target, ""), ()))
-        figures = [*_weight_figures(target, tail, result.diagnostics(target).n, result.diagnostics(target).mean_weight)]
+        figures = _weight_figures(target, tail, result.diagnostics(target))
         if target in profiles:
             figures.append(_histogram(target, profiles[target]))
         if any(figures):
             parts += [el("h3", "Weights of ", name_of(target)), el("div", *figures, class_="figures")]
     parts.append(left_out(len(targets), TARGETS_DRAWN, "targets", "highest estimates", how="plotted"))
     if result.earlier_rows:
-        said = (
+        said = in_units(
             f"{result.earlier_rows:,} of the {result.n:,} rows come from earlier logs, of which the state keeps only sums. Plots of single "
-            "rows would show the last log alone, so there are none here."
+            "rows would show the last log alone, so there are none here.",
+            reading.unit,
         )
         parts.append(el("p", said, class_="note"))
     return join(parts)
@@ -44,7 +47,7 @@ def weights(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
 def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     result = reading.result
     keys = [
-        ("n", "Rows"),
+        ("n", in_units("Rows", reading.unit)),
         ("effective_sample_size", "Effective"),
         ("mean_weight", "Mean"),
         ("mean_weight_p", "p-value"),
@@ -75,8 +78,8 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks on the weights")
 
 
-def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
-    weights = tail.weights[tail.weights > 0]
+def _weight_figures(target: str, tail: Tail, found: Diagnostics) -> list[Safe]:
+    weights, n, units = tail.weights[tail.weights > 0], found.n, f"{found.unit}s"
     if len(weights) < 2 or n < 2:  # sums alone know the largest weight and no tail
         return []
     survival = thinned([(float(w), (k + 1) / n) for k, w in enumerate(weights)])
@@ -92,9 +95,9 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
             y,
             [Mark(1.0, upright=True), Line(survival)],
             says=f"Tail of the weights of {target}: the largest is {number(float(weights[0]))}, and "
-            f"{percent(len(weights) / n)} of the rows have a weight of at least {number(float(weights[-1]))}.",
+            f"{percent(len(weights) / n)} of the {units} have a weight of at least {number(float(weights[-1]))}.",
             x_label="weight",
-            y_label="share of rows with at least this weight",
+            y_label=f"share of {units} with at least this weight",
         ),
         el(
             "figcaption",
@@ -102,7 +105,7 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
             "that larger weights are still to come. The dashed line marks a weight of 1.",
         ),
     )
-    carried = np.cumsum(weights) / max(n * mean, 1e-300)
+    carried = np.cumsum(weights) / max(n * found.mean_weight, 1e-300)
     curve = [((k + 1) / n, min(float(c), 1.0)) for k, c in enumerate(carried)]
     edge = curve[-1][0]
     second = el(
@@ -114,15 +117,15 @@ def _weight_figures(target: str, tail: Tail, n: int, mean: float) -> list[Safe]:
                 Line([(0.0, 0.0), (100 * edge, 100 * edge)], "even"),
                 Line([(0.0, 0.0), *((100 * a, 100 * b) for a, b in thinned(curve))]),
             ],
-            says=f"Where the estimate of {target} comes from: the {len(weights):,} rows with the largest weights, "
+            says=f"Where the estimate of {target} comes from: the {len(weights):,} {units} with the largest weights, "
             f"{percent(edge)} of the log, carry {percent(curve[-1][1])} of the total weight.",
-            x_label="% of the rows, heaviest first",
+            x_label=f"% of the {units}, heaviest first",
             y_label="% of the total weight",
         ),
         el(
             "figcaption",
-            f"Where the estimate comes from: {percent(edge)} of the rows carry {percent(curve[-1][1])} of the total weight. "
-            "The dashed line shows what it would look like if every row counted the same.",
+            f"Where the estimate comes from: {percent(edge)} of the {units} carry {percent(curve[-1][1])} of the total weight. "
+            f"The dashed line shows what it would look like if every {found.unit} counted the same.",
         ),
     )
     return [first, second]

@@ -45,7 +45,8 @@ class Independent(ListWeight):
     .. math:: \hat V = \frac1n \sum_i \sum_k d_k \left[ w_{ik} (r_{ik} - \beta_k) + \beta_k \right], \qquad
         w_k = \frac{\pi(a_k \text{ at } k \mid x)}{\pi_0(a_k \text{ at } k \mid x)}
 
-    Every position has its own weight and its own baseline; the baselines are solved jointly, for the value of the list.
+    Every position has its own weight and its own baseline; the baselines are solved jointly, for the value of the list. Lists may differ in
+    length if that was fixed before the choice; if people leave because of what they see, use `Cascade`.
 
     >>> Independent().propensity_of
     'item_at_position'
@@ -64,6 +65,8 @@ class Cascade(ListWeight):
     r"""The cascade model (reward interaction): the reward at a position depends on the item there and on those above it.
 
     .. math:: w_{1:k} = \prod_{j \le k} \frac{\pi(a_j \mid x, a_1, \dots, a_{j-1})}{\pi_0(a_j \mid x, a_1, \dots, a_{j-1})}
+
+    People may leave because of what they see: below the end of a list its weight stays what it is there, so that its mean is 1.
 
     >>> Cascade().propensity_of
     'item_given_above'
@@ -100,7 +103,7 @@ class PseudoInverse(ListWeight):
 
     .. math:: w = 1 - K + \sum_k \frac{\pi(a_k \text{ at } k \mid x)}{\pi_0(a_k \text{ at } k \mid x)}
 
-    It may be negative.
+    It may be negative. K is the length of the list, which must be fixed before the choice.
 
     >>> PseudoInverse().may_be_negative
     True

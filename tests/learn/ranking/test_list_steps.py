@@ -69,6 +69,22 @@ def test_the_gradient_is_that_of_the_value_over_all_lists(name, kind, uniform):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["standard", "cascade"])
+@pytest.mark.parametrize("baseline", [0.0, 0.7])
+def test_baselines_leave_the_gradient_alone_where_lists_end_because_of_an_item(name, baseline):
+    policy, weight = ranker(), WEIGHTS[name]
+    context = draw(1, 2, seed=6).expand(60, 2)
+    ends = torch.cat([torch.zeros(60, 1, dtype=torch.bool), (LISTS == 0).cumsum(1)[:, :-1] > 0], 1)  # below item 0
+    items, reward = LISTS.masked_fill(ends, ABSENT), rewards("cascade").masked_fill(ends, 0.0)
+    propensity = logging(torch.zeros(5, dtype=torch.float64), weight)[0].masked_fill(ends, 1.0)
+    truth = (policy.target(context, LISTS) * reward.sum(1)).sum()
+    expected = torch.autograd.grad(-truth, list(policy.parameters()))
+    batch = Batch(context, items, reward, propensity, 60)
+    backward(policy, batch, baseline, objective=OBJECTIVES["beta_ips"], logged=LoggedLists(policy, weight))
+    for parameter, gradient in zip(policy.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
 def a_batch(rows=50, seed=8):
     random = torch.Generator().manual_seed(seed)
     items = torch.stack([torch.randperm(5, generator=random)[:3] for _ in range(rows)])

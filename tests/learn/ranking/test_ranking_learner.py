@@ -253,6 +253,8 @@ def test_what_does_not_fit_is_refused():
             learner(**options).fit(log, **given)
     with pytest.raises(OptionError, match="use RankingLearner"):
         PolicyLearner().fit(log, **BY_GIVEN)
+    with pytest.raises(OptionError, match="use RankingLearner"):
+        cp.learn_policy(log, **BY_GIVEN)
     with pytest.raises(OptionError, match="Use RankingLearner"):
         PolicyLearner(policy=a_policy(), batch_size=64).fit(log, **rows)
 

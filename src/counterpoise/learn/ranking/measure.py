@@ -50,7 +50,7 @@ def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
         moments, tail = moments + some, tail + Tail(1.0 + np.sort(u)[::-1][:KEPT], int((u == -1.0).sum()))
         excess, rewards = excess + Powers.of(u), rewards + Powers.of(reward)
         low, high = min(low, float(reward.min())), max(high, float(reward.max()))
-    return Seen(moments, tail, excess, rewards, (low, high))
+    return Seen(moments, tail, excess, rewards, (low, high), of_lists=True)
 
 
 @torch.no_grad()
@@ -66,18 +66,17 @@ def weighed_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Iterator[tuple[
             part = lists.take(slice(at, at + size)).to(device)
             logits = policy(part.context).double()
             weight = weighed(logits, part.action, part.propensity.double(), lists.weight).weight
-            columns = (weight, logged.rewards(part.reward), part.counts)
-            w, reward, counts = (column.double().cpu().numpy() for column in columns)
-            yield *of_positions(w, reward, counts), reward.sum(axis=1)
+            w, reward = (one.double().cpu().numpy() for one in (weight, logged.rewards(part.reward)))
+            yield *of_positions(w, reward, lists.shares), reward.sum(axis=1)
     policy.train(was_training)
 
 
-def of_positions(weight: Floats, reward: Floats, counts: Floats) -> tuple[Moments, Floats]:
+def of_positions(weight: Floats, reward: Floats, shares: Floats) -> tuple[Moments, Floats]:
     """The moments of lists from the weight and the reward at every position, or of the whole; and the excess of every list as a whole.
 
-    `counts` is what the reward at each position counts.
+    `shares` is how much each position counts in that.
 
-    >>> lists, _ = of_positions(np.array([[1.0, 2.0]]), np.array([[3.0, 5.0]]), np.array([[1.0, 1.0]]))
+    >>> lists, _ = of_positions(np.array([[1.0, 2.0]]), np.array([[3.0, 5.0]]), np.array([0.5, 0.5]))
     >>> lists.ranks, float(lists.average("y@2"))
     (('u@1', 'u@2'), 10.0)
     """
@@ -86,7 +85,7 @@ def of_positions(weight: Floats, reward: Floats, counts: Floats) -> tuple[Moment
     whole = reward.sum(axis=1)
     center = float(whole.mean()) if len(whole) else 0.0
     excess = weight - 1.0
-    u = (counts * excess).sum(axis=1) / counts.sum(axis=1)
+    u = excess @ shares
     rows = [u, whole - center, (excess * reward).sum(axis=1) - center * u, *excess.T, *(weight * reward).T]
     ranks = range(1, weight.shape[1] + 1)
     columns = (*ROW, *map(excess_at, ranks), *map(reward_at, ranks))

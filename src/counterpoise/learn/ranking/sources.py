@@ -23,17 +23,17 @@ from counterpoise.log.log import Log
 from counterpoise.weights.lists import ListWeight, PseudoInverse
 
 Integers = NDArray[np.int64]
-TENSORS = ("context", "action", "reward", "propensity", "counts")
+TENSORS = ("context", "action", "reward", "propensity")
 
 
 @dataclass(frozen=True)
 class ListRows(Rows):
     """Some lists as tensors: a context each, and items, rewards and propensities lists × slots; below the end of a list, −1, 0 and 1.
 
-    Rewards are as they count, discounted; `counts` is what they were multiplied by.
+    Rewards are as they count, discounted; `shares` is how much each slot counts in a list's mean weight.
     """
 
-    counts: Any = None
+    shares: Any = None
     weight: Any = None
 
     def take(self, index: Any) -> ListRows:
@@ -140,22 +140,21 @@ class ListSource(Source):
             torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
             for part, other in ((rows.reward, 0.0), (rows.propensity, 1.0))
         )
-        counts = torch.as_tensor(self._counts(columns, index, first).astype(np.float32))
+        lists = Lists("", "", "", self.log.discount, first, first + index.shape[1] - 1)
+        counts = torch.as_tensor(self._counts(columns, index, lists).astype(np.float32))
         return ListRows(
             rows.context[index[:, 0]],
             torch.as_tensor(np.where(there, rows.action.numpy()[index], ABSENT)),
             reward * counts,
             propensity,
-            counts=counts,
+            shares=np.array(list(lists.shares.values())),
             weight=self.weight,
         )
 
-    def _counts(self, columns: Mapping[str, Any], index: Integers, first: int) -> NDArray[np.float64]:
+    def _counts(self, columns: Mapping[str, Any], index: Integers, lists: Lists) -> NDArray[np.float64]:
         """What the reward of every row counts."""
-        depth = index.shape[1]
-        lists = Lists("", "", "", self.log.discount, first, first + depth - 1)
         if lists.discount_column is None:
-            return np.where(index >= 0, [lists.counts(k) for k in range(1, depth + 1)], 0.0)
+            return np.where(index >= 0, [lists.counts(k) for k in range(1, lists.depth + 1)], 0.0)
         column = numeric("discount", lists.discount_column, columns[lists.discount_column]).astype(np.float64)
         return np.where(index >= 0, column[index], 0.0)
 

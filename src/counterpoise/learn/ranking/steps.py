@@ -5,8 +5,9 @@ every :math:`\nabla w_k` has mean 0, the mean of g is the same for any β, and t
 
 .. math:: \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle \beta_k = \sum_k \mathbb E \langle \nabla w_j, \nabla w_k \rangle r_k
 
-jointly for all positions j; with one weight per list, that is the β* of single rows. All slots of a list share the input h of a linear last
-layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1 if it has a bias).
+jointly for all positions j; with one weight per list, that is the β* of single rows. Where lists end early, a running product and its
+gradient stay below the end what they are there, or their means would depend on who leaves. All slots of a list share the input h of a
+linear last layer z = W h, so that inner products with respect to W are those with respect to z, times ‖h‖² (plus 1 if it has a bias).
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ class Weighed:
 
 def weighed(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeight) -> Weighed:
     """The weights of lists of places in `logits`, whose propensities (1 below the end of a list) mean what the weight needs."""
-    there = items != ABSENT
     if not weight.is_running:
         target, slope = at_slots(logits, items)
         slope = slope / propensity[:, :, None]
-        return Weighed(torch.where(there, target / propensity, 1.0), slope @ slope.transpose(1, 2))
+        return Weighed(torch.where(items != ABSENT, target / propensity, 1.0), slope @ slope.transpose(1, 2))
     left = pools(logits, items, squares=True)
     # as logarithms, because probabilities of long lists leave the range of single precision
     found = (left.log_given - propensity.log()).cumsum(1).exp()
     products = prefix_products(left)
+    size = found.detach()
     if not weight.by_position:
-        return Weighed(found[:, -1:], products[:, -1:, -1:] * found.detach()[:, -1:, None].square())
-    size = torch.where(there, found.detach(), 0.0)
-    return Weighed(torch.where(there, found, 1.0), products * size[:, :, None] * size[:, None, :])
+        return Weighed(found[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
+    # below the end of a list the product stays what it is there, and so does its gradient: both have their means wherever lists end
+    return Weighed(found, products * size[:, :, None] * size[:, None, :])
 
 
 def list_sums(products: Tensor, reward: Tensor) -> Tensor:

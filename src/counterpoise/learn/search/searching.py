@@ -130,7 +130,7 @@ def learn_policy(
 
 def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
     """The log in memory, checked row by row, with rows of the same context in one fold."""
-    refuse_lists(asked.slate, "learning")
+    refuse_lists(asked.slate, "learn_policy", instead="RankingLearner")
     for part in ("candidates", "items"):
         if getattr(asked, part) is not None:
             raise OptionError(
