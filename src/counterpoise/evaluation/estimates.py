@@ -80,10 +80,15 @@ def estimates(
 
 def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
     """The interval of the whole log as a function of its level."""
-    own, groups = _own(view, estimator, options)
+    evidence = evidence_of(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
-    evidence = _evidence(view, 0, own[0], int(groups[0]), estimator)
     return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
+
+
+def evidence_of(view: View, estimator: Estimator, options: Options) -> Evidence:
+    """What the interval of the whole log is made from."""
+    own, groups = _own(view, estimator, options)
+    return _evidence(view, 0, own[0], int(groups[0]), estimator)
 
 
 def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
@@ -160,19 +165,26 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
             own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
             mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one,
         )  # fmt: skip
-    low, high = usual_rewards(view.rewards[place], view.ends[place])
+    rewards = usual_rewards(view.rewards[place], view.ends[place])
     baseline = _constant(view, place, own, estimator)
     heavy = view.heavy(place)
-    if estimator.estimand == "value":
-        terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
-    else:  # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
-        least = min(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
-        terms = [excess * (reward - baseline) for reward in (low, high) for excess in (-least, heavy)]
+    # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
+    least = min(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
+    ends = extremes(rewards, baseline, None if estimator.estimand == "value" else -least, heavy)
     leverage = 0.0 if groups else min(view.excess[place].kurtosis / own.n, MOST)
     return Evidence(
         own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
-        view.carrying[place], (min(terms), max(terms)), leverage, view.log.weight.mean_is_one,
+        view.carrying[place], ends, leverage, view.log.weight.mean_is_one,
     )  # fmt: skip
+
+
+def extremes(rewards: tuple[float, float], baseline: float, least: float | None, heavy: float) -> tuple[float, float]:
+    """The smallest and the largest term of a row: of a value, or of a difference whose excess is at `least` so small."""
+    if least is None:
+        terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in rewards]
+    else:
+        terms = [excess * (reward - baseline) for reward in rewards for excess in (least, heavy)]
+    return min(terms), max(terms)
 
 
 def _constant(view: View, place: int, own: Estimate, estimator: Estimator) -> float:
