@@ -175,6 +175,7 @@ def _evidence(view: View, place: int, own: Estimate, groups: int, estimator: Est
     return Evidence(
         own.value, own.stderr, own.n, view.each[place], groups, float(view.clusters[place]),
         view.carrying[place], ends, leverage, view.log.weight.mean_is_one,
+        spread=(view.excess[place], view.rewards[place], view.ends[place]),
     )  # fmt: skip
 
 

@@ -94,19 +94,22 @@ def plan(
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
-    The rows asked for are those at which the `interval` that you will use (as in `evaluate`; by default, Student's) reaches no further than
-    `difference` to either side, or leaves 0 with the chance `power` if `difference` is the truth. With σ² the variance of a row's
-    contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a `baseline`, of `context_ips` and `lift`;
-    with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them), they are the smallest n with
+    The rows asked for are the fewest at which the `interval` that you will use (as in `evaluate`; by default, Student's) reaches no
+    further than `difference` to either side, or leaves 0 with the chance `power` if the target earns `difference` more. With σ² the
+    variance of a row's contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a `baseline`, of
+    `context_ips` and `lift`; with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them), they are the smallest n with
 
-    .. math:: h(n) \le D, \qquad h(n) + z_{\text{power}}\,\sigma/\sqrt n \le D,
+    .. math:: h(n) \le D, \qquad h(n) + t_{\text{power}}\,\sigma/\sqrt n \le D,
 
-    where h is half the interval's width. It is :math:`z_{(1 + \text{level})/2}\,\sigma/\sqrt n` for normal intervals. Student's are wider where
-    few rows carry the answer, and as the log grows, more do: E, the clusters and the leverage are those of a log of n rows.
+    where h is half the interval's width, z·σ/√n for normal intervals. Student's are wider where few rows carry the answer, and the larger
+    the log, the more do: E, the clusters and the leverage are those of a log of n rows. In the second, h is that of an unlucky log, which
+    has fewer of the rare rewards, and so a smaller variance.
 
     The log only estimates σ², from the E rows that carry the variance (`carrying_rows`), so that every number comes with a range:
     σ̂²ν/χ² at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
-    effective clusters).
+    effective clusters). The t quantile has as many.
+
+    The verdict on a log of that size may not be ``ok`` yet: `ok_rows` tells from how many rows on it is.
 
     If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =
     (1 - \epsilon)\pi_0 + \epsilon/K` instead would change the variances, and by weighting its rows the same log tells us to what:
@@ -356,6 +359,7 @@ class Explored:
             carrying=carrying_rows(excess, rewards, self.ends),
             extremes=extremes(usual_rewards(rewards, self.ends), self.center + baseline, least, heavy),
             leverage=0.0 if known.groups else min(excess.kurtosis / known.n, MOST),
+            spread=(excess, rewards, self.ends),
         )
 
     def _powers(self, name: str, k: int, center: float) -> Powers:
