@@ -12,7 +12,8 @@ import numpy as np
 
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.before_choice import after_choice
-from counterpoise.estimators import Estimate, Estimator, gradient, unstack
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
+from counterpoise.estimators.lift import lift_of_value
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
@@ -67,7 +68,8 @@ def estimates(
     found = {}
     seen_by = cache(partial(_unvaried, view, options))
     unseen = {estimand: _unseen(view, estimand, seen_by) for estimand in {one.estimand for one in estimators.values()}}
-    for name, estimator in estimators.items():
+    for name, given in estimators.items():
+        estimator = _consistent(view, given)
         own, groups = _own(view, estimator, options)
         for k, segment in enumerate(view.places):
             hidden = unseen[estimator.estimand][k] if estimator.uses_rewards else Unseen()
@@ -87,8 +89,16 @@ def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[
 
 def evidence_of(view: View, estimator: Estimator, options: Options) -> Evidence:
     """What the interval of the whole log is made from."""
+    estimator = _consistent(view, estimator)
     own, groups = _own(view, estimator, options)
     return _evidence(view, 0, own[0], int(groups[0]), estimator)
+
+
+def _consistent(view: View, estimator: Estimator) -> Estimator:
+    """The estimator itself; a lift over the logging policy by weights whose mean is not 1 has the baseline of the value."""
+    is_biased = not view.log.weight.mean_is_one and view.contrast[1] in ("", LOGGING) and not view.whole.ranks
+    is_lift = estimator in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"])
+    return replace(estimator, function=lift_of_value) if is_biased and is_lift else estimator
 
 
 def _own(view: View, estimator: Estimator, options: Options) -> tuple[list[Estimate], Floats]:
