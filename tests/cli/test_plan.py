@@ -49,6 +49,64 @@ def test_the_power_is_the_power_asked_for():
     assert seen / logs == pytest.approx(0.8, abs=3 * math.sqrt(0.8 * 0.2 / logs) + 0.02)
 
 
+def rare(n, seed=0, base=0.05, better=0.3):
+    """A treatment that 2 % of the rows got and half of them would get; a row's lift is 0.12 if 30 % click instead of 5 %."""
+    random = np.random.default_rng(seed)
+    treated = random.random(n) < 0.02
+    return {
+        "reward": (random.random(n) < np.where(treated, better, base)).astype(float),
+        "propensity": np.where(treated, 0.02, 0.98),
+        "target": np.full(n, 0.5),
+    }
+
+
+@pytest.mark.once
+def test_the_power_is_the_power_asked_for_where_few_rows_carry_the_answer():
+    """The normal interval would need 1,200 rows, at which Student's shows the difference in 28 % of logs."""
+    rows = int(plan(**rare(200_000, seed=9), difference=0.12).needs.power_rows)
+    logs = 300
+    seen = sum(
+        cp.evaluate(**rare(rows, seed), estimator="lift")["target", "lift"].interval.lower > 0 for seed in range(logs)
+    )
+    assert 0.75 - 3 * math.sqrt(0.8 * 0.2 / logs) < seen / logs < 0.87 + 3 * math.sqrt(0.8 * 0.2 / logs)
+
+
+@pytest.mark.parametrize("interval", ["student", "normal", "jackknife", "anytime"])
+def test_a_plan_is_made_with_the_interval_that_will_be_used(interval):
+    """On the log's own rows the interval has a width; asked for that width, the plan answers with the log's rows."""
+    log = rare(4000)
+    groups = {"groups": 100} if interval == "jackknife" else {}
+    found = cp.evaluate(**log, interval=interval, **groups, estimator=["beta_ips", "lift"])
+    if interval == "anytime":  # too few rows carry this log's answer for any
+        assert found["target", "lift"].interval.width == math.inf
+        assert 4000 < plan(**log, difference=0.1, interval=interval).needs.difference_rows < math.inf
+        return
+    for name, rows in (("beta_ips", "value_rows"), ("lift", "difference_rows")):
+        half = found["target", name].interval.width / 2
+        needs = plan(**log, difference=half * (1 + 1e-9), interval=interval, **groups).needs
+        assert getattr(needs, rows) == 4000
+
+
+def test_a_method_that_is_not_for_differences_is_refused():
+    with pytest.raises(cp.OptionError, match="works for values"):
+        plan(**rare(100), difference=0.1, interval="log_smoothing")
+
+
+def test_the_plan_says_from_how_many_rows_on_the_verdict_is_ok(tmp_path):
+    log = rare(3000)
+    found = plan(**log, difference=0.12)
+    assert found.verdict.verdict == "caution"
+    assert found.needs.power_rows < found.ok_rows < math.inf
+    verdicts = [cp.evaluate(**rare(int(times * found.ok_rows), seed=4)).verdict().verdict for times in (0.5, 2.0)]
+    assert verdicts == ["caution", "ok"]
+    pl.DataFrame(log).write_parquet(tmp_path / "log.parquet")
+    said = invoke("plan", tmp_path / "log.parquet", "--target", "target", "--difference", "0.12")
+    assert f"ok from about {found.ok_rows:,.0f} rows on" in " ".join(said.stdout.split())
+    # and never where more of the same rows change nothing
+    doubled = {name: np.concatenate([column, column]) for name, column in log.items()} | {"key": np.arange(6000) % 3000}
+    assert plan(**doubled, difference=0.12).ok_rows == math.inf
+
+
 def test_exploring_needs_the_rows_that_a_log_of_an_exploring_policy_says():
     found = plan(biased(60_000, seed=1), **NAMES, difference=0.01, actions=2)
     assert [one.share for one in found.exploration] == list(SHARES)
@@ -66,7 +124,7 @@ def test_exploring_needs_the_rows_that_a_log_of_an_exploring_policy_says():
 
 
 def test_twice_the_precision_takes_four_times_the_rows():
-    coarse, fine = (plan(shop(), **NAMES, difference=d).needs for d in (0.02, 0.01))
+    coarse, fine = (plan(shop(), **NAMES, difference=d, interval="normal").needs for d in (0.02, 0.01))
     assert fine.value_rows == pytest.approx(4 * coarse.value_rows, abs=4)
     assert coarse.power_rows > coarse.difference_rows
 
@@ -136,7 +194,8 @@ def test_impossible_plans_are_refused(tmp_path, options, words):
 
 def test_the_range_is_the_chi_square_interval_of_the_variance():
     found = cp.evaluate(shop(2000), **NAMES, estimator=["beta_ips", "lift"])
-    needs, carrying = plan(shop(2000), **NAMES, difference=0.02).needs, found.diagnostics().carrying_rows
+    needs = plan(shop(2000), **NAMES, difference=0.02, interval="normal").needs
+    carrying = found.diagnostics().carrying_rows
     for rows, name in ((needs.value_range, "beta_ips"), (needs.difference_range, "lift")):
         variance = 2000 * found["pi_new", name].stderr ** 2
         ends = [

@@ -29,6 +29,29 @@ def test_few_carrying_rows_get_the_whole_line_and_a_note():
     assert "rows carry this answer" in interval.note
 
 
+def spend(n, seed):
+    """15 % of the rows buy, for lognormal amounts; the target does in nine of ten rows what the log did in one of twenty."""
+    g = np.random.default_rng(seed)
+    rare = g.random(n) < 0.05
+    return {
+        "r": (g.random(n) < 0.15) * np.exp(g.normal(size=n)),
+        "p": np.where(rare, 0.05, 0.95),
+        "new": np.where(rare, 0.9, 0.1),
+    }
+
+
+def test_spends_get_an_answer_where_enough_buyers_have_come_up():
+    """The largest amounts carry the variance, and few rows have them; but 150 rows with a large weight bought something."""
+    for seed in range(3):
+        found = cp.evaluate(spend(20_000, seed), reward="r", propensity="p", target="new", interval="anytime")
+        interval, carrying = found["new", "beta_ips"].interval, found.diagnostics().carrying_rows
+        assert carrying < 6
+        assert 0.15 * math.exp(0.5) in interval
+        assert interval.width < math.inf
+    few = cp.evaluate(spend(200, 0), reward="r", propensity="p", target="new", interval="anytime")
+    assert few["new", "beta_ips"].interval.width == math.inf
+
+
 def test_heavy_rows_that_have_not_come_up_are_noticed_by_the_mean_weight():
     log = epsilon_greedy(300, 0, rate=0.5)
     few = {name: column[log["new"] < 0.5] for name, column in log.items()}  # none of the rows that the target is about

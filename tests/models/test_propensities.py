@@ -450,6 +450,26 @@ def test_what_cannot_take_a_model_says_so():
         cp.sql("log", **PARTS, propensity="model", target="pi", dialect="duckdb")
 
 
+def test_sensitivity_at_one_holds_the_interval_of_evaluate():
+    """Wrong by no factor leaves the error of the estimated propensities, which the interval of `evaluate` has in it."""
+    for seed, cluster in ((0, None), (1, "user"), (2, None)):
+        log = world(1_200, seed).with_columns((0.5 * pl.col("pi") + 0.5 / ACTIONS).alias("other"))
+        asked = PARTS | {"propensity": "model", "target": "pi", "cluster": cluster}
+        result, pair = cp.evaluate(log, **asked), cp.compare(log, **asked, against="other")
+        found, both = cp.sensitivity(log, **asked), pair.sensitivity()
+        bounds = found.bounds(1.0)
+        for inner, outer in (
+            (result["pi", "lift"].interval, bounds.lift_interval),
+            (result["pi", "snips"].interval, bounds.value_interval),
+            (pair.interval, both.bounds(1.0).lift_interval),
+        ):
+            assert outer.lower <= inner.lower + 1e-12
+            assert outer.upper >= inner.upper - 1e-12
+            assert outer.width < 1.2 * inner.width
+        assert result.sensitivity().bounds(1.0).lift_interval.lower == pytest.approx(bounds.lift_interval.lower)
+        assert found.verdict().verdict == result.verdict().verdict == "caution"
+
+
 def test_odd_contexts_are_no_problem():
     odd = LOG.with_columns(
         pl.lit(3.0).alias("constant"),

@@ -124,8 +124,11 @@ def test_wherever_the_log_lives_the_estimate_is_a_plain_loop(source, log, kind, 
 def test_the_constant_that_changes_nothing_is_the_importance_weight(log, kind):
     at = {Clip: 1e9, Shrink: 1e18, Switch: 1e9}.get(kind, kind.unbiased_at)
     plain, same = (cp.evaluate(log, **PARTS, target="t", weight=one) for one in (Ratio(), kind(at)))
-    for key, one in plain.estimates.items():
-        assert same.estimates[key].value == pytest.approx(one.value, rel=1e-10)
+    values = {key: one.value for key, one in plain.estimates.items()}
+    # a lift by such weights has the baseline of the value, whose mean they need not leave at 0
+    values["t", "lift", None] = values["t", "beta_ips", None] - log["r"].mean()
+    for key, value in values.items():
+        assert same.estimates[key].value == pytest.approx(value, rel=1e-10)
 
 
 @pytest.mark.once
@@ -302,3 +305,24 @@ def test_weights_by_their_names():
     for text in ("clip", "clip:", "clip:ten", "clip:1,,2"):
         with pytest.raises(cp.OptionError, match="clip:slope"):
             weight_of(text)
+
+
+@pytest.mark.parametrize("weight", [cp.weights.Clip(3), cp.weights.Shrink(20), cp.weights.Harmonic(0.2)])
+def test_the_lift_is_the_value_less_what_was_logged(weight):
+    """With plain weights the lift has a baseline of its own; where the mean is not 1, that would fill in something else."""
+    g = np.random.default_rng(0)
+    rare, age = g.random(2000) < 0.1, g.normal(size=2000)
+    log = {
+        "reward": 3.0 + (g.random(2000) < np.where(rare, 0.6, 0.3)) + age,
+        "propensity": np.where(rare, 0.1, 0.9),
+        "target": np.where(rare, 0.7, 0.3),
+    }
+    frame = pl.DataFrame(log | {"age": age, "country": g.choice(["DE", "FR"], 2000)})
+    for best, more in (("beta_ips", {}), ("context_ips", {"baseline": "age"})):
+        asked = {name: name for name in log} | more | {"weight": weight}
+        result = cp.evaluate(frame, **asked, segment="country")
+        for place, logged in ((None, frame), ("DE", frame.filter(pl.col("country") == "DE"))):
+            key = ("target",) if place is None else ("target", place)
+            lift, value = (result[(key[0], name, *key[1:])] for name in ("lift", best))
+            assert lift.value == pytest.approx(value.value - logged["reward"].mean(), abs=1e-9)
+        assert cp.compare(frame, **asked).value == pytest.approx(result["target", "lift"].value, abs=1e-9)

@@ -41,6 +41,8 @@ def plan(
     cluster: options.Cluster = None,
     baseline: options.Baseline = None,
     where: options.Where = None,
+    interval: options.Method = None,
+    tuned_for: options.TunedFor = 10_000,
     level: options.Level = 0.95,
     power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
     drop_bad_rows: options.DropBadRows = False,
@@ -86,6 +88,7 @@ def plan(
         value_samples=value_samples,
         cluster=cluster,
         baseline=baseline or None,
+        interval=options.method(interval, tuned_for=tuned_for),
         level=level,
         power=power,
         where=where,
@@ -115,6 +118,7 @@ def _show(out: Console, found: Plan) -> None:
         out,
         f"At least and at most are what this log knows of these numbers ({sure}): their variances are estimates, too.",
     )
+    say(out, f"The intervals are those of {found.interval}. {_verdict_later(found)}")
     if found.exploration:
         say(out)
         say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
@@ -125,6 +129,15 @@ def _show(out: Console, found: Plan) -> None:
         show(out, made)
     say(out)
     say_verdict(out, found.target, found.verdict)
+
+
+def _verdict_later(found: Plan) -> str:
+    """What the verdict will be on the rows that were asked for."""
+    if found.ok_rows <= found.n:
+        return "The verdict on that many rows will be ok, as it is on these, unless rows change."
+    if math.isinf(found.ok_rows):
+        return "More rows alone will not make the verdict ok: see below."
+    return f"The verdict will be ok from about {found.ok_rows:,.0f} rows on, and caution on fewer."
 
 
 def _questions(

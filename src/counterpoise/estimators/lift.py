@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -48,6 +49,29 @@ def lift(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
     if baseline == "optimal" and moments.ranks:
         return joint_baselines("lift", from_mean_reward(moments), 0.0, ("us",), has_overlap(moments))
     return _difference("lift", moments, baseline, has_overlap(moments))
+
+
+def lift_of_value(moments: Moments) -> Estimate:
+    r"""The value of `beta_ips` (with a context baseline, of `context_ips`) less the mean reward: `lift` with the value's baseline.
+
+    .. math:: \hat V_\beta - \bar r = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(wr, w)}{\mathrm{Var}(w)}
+
+    For weights whose mean is not 1, such as clipped ones: what they leave out is filled in with the baseline, and if the value and the
+    lift had one each, the two would contradict each other.
+
+    >>> from counterpoise.estimators import beta_ips
+    >>> log = Moments.of(weight=[0.5, 1.5, 0.4], reward=[1, 3, 2])
+    >>> round(lift_of_value(log).value, 9) == round(beta_ips(log).value - 2.0, 9)
+    True
+    """
+    around, known = from_mean_reward(moments), has_overlap(moments)
+    if not moments.context:
+        beta = optimal_baseline(around, "s", "us")
+        baseline, row = cast(Floats, around.center + beta), {"us": 1.0, "u": -beta}
+        return linear("lift", around, 0.0, row, baseline=baseline, identified=known, fitted=1)
+    found = context_fit(around, "s", "us")
+    of_reward = np.eye(len(around.columns))[around.columns.index("s")]
+    return estimate_from(replace(found, rest=found.rest - of_reward), "lift", around, 0.0, known)
 
 
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:

@@ -172,10 +172,10 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 do=["Pass ", Argument("state"), ", too."],
             )
         question = _fitted(question, progress)
-        return Asked(_with_errors(question, moments_of(question, progress=progress)), question.log.reward, question)
+        return Asked(with_errors(question, moments_of(question, progress=progress)), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     question = _fitted(question, progress)
-    today = _with_errors(question, moments_of(question, progress=progress))
+    today = with_errors(question, moments_of(question, progress=progress))
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
 
@@ -208,15 +208,15 @@ def _fitted(question: Question, progress: bool | None) -> Question:
     return fitted(question, progress)
 
 
-def _with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
+def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments, with what a propensity model does to their errors, if there is one."""
     if (
         question.propensity_model is None or question.is_binned
     ):  # bins are looked at together, and have no errors of their own
         return found
-    from counterpoise.models.propensity_error import with_errors
+    from counterpoise.models import propensity_error
 
-    return with_errors(question, found)
+    return propensity_error.with_errors(question, found)
 
 
 def _lists(log: Log) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Verdict, judge
+from counterpoise.diagnostics import Verdict, judge, resting_on_model
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
@@ -23,7 +23,7 @@ from counterpoise.intervals.interval import normal_quantile
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.moments import LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
-from counterpoise.moments.odds import OddsBins
+from counterpoise.moments.odds import OddsBins, Worst
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,7 +143,8 @@ class Sensitivity:
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
-        return judge(diagnostics(self._view(self._known(target)))[None])
+        verdict, estimated = judge(diagnostics(self._view(self._known(target)))[None]), self.log.estimated
+        return verdict if estimated is None else resting_on_model(verdict, estimated.model)
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
@@ -200,16 +201,28 @@ class Sensitivity:
         return Estimate(whole.name, whole.value, float(error), whole.n, whole.baseline)
 
     def _stretch(self, name: str, which: Which) -> tuple[float, float]:
-        """How many errors the interval reaches to either side if propensities are right, as `evaluate` makes it."""
+        """How many errors the interval reaches to either side: as many as that of `evaluate`, and at Γ = 1 at least as far.
+
+        Propensities that were estimated have an error of their own, which is in the interval of `evaluate` and in no error here.
+        """
         key = (name, which)
         if key not in self._kept:
             one, usual = self._plain(name, which), normal_quantile(self.level)
-            is_plain = one.identified and 0.0 < one.stderr < math.inf
-            sides = [one.value - one.interval.lower, one.interval.upper - one.value] if is_plain else [math.nan]
-            self._kept[key] = (
-                tuple(side / one.stderr for side in sides) if all(map(math.isfinite, sides)) else (usual, usual)
-            )
+            lower, upper = one.interval
+            if one.identified and 0.0 < one.stderr < math.inf and math.isfinite(upper - lower):
+                value, error = self._right(name, which)
+                sides = ((one.value - lower, value - lower), (upper - one.value, upper - value))
+                self._kept[key] = tuple(
+                    max(own / one.stderr, side / error if error > 0 else 0.0) for own, side in sides
+                )
+            else:
+                self._kept[key] = (usual, usual)
         return cast("tuple[float, float]", self._kept[key])
+
+    def _right(self, name: str, which: Which) -> tuple[float, float]:
+        """The value or lift if the propensities are right, and its error."""
+        right = self._estimate(self._bins(name).moments(Worst(0, 1.0, 1.0)), which)
+        return float(right.value), float(right.stderr)
 
     def _plain(self, name: str, which: Which) -> Estimate:
         """The estimate of `evaluate` whose interval reaches as far, in errors."""
@@ -223,7 +236,7 @@ class Sensitivity:
 
     def _view(self, name: str) -> View:
         """The log as `evaluate` sees it, without its bins."""
-        plain = Bins(self.log.ladder[0])
+        plain = Bins(replace(self.log.ladder[0], estimated=self.log.estimated))
         same = Cut(len(plain), value=0.0, beyond=0.0, slope=1.0)
         return View(plain.reward(same, name), (name, ""))
 

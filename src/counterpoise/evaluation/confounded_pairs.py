@@ -67,6 +67,10 @@ class DifferenceSensitivity(Sensitivity):
         error, _ = jackknife_error(pair.value(pair.others_at(odds), mix), pair.n)
         return value, float(error)
 
+    def _right(self, name: str, which: Which) -> tuple[float, float]:
+        pair, mix = self.pairs[name], DIFFERENCE if which is LIFT else VALUE
+        return self._at(pair, pair.extreme(1.0, mix, upper=True), mix)
+
     def _plain(self, name: str, which: Which) -> Estimate:
         if which is LIFT:
             view, estimators = View(self.log, (name, self.against)), {"beta_ips": DIFFERENCES["beta_ips"]}

@@ -18,6 +18,7 @@ from counterpoise.log.question import LOGGING
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
 from counterpoise.moments import LogMoments
 from counterpoise.moments.cuts import Bins, with_unweighted
+from counterpoise.moments.tails import tail_shapes
 
 
 def distribution(
@@ -82,7 +83,8 @@ def distribution(
     at = thresholds_of(look.rewards) if given is None else given
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
     (found,) = read(binned, Stored(), progress).moments
-    return Distribution(Bins(with_unweighted(found, LOGGING)), at, options, question.target_names)
+    tails = tail_shapes(look.rewards)
+    return Distribution(Bins(with_unweighted(found, LOGGING)), at, options, question.target_names, tails)
 
 
 def _check(log: Log) -> None:

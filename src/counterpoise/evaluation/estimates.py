@@ -12,7 +12,8 @@ import numpy as np
 
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.before_choice import after_choice
-from counterpoise.estimators import Estimate, Estimator, gradient, unstack
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
+from counterpoise.estimators.lift import lift_of_value
 from counterpoise.estimators.lists import longer_lists
 from counterpoise.evaluation.result import Segment
 from counterpoise.evaluation.view import View
@@ -105,6 +106,7 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     _check_log(view, options)
     seen_by = cache(partial(_unvaried, view, options))
     unseen = {estimand: _unseen(view, estimand, seen_by) for estimand in {one.estimand for one in estimators.values()}}
+    estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
     own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
     evidence = {name: _evidence(view, *own[name], estimator) for name, estimator in estimators.items()}
     ends = cache(lambda name: options.method.ends(evidence[name], options.level))
@@ -131,10 +133,22 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
 
 def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
     """The interval of the whole log as a function of its level."""
-    own, groups = _own(view, estimator, options)
+    evidence = evidence_of(view, estimator, options)
     unseen = _unseen(view, estimator.estimand, partial(_unvaried, view, options))
-    evidence = _at(_evidence(view, own, groups, estimator), 0)
     return lambda level: _interval(evidence, unseen[0], replace(options, level=level))
+
+
+def evidence_of(view: View, estimator: Estimator, options: Options) -> Evidence:
+    """What the interval of the whole log is made from."""
+    estimator = _consistent(view, estimator)
+    return _at(_evidence(view, *_own(view, estimator, options), estimator), 0)
+
+
+def _consistent(view: View, estimator: Estimator) -> Estimator:
+    """The estimator itself; a lift over the logging policy by weights whose mean is not 1 has the baseline of the value."""
+    is_biased = not view.log.weight.mean_is_one and view.contrast[1] in ("", LOGGING) and not view.whole.ranks
+    is_lift = estimator in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"])
+    return replace(estimator, function=lift_of_value) if is_biased and is_lift else estimator
 
 
 def _own(view: View, estimator: Estimator, options: Options) -> tuple[Estimate, Floats]:
@@ -203,15 +217,11 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
     value, stderr, n = (np.broadcast_to(np.asarray(one), len(view.places)) for one in (own.value, own.stderr, own.n))
     is_bare = np.isnan(value) | (n == 0) | (not estimator.uses_rewards)
     baseline, heavy = _constants(view, own, value, estimator), view.heavy
-    low, high = view.usual_rewards
+    # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
+    least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
     with np.errstate(over="ignore", invalid="ignore"):
-        if estimator.estimand == "value":
-            terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in (low, high)]
-        else:  # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
-            least = np.minimum(heavy, 1.0) if view.contrast[1] in ("", LOGGING) else heavy
-            terms = [excess * (reward - baseline) for reward in (low, high) for excess in (-least, heavy)]
+        low, high = extremes(view.usual_rewards, baseline, None if estimator.estimand == "value" else -least, heavy)
     leverage = np.where(groups > 0, 0.0, np.minimum(view.excess.kurtosis / np.maximum(n, 1), MOST))
-    ends = (np.where(is_bare, np.nan, end) for end in (np.minimum.reduce(terms), np.maximum.reduce(terms)))
     parts: Any = {
         "value": value,
         "stderr": stderr,
@@ -220,10 +230,20 @@ def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -
         "groups": groups,
         "clusters": view.clusters,
         "carrying": np.where(is_bare, np.inf, view.carrying),
-        "extremes": tuple(ends),
+        "extremes": (np.where(is_bare, np.nan, low), np.where(is_bare, np.nan, high)),
         "leverage": np.where(is_bare, 0.0, leverage),
+        "spread": (view.excess, view.rewards, view.ends),
     }
     return Evidence(**parts, mean_is_one=estimator.uses_rewards and view.log.weight.mean_is_one)
+
+
+def extremes(rewards: tuple[Any, Any], baseline: Any, least: Any, heavy: Any) -> tuple[Any, Any]:
+    """The smallest and the largest term of a row: of a value, or of a difference whose excess is at `least` so small."""
+    if least is None:
+        terms = [baseline + (1.0 + heavy) * (reward - baseline) for reward in rewards]
+    else:
+        terms = [excess * (reward - baseline) for reward in rewards for excess in (least, heavy)]
+    return np.minimum.reduce(terms), np.maximum.reduce(terms)
 
 
 def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -> Floats:
@@ -244,6 +264,7 @@ def _constants(view: View, own: Estimate, value: Floats, estimator: Estimator) -
 def _at(evidence: Evidence, place: int) -> Evidence:
     """The evidence of one place."""
     low, high = evidence.extremes
+    excess, rewards, ends = cast(Any, evidence.spread)
 
     def pick(part: Any) -> float:
         return float(part[place])
@@ -259,6 +280,7 @@ def _at(evidence: Evidence, place: int) -> Evidence:
         carrying=pick(evidence.carrying),
         extremes=(pick(low), pick(high)),
         leverage=pick(evidence.leverage),
+        spread=(excess[place], rewards[place], (pick(ends[0]), pick(ends[1]))),
     )
 
 

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Real
-from statistics import NormalDist
 from typing import Literal, Unpack
 
+import numpy as np
 import polars as pl
 
-from counterpoise.diagnostics import Verdict
+from counterpoise.diagnostics import Diagnostics, Verdict, judge
+from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
+from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
+from counterpoise.evaluation.choice import check_differences
+from counterpoise.evaluation.estimates import MOST, Options, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.view import View
+from counterpoise.intervals import Evidence, Method, strategy
 from counterpoise.log.log import Data, Log, LogFields
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.targets import Targets
+from counterpoise.moments import Powers
+from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
+from counterpoise.moments.powers import ORDERS
 
 FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
+MOST_ROWS = 10**15
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,11 @@ class Exploration:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many rows like those of the log a question needs; infinite if the log cannot tell."""
+    """How many rows like those of the log a question needs; infinite if the log cannot tell.
+
+    The verdict of `evaluate` on so many rows is ``ok`` from `ok_rows` on; never, if that is infinite, because something is wrong that more
+    rows would not change. `interval` is the method that was planned with.
+    """
 
     target: str
     difference: float
@@ -63,6 +77,8 @@ class Plan:
     needs: Needs
     exploration: tuple[Exploration, ...]
     verdict: Verdict
+    ok_rows: float = math.inf
+    interval: str = "student"
 
 
 def plan(
@@ -71,21 +87,29 @@ def plan(
     target: Targets,
     difference: float,
     actions: int | None = None,
+    interval: str | Method | None = None,
     level: float = 0.95,
     power: float = 0.8,
     **parts: Unpack[LogFields],
 ) -> Plan:
     r"""How many rows it takes to know a target's value, or its difference from the logging policy, to within `difference`.
 
-    With σ² the variance of a row's contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a
-    `baseline`, of `context_ips` and `lift`; with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them),
+    The rows asked for are the fewest at which the `interval` that you will use (as in `evaluate`; by default, Student's) reaches no
+    further than `difference` to either side, or leaves 0 with the chance `power` if the target earns `difference` more. With σ² the
+    variance of a row's contribution (n · stderr² of `beta_ips` for the value and of `lift` for the difference; with a `baseline`, of
+    `context_ips` and `lift`; with a `model`, of `optimal_dr` for both, as `evaluate` and `compare` have them), they are the smallest n with
 
-    .. math:: n_{\pm D} = \left(\frac{z_{(1 + \text{level})/2}\,\sigma}{D}\right)^2, \qquad
-        n_{\text{power}} = \left(\frac{(z_{(1 + \text{level})/2} + z_{\text{power}})\,\sigma}{D}\right)^2.
+    .. math:: h(n) \le D, \qquad h(n) + t_{\text{power}}\,\sigma/\sqrt n \le D,
+
+    where h is half the interval's width, z·σ/√n for normal intervals. Student's are wider where few rows carry the answer, and the larger
+    the log, the more do: E, the clusters and the leverage are those of a log of n rows. In the second, h is that of an unlucky log, which
+    has fewer of the rare rewards, and so a smaller variance.
 
     The log only estimates σ², from the E rows that carry the variance (`carrying_rows`), so that every number comes with a range:
     σ̂²ν/χ² at both ends of the level, with ν = max(3, E) degrees of freedom (at most one less than the
-    effective clusters).
+    effective clusters). The t quantile has as many.
+
+    The verdict on a log of that size may not be ``ok`` yet: `ok_rows` tells from how many rows on it is.
 
     If you pass the number of `actions` K, it also tells you what exploring would save. Logging with :math:`\pi_\epsilon =
     (1 - \epsilon)\pi_0 + \epsilon/K` instead would change the variances, and by weighting its rows the same log tells us to what:
@@ -113,8 +137,10 @@ def plan(
         raise OptionError(
             [Argument("actions"), " asks what exploring would save, which is not known for lists yet: leave it out."]
         )
+    method = strategy(interval, is_clustered=False)
+    check_differences(method)
     best = _best(log, parts)
-    result, paired = _answers(log, target, level, best, parts)
+    result, paired = _answers(log, target, method, level, best, parts)
     if len(result.targets) > 1:
         raise one_target(result.targets)
     target = result.targets[0]
@@ -122,63 +148,153 @@ def plan(
     lift = result[target, "lift"] if paired is None else paired.difference
     seen = result.diagnostics(target)
     clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
-    wish = Wish(difference, level, power, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
-    explored: tuple[Exploration, ...] = ()
+    wish = Wish(difference, level, power, method, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
     verdict = result.verdict(target)
+    known = Plan(
+        target, difference, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
+        interval=method.name,
+    )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
     if verdict.verdict == "not identified" or not seen.carrying_rows > 0:
-        needs = Needs(math.inf, math.inf, math.inf)
-        return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
+        return known
+    evidence = _evidence(result, paired, target, best)
+    explored: tuple[Exploration, ...] = ()
     if actions is not None and math.isfinite(value.stderr + lift.stderr):
         plain = evaluate(result.moments, interval="normal", estimator=[best, "lift"])
         alike = _alike(result, plain, target, (best, "lift"))
-        means = partial(_means, actions=actions, center=float(result[target, "beta_ips"].baseline))  # type: ignore[arg-type]
-        explored = tuple(_explore(over_good_rows(result.asked(), means), actions, alike, wish))
-    needs = wish.needs(result.n * value.stderr**2, result.n * lift.stderr**2)
-    return Plan(target, difference, level, power, result.n, value.stderr, lift.stderr, needs, explored, verdict)
+        center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
+        means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
+        ends = usual_ends(seen.reward_min, seen.reward_max)
+        explored = tuple(_explore(Explored(means, center, ends, evidence, alike), actions, wish))
+    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(seen, verdict))
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A difference to be sure of, and how sure; `freedom` is how many degrees of freedom the variances have."""
+    """A difference to be sure of, how sure, and by which interval; `freedom` is how many degrees of freedom the variances have."""
 
     difference: float
     level: float
     power: float
-    freedom: float = math.inf
+    method: Method
+    freedom: float
 
-    def needs(self, value: float, lift: float) -> Needs:
-        """Rows, from the variances of a row's contribution to the value and to the difference."""
-        z, more = NormalDist().inv_cdf((1 + self.level) / 2), NormalDist().inv_cdf(self.power)
-        asked = ((z, value), (z, lift), (z + more, lift))
-        ranges = [tuple(self._rows(x, variance * factor) for factor in self._factors) for x, variance in asked]
-        return Needs(*(self._rows(x, variance) for x, variance in asked), *ranges)  # type: ignore[arg-type]
+    def needs(self, value: Evidence, lift: Evidence) -> Needs:
+        """Rows, from the evidence of a log on the value and on the difference."""
+        asked = ((self._knows, value), (self._knows, lift), (self._shows, lift))
+        ranges = [tuple(self._rows(*one, factor) for factor in self._factors) for one in asked]
+        return Needs(*(self._rows(*one) for one in asked), *ranges)  # type: ignore[arg-type]
+
+    @cached_property
+    def _luck(self) -> float:
+        """How many errors too low the estimate may be: Student's, since the error is an estimate, too."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, self.power))
 
     @cached_property
     def _factors(self) -> tuple[float, float]:
         """What an estimated variance may be too large and too small by."""
         from scipy.special import chdtri
 
-        if not math.isfinite(self.freedom):
-            return 1.0, 1.0
         low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
         return low, high
 
-    def _rows(self, z: float, variance: float) -> float:
-        rows = z * z * variance / self.difference**2
-        return float(math.ceil(rows)) if math.isfinite(rows) else math.inf
+    def _rows(self, holds: Callable[[Evidence], bool], evidence: Evidence, factor: float = 1.0) -> float:
+        """The fewest rows at which this holds, if the variance is that of the log times a factor."""
+        if not math.isfinite(evidence.stderr):
+            return math.inf
+        seen = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
+        return _fewest(lambda rows: holds(_grown(seen, rows)))
+
+    def _knows(self, evidence: Evidence) -> bool:
+        return self.method.interval(evidence, self.level).width <= 2 * self.difference
+
+    def _shows(self, evidence: Evidence) -> bool:
+        """Whether the interval leaves 0, with luck as bad as the power allows.
+
+        A log without luck has too few of the rare, large terms, and so a smaller variance, too. If terms have mean 0 and two values, their
+        third moment is their variance times the sum of the two.
+        """
+        luck = self._luck * evidence.stderr
+        low, high = evidence.extremes
+        skew = low + high - 2 * self.difference if math.isfinite(low + high) else 0.0
+        # the variance of the terms is n·stderr², and moves by skew·luck
+        left = max(1.0 - skew * luck / (evidence.n * evidence.stderr**2), 0.25) if evidence.stderr > 0 else 1.0
+        unlucky = replace(evidence, value=self.difference - luck, stderr=evidence.stderr * math.sqrt(left))
+        return self.method.interval(unlucky, self.level).lower > 0.0
+
+
+def _fewest(holds: Callable[[int], bool]) -> float:
+    """The fewest rows, from 2 on, at which something holds that holds from there on; infinite if it never does."""
+    low, high = 1, 2
+    while not holds(high):
+        if high > MOST_ROWS:
+            return math.inf
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return float(high)
+
+
+def _grown(evidence: Evidence, rows: int) -> Evidence:
+    """The evidence of so many rows of the same kind."""
+    times = rows / evidence.n
+    return replace(
+        evidence,
+        n=rows,
+        stderr=evidence.stderr / math.sqrt(times),
+        carrying=evidence.carrying * times,
+        clusters=evidence.clusters * times,
+        leverage=min(evidence.leverage / times, MOST),
+    )
+
+
+def _ok_rows(seen: Diagnostics, verdict: Verdict) -> float:
+    """From how many rows of the same kind on the verdict is `ok`."""
+    if len(verdict.reasons) > len(
+        judge(seen).reasons
+    ):  # for reasons that are not of rows, such as a model's propensities
+        return math.inf
+    few = [FEW_CARRYING / seen.carrying_rows, FEW_ROWS / seen.effective_sample_size]
+    groups, clusters = seen.cluster_groups, seen.effective_clusters
+    if groups is not None and clusters is not None:
+        few += [FEW_CLUSTERS / max(groups, 1), FEW_CLUSTERS / clusters]
+    times = max(few) * (1 + 1e-9)
+    grown = replace(
+        seen,
+        effective_sample_size=seen.effective_sample_size * times,
+        carrying_rows=seen.carrying_rows * times,
+        cluster_groups=None if groups is None else math.ceil(groups * times),
+        effective_clusters=None if clusters is None else clusters * times,
+    )
+    return float(math.ceil(seen.n * times)) if judge(grown).verdict == "ok" else math.inf
 
 
 def _answers(
-    log: Log | Data, target: Targets, level: float, best: str, parts: LogFields
+    log: Log | Data, target: Targets, method: Method, level: float, best: str, parts: LogFields
 ) -> tuple[Result, Comparison | None]:
     """The values, and with a reward model the difference from the logging policy, which then has an estimate with that model, too."""
     estimators = list(dict.fromkeys([best, "lift", "beta_ips"]))
     if best != "optimal_dr":
-        return evaluate(log, target=target, level=level, estimator=estimators, **parts), None
-    paired = compare(log, target=target, level=level, **parts)
-    values = evaluate(paired.moments, level=level, estimator=estimators, reward_bounds=paired.reward_bounds)
+        return evaluate(log, target=target, interval=method, level=level, estimator=estimators, **parts), None
+    paired = compare(log, target=target, interval=method, level=level, **parts)
+    bounds = paired.reward_bounds
+    values = evaluate(paired.moments, interval=method, level=level, estimator=estimators, reward_bounds=bounds)
     return replace(values, question=paired.question, reward=paired.reward), paired
+
+
+def _evidence(result: Result, paired: Comparison | None, target: str, best: str) -> tuple[Evidence, Evidence]:
+    """What the intervals of the value and of the difference are made from."""
+    options = Options(result.level, result.interval_method, result.reward_bounds)
+
+    def of(contrast: tuple[str, str], estimator: Estimator) -> Evidence:
+        return evidence_of(View(result.moments, contrast), estimator, options)
+
+    if paired is None:
+        return of((target, ""), ESTIMATORS[best]), of((target, ""), ESTIMATORS["lift"])
+    return of((target, ""), ESTIMATORS[best]), of((target, paired.against), DIFFERENCES[paired.best])
 
 
 def _best(log: Log | Data, parts: LogFields) -> str:
@@ -209,24 +325,66 @@ def _means(batches: Iterator[pl.DataFrame], actions: int, center: float) -> dict
         for power in range(3):
             sums[f"value {k} {power}"] = t * t / (p * mixed) * r**power
             sums[f"lift {k} {power}"] = (t - p) ** 2 / (p * mixed) * r**power
+        for name, column in {"weights": t / mixed - 1, "differences": (t - p) / mixed, "rewards": r}.items():
+            sums |= {f"{name} {k} {order}": mixed / p * column**order for order in ORDERS}
     wanted = [pl.len().cast(pl.Float64).alias("n"), *(column.sum().alias(name) for name, column in sums.items())]
     total = pl.concat([batch.select(wanted) for batch in batches]).sum().row(0, named=True)
     return {name: total[name] / total["n"] for name in sums} | {"n": total["n"]}
 
 
-def _explore(seen: Mapping[str, float], actions: int, alike: tuple[float, float], wish: Wish) -> Iterator[Exploration]:
-    """What the variances would be for each share."""
-    _check_actions(actions, seen["ones"], math.sqrt(max(seen["squares"] - seen["ones"] ** 2, 0.0) / seen["n"]))
-    v = seen["target"]
-    gap = v - seen["logging"]
+@dataclass(frozen=True)
+class Explored:
+    """What the rows say of logs of a policy that explores more: `means` over rows, with rewards around a center.
+
+    `evidence` is that of the log itself, on the value and the difference, and `alike` is by how much clusters make their variances grow.
+    """
+
+    means: Mapping[str, float]
+    center: float
+    ends: tuple[float, float]
+    evidence: tuple[Evidence, Evidence]
+    alike: tuple[float, float]
+
+    def evidence_of(self, k: int, which: Literal[0, 1], variance: float, baseline: float) -> Evidence:
+        """The evidence of as many rows of such a log, at the k-th share, on the value or on the difference."""
+        known = self.evidence[which]
+        excess, rewards = (
+            self._powers(("weights", "differences")[which], k, 0.0),
+            self._powers("rewards", k, self.center),
+        )
+        square = excess.mean(2, 0.0)
+        heavy = math.sqrt(excess.mean(4, 0.0) / square) if square > 1e-24 else 0.0
+        least = (
+            None if which == 0 else -heavy
+        )  # the difference is between two other policies than the one that explores
+        return replace(
+            known,
+            stderr=math.sqrt(variance * self.alike[which] / known.n),
+            carrying=carrying_rows(excess, rewards, self.ends),
+            extremes=extremes(usual_rewards(rewards, self.ends), self.center + baseline, least, heavy),
+            leverage=0.0 if known.groups else min(excess.kurtosis / known.n, MOST),
+            spread=(excess, rewards, self.ends),
+        )
+
+    def _powers(self, name: str, k: int, center: float) -> Powers:
+        n = int(self.means["n"])
+        return Powers(n, center, n * np.array([self.means[f"{name} {k} {order}"] for order in ORDERS]))
+
+
+def _explore(seen: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
+    """What a log of each share would need."""
+    means = seen.means
+    _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
+    v = means["target"]
+    gap = v - means["logging"]
     for k, share in enumerate(SHARES):
-        a, b, c = (seen[f"value {k} {power}"] for power in range(3))
+        a, b, c = (means[f"value {k} {power}"] for power in range(3))
         beta = (b - v) / (a - 1) if a > 1 + 1e-12 else 0.0  # where c − 2bβ + aβ² − (V − β)² is least
-        value = c - 2 * b * beta + a * beta**2 - (v - beta) ** 2
-        a, b, c = (seen[f"lift {k} {power}"] for power in range(3))
-        lift = c - (b * b / a if a > 0 else 0.0) - gap**2
-        needs = wish.needs(_variance(value, c) * alike[0], _variance(lift, c) * alike[1])
-        yield Exploration(share, needs, share * (seen["logging"] - seen["uniform"] / seen["ones"]))
+        value = seen.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
+        a, b, c = (means[f"lift {k} {power}"] for power in range(3))
+        beta = b / a if a > 0 else 0.0
+        lift = seen.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
+        yield Exploration(share, wish.needs(value, lift), share * (means["logging"] - means["uniform"] / means["ones"]))
 
 
 def _variance(found: float, square: float) -> float:

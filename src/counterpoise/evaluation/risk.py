@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from counterpoise.diagnostics import Verdict, judge
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.curve import Curve, error_of
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
@@ -24,6 +24,7 @@ from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall
 from counterpoise.moments.effective import usual_ends
+from counterpoise.moments.tails import Shape
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 BETA_IPS = "beta_ips"
 TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
+VARIANCE = 0.5  # Pareto k of rewards from which on they have none
+OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/mended_stats.py
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
@@ -60,13 +63,15 @@ class Statistic:
 class Distribution:
     """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
 
-    `bins` has the moments of the rows between the `thresholds`.
+    `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
+    look at up to 100,000 rows shows it.
     """
 
     bins: Bins
     thresholds: tuple[float, ...]
     options: Options
     targets: tuple[str, ...]
+    tails: tuple[Shape, Shape] = (Shape(), Shape())
 
     @property
     def n(self) -> int:
@@ -108,6 +113,9 @@ class Distribution:
         The maximum is at the q-quantile, so that this is the value of another reward, t − (t − r)₊/q, with the error and interval of
         its β-IPS there. The upper end is that of the whole interval of the quantile, as each t bounds the CVaR from below. If it is
         large rewards that are bad, as costs are, negate them.
+
+        Where the lowest rewards fall off so slowly that they may have no variance (for q = 1, where the highest do, too), no error says how
+        far off the mean is: the verdict is ``caution``, and the interval is open on that side if their Pareto k is above 0.4.
         """
         _check_share("cvar", q, is_one_allowed=True)
         name = self._known(target)
@@ -127,6 +135,13 @@ class Distribution:
         # where all of the worst rewards are the lowest one, it is the quantile that may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
         verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
+        below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
+        if below.k > OPEN and not is_lowest:
+            made = replace(made, lower=-math.inf)
+        if above.k > OPEN and q == 1.0:
+            made = replace(made, upper=math.inf)
+        sides = ({} if is_lowest else {"lowest": below}) | ({"highest": above} if q == 1.0 else {})
+        verdict = _with_tails(verdict, {side: tail for side, tail in sides.items() if tail.most > VARIANCE})
         return Statistic(name, "cvar", q, best.value + inside, best.stderr, made, verdict, self._note(curve, q))
 
     def cdf(self, target: str | None = None) -> pl.DataFrame:
@@ -265,6 +280,22 @@ class Worst(View):
         """How many rows carry the CVaR."""
         one, excess = super().carrying, self.excess
         return np.asarray(np.maximum(np.minimum(2.0 * TAIL * one, self.below * excess.n / excess.kurtosis), one))
+
+
+def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
+    """The verdict on a mean, at most `caution` where rewards may have no variance."""
+    if not heavy or verdict.verdict == "not identified":
+        return verdict
+    (side, tail), *_ = sorted(heavy.items(), key=lambda one: -one[1].k)
+    reason = Sentence(
+        [
+            f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
+            "be below 0.5; their mean would then be further off than an interval says. Look at quantiles, which need no variance, or pass ",
+            Argument("reward_bounds"),
+            " if rewards are bounded.",
+        ]
+    )
+    return Verdict("caution", (*verdict.reasons, reason))
 
 
 def _row(one: Statistic) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeGuard, TypeVar, Unpack
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.evaluation.asking import Stored, question_of, read
+from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
 from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
@@ -149,7 +149,11 @@ def of_question(
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
     own = tuple((name, "") for name in question.target_names)
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
-    (found,) = read(binned, Stored(), progress).moments
+    asked = read(binned, Stored(), progress)
+    (found,) = asked.moments
+    if asked.question is not None:  # with its models fitted: the errors are those of the whole log
+        whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
+        (found,) = with_errors(whole, (found,))
     return Sensitivity(found, options, question.target_names, gammas)
 
 

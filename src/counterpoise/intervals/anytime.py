@@ -13,7 +13,7 @@ from counterpoise.intervals.method import Evidence, Method
 from counterpoise.intervals.student import freedom_of, heavier
 from counterpoise.moments.effective import below
 
-FEWEST = 6  # rows that carry the answer, for an answer: benchmarks/anytime_misses.py
+FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/anytime_misses.py
 SURE = 0.999  # that the mean weight is off, whatever the interval's own level, so that levels nest
 
 
@@ -51,14 +51,14 @@ class Anytime(Method):
         r"""The interval of `anytime` with Student's tails, or the whole line while too few rows carry the answer.
 
         The theorem behind `anytime` is about many rows. Before that, the heavy rows that matter may not have come up, and then nothing in
-        the log shows how far off it is. So there is no answer before six rows carry the variance (`carrying_rows`), nor while the mean
-        weight is further from 1 than it may ever be. After that the normal tail at the factor of the confidence sequence becomes that of
-        Student's distribution with :math:`\max(3, (E/5)^2)` degrees of freedom, as in `student`.
+        the log shows how far off it is. So there is no answer before six of them have the outcome that matters (`outcome_rows`), nor while
+        the mean weight is further from 1 than it may ever be. After that the normal tail at the factor of the confidence sequence becomes
+        that of Student's distribution with :math:`\max(3, (E/5)^2)` degrees of freedom, as in `student`.
         """
-        carrying = evidence.carrying
+        outcomes = evidence.outcomes
         note = (
-            f"about {below(carrying, FEWEST)} rows carry this answer; {FEWEST} or more are needed for an interval that holds at all times"
-            if carrying < FEWEST
+            f"about {below(outcomes, FEWEST)} rows carry this answer; {FEWEST} or more are needed for an interval that holds at all times"
+            if outcomes < FEWEST
             else self._unseen_weights(evidence)
         )
         if note:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from counterpoise.intervals.interval import Interval
 from counterpoise.intervals.scores import Score, Wilson
-from counterpoise.moments import Floats, Moments
+from counterpoise.moments import Floats, Moments, Powers
+from counterpoise.moments.effective import outcome_rows
 from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
 
 
@@ -21,7 +22,7 @@ class Evidence:
     `groups` is the number of hashed groups with rows, or 0 if the error does not come from them; `clusters` is how many clusters of equal
     size the rows are worth. `carrying` is how many rows carry the variance, `extremes` are the smallest and the largest term that a
     row may have, and `leverage` is how much of its own fit a heavy row makes. `mean_is_one` says whether the mean of the weights must be 1,
-    and `smoothed` are the sums for a method's `smoothings`.
+    `smoothed` are the sums for a method's `smoothings`, and `spread` are the powers of the excess and of the rewards, and their ends.
     """
 
     value: float
@@ -35,6 +36,14 @@ class Evidence:
     leverage: float = 0.0
     mean_is_one: bool = True
     smoothed: Smoothed = UNSMOOTHED
+    spread: tuple[Powers, Powers, tuple[float, float]] | None = None
+
+    @property
+    def outcomes(self) -> float:
+        """How many rows with a large weight have the outcome that matters, however much each of them carries; see `outcome_rows`."""
+        if self.spread is None or math.isinf(self.carrying):
+            return self.carrying
+        return outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1)
 
 
 @runtime_checkable
