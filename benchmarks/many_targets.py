@@ -150,7 +150,7 @@ def segmented() -> int:
         random = np.random.default_rng(rows)
         log = generate(rows, bad=False, targets=1)
         log = log.with_columns(segment=random.integers(0, segments, rows), user=random.integers(0, rows // 5, rows))
-        asked = {"reward": "reward", "propensity": "propensity", "target": "target_0"}
+        asked: dict[str, Any] = {"reward": "reward", "propensity": "propensity", "target": "target_0"}
         asked |= {"segment": "segment", "max_segments": segments, **({"cluster": "user"} if has_clusters else {})}
         cp.evaluate(log.head(1000), **asked)  # the libraries' first use
         taken = taken_by(log, asked)

@@ -276,5 +276,7 @@ def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
     if not keys:
         return [()] * answer.height
     rows = answer.select(keys).rows()
-    known = {row: as_label(row) for row in dict.fromkeys(rows)}  # by group, a segment has many rows
+    if names.question.groups == 1 or any(one.is_nested() for one in answer.select(keys).dtypes):
+        return [as_label(row) for row in rows]
+    known = {row: as_label(row) for row in set(rows)}  # by group, a segment has many rows
     return [known[row] for row in rows]

@@ -120,10 +120,10 @@ def verdict_lines(reading: Reading) -> Iterator[str]:
     """The verdict on each target, then on the segments in doubt; if there are many, the first of them and how many more there are."""
     result = reading.result
     targets = reading.foremost(len(result.targets))
-    whole = [(target, None) for target in targets]
+    whole: list[tuple[str, Segment]] = [(target, None) for target in targets]
     places = sorted(result.segment_rows, key=result.segment_rows.__getitem__, reverse=True)
-    keys = [(target, place) for place in places[:JUDGED] for target in targets]
-    doubts = [key for key in keys if result.verdicts[key].verdict != "ok"]
+    judged = ((target, place) for place in places[:JUDGED] for target in targets)
+    doubts = [key for key in judged if result.verdicts[key].verdict != "ok"]
     for keys, limit, what in ((whole, VERDICTS, "target"), (doubts, DOUBTS, "segment")):
         for target, place in keys[:limit]:
             where = "" if place is None else f" in {shortened(segment_text(place))}"

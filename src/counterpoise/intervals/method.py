@@ -43,7 +43,7 @@ class Evidence:
         """How many rows with a large weight have the outcome that matters, however much each of them carries; see `outcome_rows`."""
         if self.spread is None or math.isinf(self.carrying):
             return self.carrying
-        return outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1)
+        return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
 
 
 @runtime_checkable

@@ -173,8 +173,8 @@ def _forest(
         axes.axvline(value, color=COLORS["ok"], linewidth=1, alpha=0.6, label=label, zorder=0)
     own = [(k, line.logged) for k, line in enumerate(shown) if line.logged is not None and math.isfinite(line.logged)]
     for j, (k, logged) in enumerate(own):
-        label = None if j else "logged, in each segment"
-        axes.plot([logged, logged], [k - 0.4, k + 0.4], color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
+        words = None if j else "logged, in each segment"
+        axes.plot([logged, logged], [k - 0.4, k + 0.4], color=MARK, linestyle="--", linewidth=1, label=words, zorder=0)
     if not own and math.isfinite(reading.mark):
         label = "no difference" if reading.is_difference else f"logged: {number(*reading.logged_digits)}"
         axes.axvline(reading.mark, color=MARK, linestyle="--", linewidth=1, label=label, zorder=0)
