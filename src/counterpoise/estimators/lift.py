@@ -57,7 +57,7 @@ def lift_of_value(moments: Moments) -> Estimate:
     .. math:: \hat V_\beta - \bar r = \frac1n \sum_i u_i (r_i - \beta), \qquad \beta = \frac{\mathrm{Cov}(wr, w)}{\mathrm{Var}(w)}
 
     For weights whose mean is not 1, such as clipped ones: what they leave out is filled in with the baseline, and if the value and the
-    lift had one each, the two would contradict each other.
+    lift had one each, the two would contradict each other. `evaluate` and `compare` report it as the lift by such weights.
 
     >>> from counterpoise.estimators import beta_ips
     >>> log = Moments.of(weight=[0.5, 1.5, 0.4], reward=[1, 3, 2])
@@ -67,8 +67,15 @@ def lift_of_value(moments: Moments) -> Estimate:
     around, known = from_mean_reward(moments), has_overlap(moments)
     if not moments.context:
         beta = optimal_baseline(around, "s", "us")
-        baseline, row = cast(Floats, around.center + beta), {"us": 1.0, "u": -beta}
-        return linear("lift", around, 0.0, row, baseline=baseline, identified=known, fitted=1)
+        return linear(
+            "lift",
+            around,
+            0.0,
+            {"us": 1.0, "u": -beta},
+            baseline=cast(Floats, around.center + beta),
+            identified=known,
+            fitted=1,
+        )
     found = context_fit(around, "s", "us")
     of_reward = np.eye(len(around.columns))[around.columns.index("s")]
     return estimate_from(replace(found, rest=found.rest - of_reward), "lift", around, 0.0, known)

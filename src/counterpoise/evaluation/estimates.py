@@ -30,6 +30,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 MOST = 0.6  # of its own fit that a heavy row is taken to make
+LUCK = 3.0  # errors of the mean weight
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,18 @@ def evidence_of(view: View, estimator: Estimator, options: Options) -> Evidence:
 
 
 def _consistent(view: View, estimator: Estimator) -> Estimator:
-    """The estimator itself; a lift over the logging policy by weights whose mean is not 1 has the baseline of the value."""
-    is_biased = not view.log.weight.mean_is_one and view.contrast[1] in ("", LOGGING) and not view.whole.ranks
-    is_lift = estimator in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"])
-    return replace(estimator, function=lift_of_value) if is_biased and is_lift else estimator
+    """The estimator itself; a lift over the logging policy has the baseline of the value where the mean weight is not 1.
+
+    Only where the kind of weight allows that, and by more than luck: a limit that cuts next to nothing changes next to nothing.
+    """
+    whole, is_of_logging = view.whole, view.contrast[1] in ("", LOGGING)
+    if view.log.weight.mean_is_one or not is_of_logging or whole.ranks:
+        return estimator
+    if estimator not in (ESTIMATORS["lift"], DIFFERENCES["beta_ips"], DIFFERENCES["context_ips"]):
+        return estimator
+    mean, spread = float(whole.average("u")[0]), float(whole.covariance("u", "u")[0])
+    is_off = mean**2 > LUCK**2 * spread / max(int(whole.n[0]), 1)
+    return replace(estimator, function=lift_of_value) if is_off else estimator
 
 
 def _own(view: View, estimator: Estimator, options: Options) -> tuple[Estimate, Floats]:
