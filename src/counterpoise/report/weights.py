@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from counterpoise.diagnostics import Diagnostics
+from counterpoise.diagnostics import Diagnostics, judge
 from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
@@ -69,7 +69,7 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
             f"{percent(found.top_share)} in {found.top_rows:,}",
             number(found.pareto_k, 0.1),
             percent(found.zero_weight_share),
-            "–" if result.verdict(target).verdict == "not identified" else f"{found.carrying_rows:,.0f}",
+            "–" if judge(found).verdict == "not identified" else f"{found.carrying_rows:,.0f}",
         ]
         rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
     header = [el("th", term("target"), scope="col")]
