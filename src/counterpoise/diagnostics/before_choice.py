@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from counterpoise.diagnostics.mean_weight import FEWEST, PACE
 from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, p_value
@@ -46,4 +47,4 @@ def with_doubts(verdict: Verdict, reasons: list[str]) -> Verdict:
     """
     if not reasons or verdict.verdict == "not identified":
         return verdict
-    return Verdict("caution", (*verdict.reasons, *reasons))
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, *reasons))

@@ -27,7 +27,7 @@ class Diagnostics:
     groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
     counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
-    is how often rows dropped at random are as unlike the others.
+    is how often rows dropped at random are as unlike the others; `unknown_share` is the share of all rows whose reward nobody knows.
     """
 
     n: int
@@ -55,6 +55,19 @@ class Diagnostics:
     dropped_rewards: int = 0
     dropped_shift: float = 0.0
     dropped_p: float = 1.0
+    unknown_share: float = 0.0
+
+    @property
+    def unknown_shift(self) -> float:
+        """By how much the rows without a good reward could move the answer: their share, times a usual weight, times the rewards' range."""
+        if not self.unknown_share > 0 or not self.effective_share > 0:
+            return 0.0
+        return self.unknown_share * (self.reward_max - self.reward_min) / math.sqrt(self.effective_share)
+
+    @property
+    def has_unknown_rewards(self) -> bool:
+        """Whether the rows without a good reward could move the answer by more than an interval allows for."""
+        return self.unknown_shift > MATTERS * self.mean_reward_stderr
 
     @property
     def lost_rewards(self) -> bool:
@@ -105,6 +118,7 @@ class Lost:
     dropped: int = 0
     rewards: Powers = NOTHING
     duplicates: int | None = None
+    unknown_share: float = 0.0  # of all rows, whose reward is bad
 
 
 def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
@@ -123,6 +137,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         n,
         dropped=lost.dropped,
         duplicates=lost.duplicates,
+        unknown_share=lost.unknown_share,
         mean_is_one=seen.mean_is_one,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,

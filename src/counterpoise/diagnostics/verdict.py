@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from counterpoise.diagnostics.caveats import Caveat
@@ -59,7 +60,7 @@ def judge(found: Diagnostics) -> Verdict:
     if fatal:
         return Verdict("not identified", (fatal,))
     reasons = (*_of_weights(found), *_of_evidence(found), *_of_log(found))
-    return Verdict("caution" if reasons else "ok", reasons)
+    return Verdict("caution" if reasons else "ok", reasons).with_caveats(_of_dropped_rows(found))
 
 
 def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
@@ -74,7 +75,8 @@ def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> 
         f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
         "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
     )
-    return Verdict("caution", (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,))
+    reasons = (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,)
+    return replace(verdict, verdict="caution", reasons=reasons)
 
 
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
@@ -100,7 +102,7 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     if shared.has_equal_rewards:
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
-    return Verdict("caution" if reasons else "ok", tuple(reasons))
+    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats(_of_dropped_rows(shared))
 
 
 def _fatal(found: Diagnostics) -> str:
@@ -157,12 +159,6 @@ def _of_evidence(found: Diagnostics) -> list[str]:
 def _of_log(found: Diagnostics) -> list[str]:
     """What is wrong with the log, whatever is asked of it."""
     doubts = []
-    if found.lost_rewards:
-        doubts.append(_lost_rewards(found))
-    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
-        doubts.append(
-            f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
-        )
     if found.cluster_groups is not None and found.cluster_groups < FEW_CLUSTERS:
         doubts.append(
             f"The rows fall into only {found.cluster_groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
@@ -176,6 +172,29 @@ def _of_log(found: Diagnostics) -> list[str]:
         repeat = "row repeats" if found.duplicates == 1 else "rows repeat"
         doubts.append(f"{found.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
     return doubts
+
+
+def _of_dropped_rows(found: Diagnostics) -> Iterator[Caveat]:
+    """What dropping bad rows may have done to the answer."""
+    if found.has_unknown_rewards:
+        text = _unknown_rewards(found)
+    elif found.lost_rewards:
+        text = _lost_rewards(found)
+    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
+        text = f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
+    else:
+        return
+    numbers = {"dropped": found.dropped, "unknown_share": found.unknown_share, "shift": found.unknown_shift}
+    yield Caveat("dropped-rows", "caution", text, numbers)
+
+
+def _unknown_rewards(found: Diagnostics) -> str:
+    errors = found.unknown_shift / found.mean_reward_stderr if found.mean_reward_stderr > 0 else math.inf
+    return (
+        f"{_percent(found.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other rewards "
+        f"are from {found.reward_min:g} to {found.reward_max:g}, so those rows could move the answer by up to {found.unknown_shift:.2g}, "
+        f"about {errors:.2g} standard errors. Find out what they earned: if a missing reward means 0, write a 0."
+    )
 
 
 def _lost_rewards(found: Diagnostics) -> str:

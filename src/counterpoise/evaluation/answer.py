@@ -175,7 +175,7 @@ def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdi
         f"{grouped[0]} takes groups of actions as the target does, and within a group what the logging policy took: it is the target's own "
         "value only if the actions of a group earn the same."
     )
-    return Verdict("caution", (*verdict.reasons, reason))
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
 def _together(found: Sequence[Answer]) -> Answer:

@@ -231,11 +231,14 @@ def diagnostics(view: View) -> dict[Segment, Diagnostics]:
     if view.is_clustered:
         error, count = jackknife_error(view.groups.others.average("u"), view.groups.n)
     low, high = view.reward_range
+    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # nobody knows in which segments
     found = {}
     for k, segment in enumerate(view.places):
         rows = view.each[k], view.tail(segment), view.excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
-        lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
+        lost = Lost(unknown_share=unknown)
+        if segment is None:
+            lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
         seen = Seen(*rows, (float(low[k]), float(high[k])), log.weight.mean_is_one)
         found[segment] = diagnose(seen, clusters=clusters, lost=lost)
     return found
