@@ -15,6 +15,8 @@ from counterpoise.moments.tails import Tail, pareto_k
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to less than 94.5 %
 UNLIKE = 0.01  # p of the dropped rows' rewards
+WRONG_PROPENSITIES = 0.001  # p of the mean weight
+BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ class Diagnostics:
     def can_test_weights(self) -> bool:
         """Whether enough rows carry the weights' variance for a test of their mean."""
         return self.weight_rows >= FEW_WEIGHTS
+
+    @property
+    def is_below_one(self) -> bool:
+        """Whether the mean weight is clearly below 1, where it should be 1."""
+        luck = WRONG_PROPENSITIES if self.can_test_weights else BEYOND_LUCK
+        return self.mean_is_one and self.mean_weight < 1.0 and self.mean_weight_p < luck
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from counterpoise.diagnostics.caveats import Caveat
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
+from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics
 from counterpoise.errors import Argument, Pieces, Sentence
 
 VerdictWord = Literal["ok", "caution", "not identified"]
@@ -17,11 +17,10 @@ FEW_ROWS = 30  # effective
 FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
-WRONG_PROPENSITIES = 0.001
-BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05
+BELOW_ONE = "mean-weight-below-one"  # the caveat about a mean weight that only missing actions or wrong numbers explain
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,12 @@ class Verdict:
         word = words[max(words.index(self.verdict), *ranks)]
         return Verdict(word, (*self.reasons, *(one.text for one in more)), (*self.caveats, *more))
 
+    def without(self, code: str) -> Verdict:
+        """The verdict without the caveats of this code, which another one explains; it is no better for that."""
+        texts = [one.text for one in self.caveats if one.code == code]
+        reasons = tuple(reason for reason in self.reasons if reason not in texts)
+        return replace(self, reasons=reasons, caveats=tuple(one for one in self.caveats if one.code != code))
+
 
 def judge(found: Diagnostics) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
@@ -60,7 +65,7 @@ def judge(found: Diagnostics) -> Verdict:
     if fatal:
         return Verdict("not identified", (fatal,))
     reasons = (*_of_weights(found), *_of_evidence(found), *_of_log(found))
-    return Verdict("caution" if reasons else "ok", reasons).with_caveats(_of_dropped_rows(found))
+    return Verdict("caution" if reasons else "ok", reasons).with_caveats([*below_one(found), *_of_dropped_rows(found)])
 
 
 def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
@@ -102,7 +107,8 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     if shared.has_equal_rewards:
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
-    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats(_of_dropped_rows(shared))
+    below = [replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)]
+    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats([*below, *_of_dropped_rows(shared)])
 
 
 def _fatal(found: Diagnostics) -> str:
@@ -133,14 +139,32 @@ def _of_weights(found: Diagnostics) -> list[str]:
             "These are not plain importance weights: expect a bias, which the interval does not cover. Their mean is "
             f"{found.mean_weight:.4g}, where that of plain weights is 1."
         )
-    elif found.mean_weight_p < WRONG_PROPENSITIES:
-        what = f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
+    elif found.mean_weight_p < WRONG_PROPENSITIES and not found.is_below_one:
+        what = _mean_weight(found)
         doubts.append(
-            f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
+            f"{what}: the propensities or target probabilities are wrong."
             if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
     return doubts
+
+
+def below_one(found: Diagnostics) -> Iterator[Caveat]:
+    """A mean weight clearly below 1, which has two readings."""
+    if not found.is_below_one:
+        return
+    share = 1.0 - found.mean_weight
+    upper = min(share + 2.0 * found.mean_weight_stderr, 1.0)
+    text = (
+        f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large, or the target's too "
+        f"small), or the log lacks actions that the target takes, {_percent(share)} of what it does and up to {_percent(upper)}."
+    )
+    numbers = {"mean_weight": found.mean_weight, "share": share, "share_upper": upper}
+    yield Caveat(BELOW_ONE, "caution", text, numbers)
+
+
+def _mean_weight(found: Diagnostics) -> str:
+    return f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
 
 
 def _of_evidence(found: Diagnostics) -> list[str]:

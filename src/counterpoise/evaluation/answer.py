@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference, resting_on_model
+from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
 from counterpoise.diagnostics.before_choice import with_doubts
+from counterpoise.diagnostics.verdict import below_one
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.asking import Asked
@@ -19,8 +20,9 @@ from counterpoise.evaluation.estimates import Options, diagnostics, doubtful_bas
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
 from counterpoise.evaluation.result import Comparison, Result, Segment
+from counterpoise.evaluation.support import MISSING, rewards_of, with_bounds
 from counterpoise.log.question import Question
-from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.log_moments import Contrast, LogMoments
 
 Answer = TypeVar("Answer", bound=Result)
 
@@ -73,9 +75,16 @@ def _evaluated(
                 with_doubts(climbed.judged(judge(one), (key[0], ""), key[1]), doubts[key]), whole.question, key[0]
             ),
             key[1],
-        ).with_caveats(whole.caveats((key[0],), reward, key[1]))
+        ).with_caveats(_checks(whole, (key[0],), reward, key[1]))
         for key, one in seen.items()
     }
+    weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
+    rewards = rewards_of(moments, options.reward_bounds)
+    for target, place in seen if weighted else ():
+        sides = _missing(whole, target, reward, place, seen), []
+        here = {name: found[target, name, place] for name in weighted}
+        verdicts[target, place], made = with_bounds(verdicts[target, place], here, weighted, rewards, sides)
+        found |= {(target, name, place): one for name, one in made.items()}
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
     return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
@@ -99,9 +108,11 @@ def _compared(
     }
     found: dict[tuple[str, str, Segment], Estimate] = {}
     verdicts: dict[tuple[str, Segment], Verdict] = {}
+    rewards = rewards_of(moments, options.reward_bounds)
     for contrast in contrasts:
         view, target = climbed.view(contrast), contrast[0]
-        for key, estimate in estimates(view, differences_of(view.whole.columns), options).items():
+        differences = differences_of(view.whole.columns)
+        for key, estimate in estimates(view, differences, options).items():
             has_overlap = all(seen[name, key[2]].has_overlap for name in contrast if (name, None) in seen)
             found[key] = estimate if has_overlap else _unknown(estimate)
         doubts = doubtful_baselines(view)
@@ -112,11 +123,28 @@ def _compared(
             verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
             verdict = with_doubts(climbed.judged(verdict, contrast, place), doubts[place])
             verdict = _by_group(verdict, whole.question, *contrast)
-            caveats = whole.caveats(contrast, reward, place)
-            verdicts[target, place] = _resting(moments, verdict, place).with_caveats(caveats)
+            verdict = _resting(moments, verdict, place).with_caveats(_checks(whole, contrast, reward, place))
+            sides = tuple(_missing(whole, name, reward, place, seen) for name in contrast)
+            here = {name: found[target, name, place] for name in differences}
+            verdicts[target, place], made = with_bounds(verdict, here, differences, rewards, sides)
+            found |= {(target, name, place): one for name, one in made.items()}
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
+
+
+def _checks(whole: Asked, names: Contrast | tuple[str], reward: str | None, place: Segment) -> list[Caveat]:
+    """What checks of single rows say, but for missing actions, which leave bounds."""
+    return [one for one in whole.caveats(names, reward, place) if one.code != MISSING]
+
+
+def _missing(
+    whole: Asked, target: str, reward: str | None, place: Segment, seen: Mapping[tuple[str, Segment], Diagnostics]
+) -> list[Caveat]:
+    """What says that the log lacks some of what a target does; the policy that wrote the log lacks nothing."""
+    if (target, place) not in seen:
+        return []
+    return [*whole.about(target, reward, place, MISSING), *below_one(seen[target, place])]
 
 
 def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:

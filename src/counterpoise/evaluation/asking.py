@@ -73,6 +73,10 @@ class Asked:
         """What the checks say about an answer on these targets."""
         return (one.caveat for one in self.concerns if one.touches(targets, reward, place))
 
+    def about(self, target: str, reward: str | None, place: Label | None, code: str) -> list[Caveat]:
+        """What the checks say about one target with this code."""
+        return [one for one in self.caveats((target,), reward, place) if one.code == code]
+
 
 def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""

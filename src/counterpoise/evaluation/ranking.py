@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import numpy as np
@@ -153,10 +153,21 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    if not comparison.estimates[target, comparison.best, None].identified:
+    bounds = comparison.estimates[target, comparison.best, None].interval
+    if not any(map(math.isfinite, bounds)):
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
     options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
-    return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
+    at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
+    plain = at(comparison.level)
+    if tuple(plain) == tuple(bounds):
+        return at
+
+    def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself
+        found = at(level)
+        lower, upper = found.lower + bounds.lower - plain.lower, found.upper + bounds.upper - plain.upper
+        return replace(found, lower=lower, upper=upper)
+
+    return moved
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:
