@@ -231,7 +231,7 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
         cells.append((at, np.append(chances[-1], np.inf)))
     lacks = np.zeros(len(taken.row), dtype=bool)
     for at, chance in cells:
-        lacks |= chance[at] * tests < CHANCE
+        lacks |= chance[at] < CHANCE / max(tests, 1)
     return Missing(name, taken, lacks, places) if lacks.any() else None
 
 
