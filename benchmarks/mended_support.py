@@ -216,14 +216,19 @@ def main() -> int:
             shares = [np.mean([getattr(one, what) for one in runs] or [np.nan]) for what in ("ok", "anew")]
             covered = f"{np.mean(bounds):9.1%}" if bounds else f"{'–':>9}"
             share = len(bounds) / max(len(runs), 1)
-            print(f"{name:<48}{kind:<15}{len(runs):>6}{shares[0]:>8.1%}{shares[1]:>8.1%}{share:>8.1%}{covered}", flush=True)
+            print(
+                f"{name:<48}{kind:<15}{len(runs):>6}{shares[0]:>8.1%}{shares[1]:>8.1%}{share:>8.1%}{covered}",
+                flush=True,
+            )
     for right, what, most in ((True, "anew", MOST_NEW), (False, "ok", MOST_OK)):
         if totals[right]:
             share = np.mean([getattr(one, what) for one in totals[right]])
             is_kept = share <= most
             broken += not is_kept
             said = "right logs doubted anew" if right else "wrong logs that are ok"
-            print(f"{said}: {share:.2%} of {len(totals[right]):,} (at most {most:.0%}): {'kept' if is_kept else 'BROKEN'}")
+            print(
+                f"{said}: {share:.2%} of {len(totals[right]):,} (at most {most:.0%}): {'kept' if is_kept else 'BROKEN'}"
+            )
     bounds = [one.covered for one in totals[False] if one.has_bounds]
     if bounds:
         is_kept = np.mean(bounds) >= LEAST_COVERED

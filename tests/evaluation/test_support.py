@@ -242,3 +242,13 @@ def test_where_nothing_can_be_told_nothing_is_said():
     odd = log.with_columns(chosen=pl.lit(None, pl.String))
     with pytest.raises(cp.CounterpoiseError):
         evaluate(odd)
+
+
+def test_verbs_without_bounds_are_never_ok_about_missing_actions():
+    log, _ = a_log()
+    asked = {"target": {"new": cp.Chosen("chosen")}, **PARTS}
+    assert cp.distribution(log, **asked).quantile(0.5).verdict.verdict == "caution"
+    assert cp.sensitivity(log, **asked).verdict().verdict == "caution"
+    right, _ = a_log(lacks=False)
+    assert cp.distribution(right, **asked).quantile(0.5).verdict.verdict == "ok"
+    assert cp.sensitivity(right, **asked).verdict().verdict == "ok"

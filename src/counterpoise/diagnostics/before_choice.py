@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES
 from counterpoise.diagnostics.mean_weight import FEWEST, PACE
-from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, p_value
+from counterpoise.diagnostics.verdict import Verdict, p_value
 
 
 def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf) -> list[str]:

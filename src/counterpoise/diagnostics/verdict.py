@@ -107,7 +107,9 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     if shared.has_equal_rewards:
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
-    below = [replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)]
+    below = [
+        replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)
+    ]
     return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats([*below, *_of_dropped_rows(shared)])
 
 
@@ -156,7 +158,7 @@ def below_one(found: Diagnostics) -> Iterator[Caveat]:
     share = 1.0 - found.mean_weight
     upper = min(share + 2.0 * found.mean_weight_stderr, 1.0)
     text = (
-        f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large, or the target's too "
+        f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large or the target's too "
         f"small), or the log lacks actions that the target takes, {_percent(share)} of what it does and up to {_percent(upper)}."
     )
     numbers = {"mean_weight": found.mean_weight, "share": share, "share_upper": upper}

@@ -81,9 +81,11 @@ def _evaluated(
     weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
     rewards = rewards_of(moments, options.reward_bounds)
     for target, place in seen if weighted else ():
-        sides = _missing(whole, target, reward, place, seen), []
+        missing = _missing(whole, target, reward, place, seen)
+        if not missing:
+            continue
         here = {name: found[target, name, place] for name in weighted}
-        verdicts[target, place], made = with_bounds(verdicts[target, place], here, weighted, rewards, sides)
+        verdicts[target, place], made = with_bounds(verdicts[target, place], here, weighted, rewards, missing)
         found |= {(target, name, place): one for name, one in made.items()}
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
     return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
@@ -124,10 +126,12 @@ def _compared(
             verdict = with_doubts(climbed.judged(verdict, contrast, place), doubts[place])
             verdict = _by_group(verdict, whole.question, *contrast)
             verdict = _resting(moments, verdict, place).with_caveats(_checks(whole, contrast, reward, place))
-            sides = tuple(_missing(whole, name, reward, place, seen) for name in contrast)
-            here = {name: found[target, name, place] for name in differences}
-            verdicts[target, place], made = with_bounds(verdict, here, differences, rewards, sides)
-            found |= {(target, name, place): one for name, one in made.items()}
+            own, theirs = (_missing(whole, name, reward, place, seen) for name in contrast)
+            verdicts[target, place] = verdict
+            if own or theirs:
+                here = {name: found[target, name, place] for name in differences}
+                verdicts[target, place], made = with_bounds(verdict, here, differences, rewards, own, theirs)
+                found |= {(target, name, place): one for name, one in made.items()}
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)

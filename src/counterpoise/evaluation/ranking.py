@@ -153,13 +153,15 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    bounds = comparison.estimates[target, comparison.best, None].interval
-    if not any(map(math.isfinite, bounds)):
+    estimate = comparison.estimates[target, comparison.best, None]
+    bounds = estimate.interval
+    is_finite = all(map(math.isfinite, bounds))
+    if not estimate.identified and not is_finite:
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
     options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
     at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
     plain = at(comparison.level)
-    if tuple(plain) == tuple(bounds):
+    if not is_finite or tuple(plain) == tuple(bounds):
         return at
 
     def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself

@@ -141,7 +141,9 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
 
 def _least(estimate: Estimate) -> float:
     """The value of an estimate; where there are only bounds, the lower one."""
-    return estimate.value if estimate.identified or not math.isfinite(estimate.interval.lower) else estimate.interval.lower
+    return (
+        estimate.value if estimate.identified or not math.isfinite(estimate.interval.lower) else estimate.interval.lower
+    )
 
 
 def _logged(result: Result) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from numbers import Real
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Verdict, judge
+from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.curve import Curve, error_of
@@ -66,6 +66,7 @@ class Distribution:
     thresholds: tuple[float, ...]
     options: Options
     targets: tuple[str, ...]
+    caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
 
     @property
     def n(self) -> int:
@@ -222,7 +223,7 @@ class Distribution:
 
     def _judged(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
-        return judge(diagnostics(self._view(name, cut))[None])
+        return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
 
     def _view(self, name: str, cut: Cut) -> View:
         return View(self.bins.reward(cut, name), (name, ""))

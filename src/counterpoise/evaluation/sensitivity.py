@@ -12,6 +12,7 @@ from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gamm
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import check_level
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
@@ -149,8 +150,9 @@ def of_question(
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
     own = tuple((name, "") for name in question.target_names)
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
-    (found,) = read(binned, Stored(), progress).moments
-    return Sensitivity(found, options, question.target_names, gammas)
+    asked = read(binned, Stored(), progress)
+    caveats = missing_by_target(question, asked)
+    return Sensitivity(asked.moments[0], options, question.target_names, gammas, caveats=caveats)
 
 
 def _options(question: Question, level: float) -> Options:

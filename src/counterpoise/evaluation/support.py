@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,8 @@ LEVELS = 30  # of a column of the context, the most frequent ones
 CHANCE = 0.01  # that any action of a right log looks missing anywhere
 HARDLY = 0.25  # of what the target takes of an action, below which the log hardly ever takes it
 FEWEST_HITS = 3.0  # expected, below which an action's absence proves nothing
+SEGMENTS = 1000  # that have a caveat of their own
+
 CODES = NDArray[np.int64]
 
 
@@ -66,10 +69,14 @@ def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
     for target in targets:
         found = _missing(target, rows, question)
         if found is not None:
-            for place in (None, *(asked.moments[0].segments if question.segment else ())):
-                caveat = found.caveat(place)
-                if caveat is not None:
-                    yield Concern(caveat, target=target.name, places=(place,))
+            for place in (None, *(found.segments if question.segment else ())):
+                yield Concern(found.caveat(place), target=target.name, places=(place,))
+
+
+def missing_by_target(question: Question, asked: Asked) -> dict[str, list[Caveat]]:
+    """What is missing in the whole log, target by target, for verbs whose answers have no bounds."""
+    concerns = [one for one in missing_actions(replace(question, segment=()), asked) if one.target is not None]
+    return {str(one.target): [one.caveat] for one in concerns}
 
 
 def _knows_actions(target: Target) -> bool:
@@ -192,7 +199,7 @@ def _by_column(values: pl.Series) -> Place:
         x = values.cast(pl.Float64).to_numpy()
         cuts = np.nanquantile(x, [0.25, 0.5, 0.75])
         said = [f"{values.name} is at most {cuts[0]:.4g}"]
-        said += [f"{values.name} is between {low:.4g} and {high:.4g}" for low, high in zip(cuts, cuts[1:], strict=False)]
+        said += [f"{values.name} is between {low:.4g} and {high:.4g}" for low, high in pairwise(cuts)]
         return Place(
             np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), [*said, f"{values.name} is above {cuts[2]:.4g}"]
         )
@@ -212,7 +219,9 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
     order = np.argsort(w)
     heavy = float(w[order][np.searchsorted(np.cumsum(w[order]), 0.95 * w.sum())])
     whole = Place(np.zeros(len(w), dtype=np.int64), [""])
-    cells: list[tuple[CODES, Any]] = []  # of every place, which cell each probability lies in, and which cells are empty
+    cells: list[
+        tuple[CODES, Any]
+    ] = []  # of every place, which cell each probability lies in, and which cells are empty
     tests, chances = 0, []
     for place in (whole, *places):
         width = max(len(place.said), 1)
@@ -244,22 +253,29 @@ class Missing:
     lacks: Any  # whether each of the target's probabilities is of an action that the log never takes there
     places: Sequence[Place]
 
-    def caveat(self, segment: Label | None) -> Caveat | None:
-        """What to say of the whole log, or of a segment; None if nothing is missing there."""
+    @property
+    def segments(self) -> list[Label]:
+        """The segments in which something is missing; of very many those with most of it."""
+        at, labels = self.places[0].at[self.taken.row[self.lacks]], self.places[0].labels or ()
+        mass = np.bincount(at, self.taken.mass[self.lacks], len(labels))
+        return [labels[int(k)] for k in np.argsort(-mass)[:SEGMENTS] if mass[k] > 0]
+
+    def caveat(self, segment: Label | None) -> Caveat:
+        """What to say of the whole log, or of a segment in which something is missing."""
         there = np.ones(len(self.taken.logged), dtype=bool)
         if segment is not None:
-            labels = self.places[0].labels or ()
-            there = self.places[0].at == (labels.index(segment) if segment in labels else -2)
+            there = self.places[0].at == (self.places[0].labels or ()).index(segment)
         lacks = self.lacks & there[self.taken.row]
         n, mass = int(there.sum()), np.where(lacks, self.taken.mass, 0.0)
         share = min(float(mass.sum()) / max(n, 1), 1.0)
-        if not share > 0:
-            return None
         by_action = np.bincount(self.taken.action, mass, len(self.taken.names))
         first, others = int(by_action.argmax()), int((by_action > 0).sum()) - 1
         of_first = lacks & (self.taken.action == first)
         often = "hardly ever" if (self.taken.logged[self.taken.row[of_first]] == first).any() else "never"
-        text = f"{percent(share)} of what {shortened(self.target)} does is not in this log, which {often} takes {shortened(self.taken.names[first])!r}"
+        action = repr(shortened(self.taken.names[first]))
+        text = (
+            f"{percent(share)} of what {shortened(self.target)} does is not in this log, which {often} takes {action}"
+        )
         if others:
             text += f" ({percent(by_action[first] / n)}) and {others:,} other action{'s' if others > 1 else ''}"
         where = self._where(mass, there) if segment is None else ""
@@ -283,7 +299,7 @@ class Missing:
             share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
             for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
                 if share[k] - of_rows[k] > best:
-                    best, said = float(share[k] - of_rows[k]), place.said[k]
+                    best, said = float(share[k] - of_rows[k]), place.said[int(k)]
         return said
 
 
@@ -369,20 +385,21 @@ def with_bounds(
     estimates: Mapping[str, Estimate],
     estimators: Mapping[str, Estimator],
     rewards: Rewards,
-    sides: tuple[Sequence[Caveat], Sequence[Caveat]],
+    own: Sequence[Caveat],
+    other: Sequence[Caveat] = (),
 ) -> tuple[Verdict, dict[str, Estimate]]:
-    """A verdict and its estimates, with bounds where something is missing; `sides` says what, of the target and of the other policy."""
+    """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
     main = estimates[foremost(estimators)]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
-    sides = tuple([_settled(one, little) for one in side] for side in sides)  # type: ignore[assignment]
+    sides = [[_settled(one, little) for one in side] for side in (own, other)]
     missing = [one for side in sides for one in side if one.code == MISSING]
     explained = all(any(one.code == MISSING for one in side) for side in sides if side)
     if missing and explained:
         verdict = verdict.without(BELOW_ONE)
     verdict = verdict.with_caveats(missing)
-    own, other = map(gap_of, sides)
-    found = {name: bounded(one, estimators[name], rewards, own, other) for name, one in estimates.items()}
-    if own is None and other is None:
+    gaps = gap_of(sides[0]), gap_of(sides[1])
+    found = {name: bounded(one, estimators[name], rewards, *gaps) for name, one in estimates.items()}
+    if gaps == (None, None):
         return verdict, found
     bounds = found[foremost(estimators)].interval
     write = signed if estimators[foremost(estimators)].is_difference else number
