@@ -87,10 +87,10 @@ def _between(reading: Reading, best: str) -> list[Part]:
     if reading.is_difference:
         said += [" more than ", _rival(reading)]
     else:
-        lift, (mean, _) = reading.lift(best), reading.logged
-        if lift is not None and mean > 0 and all(map(math.isfinite, lift.interval)):
-            ends = [f"{'+' if end > 0 else ''}{percent(end / mean)}" for end in lift.interval]
-            said += [f" ({ends[0]} to {ends[1]} over the ", Number(mean, lift.stderr), " that was logged)"]
+        mean, error = reading.logged
+        if mean > 0:
+            ends = [f"{'+' if end > mean else ''}{percent(end / mean - 1)}" for end in estimate.interval]
+            said += [f" ({ends[0]} to {ends[1]} over the ", Number(mean, error), " that was logged)"]
     shares = [one.numbers["share"] for one in reading.result.verdict(best).caveats if one.code == MISSING]
     why = f": {percent(shares[0])} of what it does is not in this log" if shares else ""
     return [*_who(reading, best), *said, f"{why}."]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MISSING = "missing-actions"
+PLAIN = "beta_ips"  # whose baseline is a constant
 
 ROWS = 20_000  # of the sample
 CELLS = 4_000_000  # of a policy's probabilities of all actions, rows times actions
@@ -368,8 +369,7 @@ def bounded(
     """An estimate as bounds that allow for what is missing of a target, and of the one that it is compared with."""
     if (gap is None and other is None) or not estimate.identified:
         return estimate
-    own = estimate.baseline
-    baseline = own if isinstance(own, float) and math.isfinite(own) and estimator.needs in ("", "groups") else None
+    baseline = _constant(estimate, estimator)
     lower, upper = estimate.interval
     for one, sign in ((gap, 1.0), (other, -1.0)):
         if one is not None:
@@ -378,6 +378,12 @@ def bounded(
     has_point = all(one is None or one.has_point for one in (gap, other))
     value = estimate.value if has_point else math.nan
     return replace(estimate, value=value, interval=replace(estimate.interval, lower=lower, upper=upper))
+
+
+def _constant(estimate: Estimate, estimator: Estimator) -> float | None:
+    """The baseline of an estimator that has a single one."""
+    own = estimate.baseline
+    return own if isinstance(own, float) and math.isfinite(own) and estimator.needs in ("", "groups") else None
 
 
 def with_bounds(
@@ -401,6 +407,10 @@ def with_bounds(
     found = {name: bounded(one, estimators[name], rewards, *gaps) for name, one in estimates.items()}
     if gaps == (None, None):
         return verdict, found
+    if PLAIN in found and not found[PLAIN].identified:  # the same value, and what fills in its missing part is known
+        alike = [name for name in found if estimators[name].estimand == estimators[PLAIN].estimand]
+        several = [name for name in alike if _constant(found[name], estimators[name]) is None]
+        found |= {name: replace(found[name], interval=found[PLAIN].interval) for name in several}
     bounds = found[foremost(estimators)].interval
     write = signed if estimators[foremost(estimators)].is_difference else number
     said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}"
