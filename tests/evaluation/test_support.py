@@ -252,3 +252,11 @@ def test_verbs_without_bounds_are_never_ok_about_missing_actions():
     right, _ = a_log(lacks=False)
     assert cp.distribution(right, **asked).quantile(0.5).verdict.verdict == "ok"
     assert cp.sensitivity(right, **asked).verdict().verdict == "ok"
+
+
+def test_segments_that_were_not_known_before_the_choice_do_not_make_actions_missing():
+    log, _ = a_log(lacks=False)
+    for kind in ("Chosen", "predict_proba"):
+        result = evaluate(log, kind, segment="number")
+        assert not result.verdict().caveats
+        assert result["new", "beta_ips"].identified

@@ -157,9 +157,10 @@ def below_one(found: Diagnostics) -> Iterator[Caveat]:
         return
     share = 1.0 - found.mean_weight
     upper = min(share + 2.0 * found.mean_weight_stderr, 1.0)
+    size = _percent(share) if _percent(share) == _percent(upper) else f"{_percent(share)} to {_percent(upper)}"
     text = (
         f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large or the target's too "
-        f"small), or the log lacks actions that the target takes, {_percent(share)} of what it does and up to {_percent(upper)}."
+        f"small), or the log lacks actions that the target takes, {size} of what it does."
     )
     numbers = {"mean_weight": found.mean_weight, "share": share, "share_upper": upper}
     yield Caveat(BELOW_ONE, "caution", text, numbers)

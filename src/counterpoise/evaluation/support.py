@@ -37,10 +37,12 @@ CELLS = 4_000_000  # of a policy's probabilities of all actions, rows times acti
 FEWEST_ROWS = 200  # of a sample that can still tell
 LEVELS = 30  # of a column of the context, the most frequent ones
 CHANCE = 0.01  # that any action of a right log looks missing anywhere
+BEYOND = 4.0  # standard errors
 HARDLY = 0.25  # of what the target takes of an action, below which the log hardly ever takes it
 FEWEST_HITS = 3.0  # expected, below which an action's absence proves nothing
 SEGMENTS = 1000  # that have a caveat of their own
 
+NUMBER = "counterpoise number"
 CODES = NDArray[np.int64]
 
 
@@ -89,16 +91,14 @@ def _knows_actions(target: Target) -> bool:
 def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
     from counterpoise.engines.registry import engine_of
-    from counterpoise.readers.policies import complete
 
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
     rows = asked.moments[0].n + asked.moments[0].dropped - asked.earlier_rows
     drawn = engine_of(plain.log).drawn(plain, ROWS, max(rows, 1))
-    good = drawn.get_column(str(plain.log.action)).is_not_null()
-    drawn = drawn.filter(good)
-    return complete(drawn, plain, "a sample of rows") if drawn.height else None
+    known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
+    return known if known.height else None
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,15 @@ class Taken:
     action: CODES
     mass: Floats
     logged: CODES  # the number of the action that was logged in each row, or -1 if the target does not know it
+    probability: Floats  # the target's, of that one
     names: Sequence[Any]
 
     def of(self, rows: Any) -> Taken:
         """The same of some rows."""
         number = np.cumsum(rows) - 1
         kept = rows[self.row]
-        return Taken(number[self.row[kept]], self.action[kept], self.mass[kept], self.logged[rows], self.names)
+        of_rows = self.logged[rows], self.probability[rows]
+        return Taken(number[self.row[kept]], self.action[kept], self.mass[kept], *of_rows, self.names)
 
 
 def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing | None:
@@ -127,9 +129,8 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     import polars as pl
 
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    t = rows.get_column(target.column).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    good = (p > 0) & (p <= 1) & (t >= 0) & (t <= 1)
-    w = np.divide(t, p, out=np.zeros(len(t)), where=good)[good]
+    good = (p > 0) & (p <= 1)
+    w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if len(w) < FEWEST_ROWS or not w.any():
         return None
     places = _places(rows.filter(pl.Series(good)), question)
@@ -150,23 +151,44 @@ def _taken(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.D
         names = whole.unique(maintain_order=True)
         codes = whole.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
         n = rows.height
-        return rows, Taken(np.arange(n), codes[:n], np.ones(n), codes[n:], names.to_list())
+        same = (codes[:n] == codes[n:]).astype(np.float64)
+        return rows, Taken(np.arange(n), codes[:n], np.ones(n), codes[n:], same, names.to_list())
     width = table_of(target.source, rows.head(1), question).probabilities.shape[1]
-    rows = rows.head(0) if CELLS // max(width, 1) < FEWEST_ROWS else _some(rows, CELLS // max(width, 1))
-    if not rows.height:
+    most = CELLS // max(width, 1)
+    if most < FEWEST_ROWS:
         raise ValueError("too many actions")
-    table = table_of(target.source, rows, question)
-    row, column = np.nonzero(table.probabilities > 0)
-    order = np.argsort(table.actions)
+    rows = rows if rows.height <= most else rows.gather_every(math.ceil(rows.height / most))
+    actions, table = _table(target, rows, question)
+    row, column = np.nonzero(table > 0)
+    order = np.argsort(actions)
     logged = rows.get_column(action).to_numpy()
-    at = order[np.minimum(np.searchsorted(table.actions[order], logged), width - 1)]
-    codes = np.where(table.actions[at] == logged, at, -1)
-    mass = np.asarray(table.probabilities[row, column], dtype=np.float64)
-    return rows, Taken(row, column, mass, codes, table.actions.tolist())
+    at = order[np.minimum(np.searchsorted(actions[order], logged), width - 1)]
+    knows = actions[at] == logged
+    probability = np.where(knows, table[np.arange(rows.height), at], 0.0)
+    return rows, Taken(row, column, table[row, column], np.where(knows, at, -1), probability, actions.tolist())
 
 
-def _some(rows: pl.DataFrame, most: int) -> pl.DataFrame:
-    return rows if rows.height <= most else rows.gather_every(math.ceil(rows.height / most))
+def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any, Floats]:
+    """A target's actions, and its probabilities of all of them in each row; a policy is asked once for contexts that are alike."""
+    from counterpoise.log.expressions import columns
+    from counterpoise.readers.policies import table_of
+
+    names = list(question.log.context)
+    contexts = rows.select(columns(names))
+    if isinstance(target.source, Probabilities) or question.log.candidates or any(map(_is_nested, contexts.dtypes)):
+        found = table_of(target.source, rows, question)
+        return found.actions, np.asarray(found.probabilities, dtype=np.float64)
+    first = rows.unique(names, keep="first", maintain_order=True)
+    numbered = first.select(columns(names)).with_row_index(NUMBER)
+    number = contexts.join(numbered, on=names, how="left", nulls_equal=True, maintain_order="left").get_column(NUMBER)
+    found = table_of(target.source, first, question)
+    return found.actions, np.asarray(found.probabilities, dtype=np.float64)[number.to_numpy()]
+
+
+def _is_nested(dtype: pl.DataType) -> bool:
+    import polars as pl
+
+    return dtype.is_nested() or dtype == pl.Object
 
 
 @dataclass(frozen=True)
@@ -193,7 +215,7 @@ def _by_column(values: pl.Series) -> Place:
     """The values of a column; of many different numbers their quarters, and of many texts the most frequent ones."""
     import polars as pl
 
-    if values.dtype.is_nested() or values.dtype == pl.Object:
+    if _is_nested(values.dtype):
         return Place(np.full(len(values), -1), [])
     counts = values.value_counts(sort=True)
     if counts.height > LEVELS and values.dtype.is_numeric():
@@ -220,10 +242,7 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
     order = np.argsort(w)
     heavy = float(w[order][np.searchsorted(np.cumsum(w[order]), 0.95 * w.sum())])
     whole = Place(np.zeros(len(w), dtype=np.int64), [""])
-    cells: list[
-        tuple[CODES, Any]
-    ] = []  # of every place, which cell each probability lies in, and which cells are empty
-    tests, chances = 0, []
+    cells = []
     for place in (whole, *places):
         width = max(len(place.said), 1)
         count = len(taken.names) * width
@@ -233,15 +252,18 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
         seen = np.bincount(hit, w, count + 1)[:count]
         square = np.bincount(hit, w * w, count + 1)[:count]
         size = np.maximum(np.divide(square, seen, out=np.zeros(count), where=seen > 0), heavy)
-        can_tell = wanted >= FEWEST_HITS * size
-        tests += int(can_tell.sum())
-        chances.append(
-            np.where(can_tell & (seen <= HARDLY * wanted), gammaincc(seen / size + 1.0, wanted / size), np.inf)
-        )
-        cells.append((at, np.append(chances[-1], np.inf)))
+        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(seen / size + 1.0, wanted / size), np.nan)
+        cells.append((at, chance, wanted, seen, square))
+    tests = sum(int(np.isfinite(chance).sum()) for _, chance, *_ in cells)
     lacks = np.zeros(len(taken.row), dtype=bool)
-    for at, chance in cells:
-        lacks |= chance[at] < CHANCE / max(tests, 1)
+    for at, chance, wanted, seen, square in cells:
+        is_empty = (chance < CHANCE / max(tests, 1)) & (seen <= HARDLY * wanted)
+        # a place that was not known before the choice (the action itself, its category) has too much of an action elsewhere
+        by_action = [one.reshape(len(taken.names), -1) for one in (np.where(is_empty, 0.0, wanted), seen, square)]
+        rest, found, spread = (one.sum(axis=1) for one in by_action)
+        is_known_before = found - rest <= BEYOND * np.sqrt(spread)
+        is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
+        lacks |= np.append(is_empty, False)[at]
     return Missing(name, taken, lacks, places) if lacks.any() else None
 
 
@@ -284,7 +306,7 @@ class Missing:
             text += f" where {where}" if where else " where the target does"
         elif where:
             text += f"; the target does so above all where {where}"
-        text += "."
+        text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
         upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
         severity = "not identified" if share >= UNSUPPORTED else "caution"
         return Caveat(MISSING, severity, text, {"share": share, "share_upper": upper})  # type: ignore[arg-type]
