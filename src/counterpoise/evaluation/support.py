@@ -122,16 +122,21 @@ class Taken:
 
 def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing | None:
     """What a target takes and the log does not; None if nothing, or if nobody can tell."""
-    try:
-        rows, taken = _taken(target, rows, question)
-    except (CounterpoiseError, TypeError, ValueError):  # what is wrong with a target is said where it is scored
-        return None
     import polars as pl
 
+    try:
+        rows, taken = _taken(target, rows, question)
+    except (
+        CounterpoiseError,
+        TypeError,
+        ValueError,
+        pl.exceptions.PolarsError,
+    ):  # such as actions that cannot be compared
+        return None
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     good = (p > 0) & (p <= 1)
     w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
-    if len(w) < FEWEST_ROWS or not w.any():
+    if not w.any():
         return None
     places = _places(rows.filter(pl.Series(good)), question)
     return _tested(target.name, taken.of(good), w, places)
@@ -202,9 +207,11 @@ class Place:
 
 def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
     """The segments, and every column of the context."""
+    from counterpoise.log.expressions import columns
+
     found = []
     if question.segment:
-        labels = [as_label(row) for row in rows.select(question.segment).rows()]
+        labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
         known = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         names = [" and ".join(map(_is, question.segment, label)) for label in known]
         found.append(Place(np.array([known[label] for label in labels]), names, list(known)))
