@@ -125,6 +125,8 @@ def sound(**change):
         ),
         ({"dropped": 300}, "caution", "300 of 5,300 rows were dropped"),
         ({"dropped": 200}, "ok", ""),
+        ({"dropped": 10, "unknown_share": 0.002}, "caution", "could move the answer by up to 0.0021"),
+        ({"dropped": 5, "unknown_share": 0.001}, "ok", ""),
         ({"effective_sample_size": 29.0}, "caution", "effective sample of 29 rows"),
         ({"effective_sample_size": 31.0}, "ok", ""),
         ({"mean_weight_p": 0.0009}, "caution", "propensities or target probabilities are wrong"),

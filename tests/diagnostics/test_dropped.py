@@ -51,6 +51,55 @@ def test_rows_dropped_at_random_are_no_caution():
     assert cautions < 8
 
 
+def without_some_clicks(n=5_000, lost=0.1, seed=0):
+    """A share `lost` of the clicks was never written down."""
+    g = np.random.default_rng(seed)
+    hit = g.random(n) < 0.5
+    click = g.random(n) < np.where(hit, 0.35, 0.2)
+    reward = np.where(click & (g.random(n) < lost), np.nan, click * 1.0)
+    return {"r": reward, "p": np.full(n, 0.5), "new": np.where(hit, 0.8, 0.2)}
+
+
+def codes(result, *place):
+    return [one.code for one in result.verdict(*place).caveats]
+
+
+def test_rewards_that_nobody_knows_are_a_caution_as_soon_as_they_could_matter():
+    for seed in range(20):
+        found = cp.evaluate(without_some_clicks(seed=seed), **OPTIONS)
+        assert found.verdict().verdict == "caution"
+        assert codes(found) == ["dropped-rows"]
+    few = without_some_clicks(lost=0.0)
+    few["r"][:3] = np.nan  # three rows of 5,000 move the answer by 0.0007 at most, a tenth of its error
+    assert cp.evaluate(few, **OPTIONS).verdict().verdict == "ok"
+    assert cp.evaluate(without_some_clicks(lost=0.0), **OPTIONS).verdict().verdict == "ok"
+
+
+def test_what_dropped_rows_could_change_is_their_share_times_a_usual_weight_times_the_range():
+    log = without_some_clicks()
+    found = cp.evaluate(log, **OPTIONS)
+    (caveat,) = found.verdict().caveats
+    weight = np.where(np.array(log["new"]) > 0.5, 1.6, 0.4)[~np.isnan(log["r"])]
+    share = np.isnan(log["r"]).mean()
+    expected = share * np.sqrt((weight**2).mean()) / weight.mean()
+    assert caveat.numbers["shift"] == pytest.approx(expected, rel=1e-9)
+    truth, estimate = 0.8 * 0.35 + 0.2 * 0.2, found["new", "beta_ips"]
+    assert abs(truth - estimate.value) < caveat.numbers["shift"] + 2 * estimate.stderr
+
+
+def test_unknown_rewards_are_doubted_from_every_verb_and_source(tmp_path):
+    log = pl.DataFrame(without_some_clicks()).with_columns(country=pl.Series(["DE", "FR"] * 2500))
+    log.write_parquet(tmp_path / "log.parquet")
+    log.write_csv(tmp_path / "log.csv")
+    for data in (log, log.lazy(), log.to_pandas(), tmp_path / "log.parquet", tmp_path / "log.csv"):
+        found = cp.evaluate(data, **OPTIONS, segment="country")
+        assert codes(found) == codes(found, "new", "DE") == ["dropped-rows"]
+    assert codes(cp.compare(log, **OPTIONS)) == ["dropped-rows"]
+    assert [one.decision for one in cp.rank(log, **OPTIONS)] == ["undecided"]
+    kept = sum(cp.evaluate(log[k::2], **OPTIONS).moments for k in range(2))
+    assert codes(cp.evaluate(LogMoments.from_json(kept.to_json()))) == ["dropped-rows"]
+
+
 def test_the_dropped_rewards_are_counted_as_they_are():
     log = planted.a_log()
     found = cp.evaluate(log, **planted.QUESTIONS["whole"])

@@ -1,9 +1,8 @@
 """What a log looks like, and whether its estimates can be believed."""
 
 from counterpoise.diagnostics.caveats import Caveat
-from counterpoise.diagnostics.diagnose import Clusters, Diagnostics, Lost, Seen, diagnose
+from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import (
-    WRONG_PROPENSITIES,
     Verdict,
     judge,
     judge_difference,

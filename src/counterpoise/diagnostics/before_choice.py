@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
+from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES
 from counterpoise.diagnostics.mean_weight import of_mean
-from counterpoise.diagnostics.verdict import WRONG_PROPENSITIES, Verdict, p_value
+from counterpoise.diagnostics.verdict import Verdict, p_value
 
 
 def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf) -> list[str]:
@@ -41,4 +43,4 @@ def with_doubts(verdict: Verdict, reasons: list[str]) -> Verdict:
     """
     if not reasons or verdict.verdict == "not identified":
         return verdict
-    return Verdict("caution", (*verdict.reasons, *reasons))
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, *reasons))

@@ -15,6 +15,8 @@ from counterpoise.moments.tails import Tail, pareto_k
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to less than 94.5 %
 UNLIKE = 0.01  # p of the dropped rows' rewards
+WRONG_PROPENSITIES = 0.001  # p of the mean weight
+BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,9 @@ class Diagnostics:
     groups of clusters that have rows, and `effective_clusters` is how many clusters of equal size the clusters are worth, (Σm)²/Σm².
     Where the mean of a weight need not be 1 (`mean_is_one`), there is nothing to test, and `mean_weight_p` is nan. `dropped_rewards`
     counts the dropped rows whose reward is good, `dropped_shift` is by how much the mean reward would be higher with them, and `dropped_p`
-    is how often rows dropped at random are as unlike the others. `length_shift` is by about how many positions lists would be longer if the
-    target chose, and `length_p` is how often it is as far from 0 where lengths were fixed before the choice; running products don't mind.
+    is how often rows dropped at random are as unlike the others; `unknown_share` is the share of all rows whose reward nobody knows.
+    `length_shift` is by about how many positions lists would be longer if the target chose, and `length_p` is how often it is as far from
+    0 where lengths were fixed before the choice; running products don't mind.
     """
 
     n: int
@@ -56,6 +59,7 @@ class Diagnostics:
     dropped_rewards: int = 0
     dropped_shift: float = 0.0
     dropped_p: float = 1.0
+    unknown_share: float = 0.0
     length_shift: float = 0.0
     length_p: float = 1.0
     of_lists: bool = False  # whether lists are counted, not rows
@@ -64,6 +68,18 @@ class Diagnostics:
     def unit(self) -> str:
         """What is counted."""
         return "list" if self.of_lists else "row"
+
+    @property
+    def unknown_shift(self) -> float:
+        """By how much the rows without a good reward could move the answer: their share, times a usual weight, times the rewards' range."""
+        if not self.unknown_share > 0 or not self.effective_share > 0:
+            return 0.0
+        return self.unknown_share * (self.reward_max - self.reward_min) / math.sqrt(self.effective_share)
+
+    @property
+    def has_unknown_rewards(self) -> bool:
+        """Whether the rows without a good reward could move the answer by more than an interval allows for."""
+        return self.unknown_shift > MATTERS * self.mean_reward_stderr
 
     @property
     def lost_rewards(self) -> bool:
@@ -84,6 +100,12 @@ class Diagnostics:
     def can_test_weights(self) -> bool:
         """Whether enough rows carry the weights' variance for a test of their mean."""
         return self.weight_rows >= FEW_WEIGHTS
+
+    @property
+    def is_below_one(self) -> bool:
+        """Whether the mean weight is clearly below 1, where it should be 1."""
+        luck = WRONG_PROPENSITIES if self.can_test_weights else BEYOND_LUCK
+        return self.mean_is_one and self.mean_weight < 1.0 and self.mean_weight_p < luck
 
 
 @dataclass(frozen=True)
@@ -117,6 +139,7 @@ class Lost:
     dropped: int = 0
     rewards: Powers = NOTHING
     duplicates: int | None = None
+    unknown_share: float = 0.0  # of all rows, whose reward is bad
 
 
 def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
@@ -135,6 +158,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         n,
         dropped=lost.dropped,
         duplicates=lost.duplicates,
+        unknown_share=lost.unknown_share,
         mean_is_one=seen.mean_is_one,
         of_lists=seen.of_lists,
         cluster_groups=clusters.groups if clusters else None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from counterpoise.diagnostics.caveats import Caveat
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
+from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
 from counterpoise.moments.effective import below
 
@@ -17,12 +18,11 @@ FEW_ROWS = 30  # effective
 FEW_CARRYING = 7  # by simulation, benchmarks/coverage_grid.py
 FEW_DIFFERING = 3  # of a difference, whose terms have both signs
 FEW_CLUSTERS = 20
-WRONG_PROPENSITIES = 0.001
 EARLY_ENDS = 0.01  # a bias of two errors shows with p < 1e-4, benchmarks/mended_lists.py
-BEYOND_LUCK = 1e-6  # even where few rows carry the weights
 HEAVY_TAIL = 0.7  # Pareto k
 UNSUPPORTED = 0.5
 MANY_DROPPED = 0.05
+BELOW_ONE = "mean-weight-below-one"  # the caveat about a mean weight that only missing actions or wrong numbers explain
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,12 @@ class Verdict:
         word = words[max(words.index(self.verdict), *ranks)]
         return Verdict(word, (*self.reasons, *(one.text for one in more)), (*self.caveats, *more))
 
+    def without(self, code: str) -> Verdict:
+        """The verdict without the caveats of this code, which another one explains; it is no better for that."""
+        texts = [one.text for one in self.caveats if one.code == code]
+        reasons = tuple(reason for reason in self.reasons if reason not in texts)
+        return replace(self, reasons=reasons, caveats=tuple(one for one in self.caveats if one.code != code))
+
 
 def judge(found: Diagnostics) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
@@ -61,7 +67,10 @@ def judge(found: Diagnostics) -> Verdict:
     if fatal:
         return Verdict("not identified", (in_units(fatal, found.unit),))
     reasons = tuple(in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found)))
-    return Verdict("caution" if reasons else "ok", reasons)
+    caveats = [
+        replace(one, text=in_units(one.text, found.unit)) for one in (*below_one(found), *_of_dropped_rows(found))
+    ]
+    return Verdict("caution" if reasons else "ok", reasons).with_caveats(caveats)
 
 
 def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
@@ -76,7 +85,8 @@ def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> 
         f"The propensities were not logged: the answer rests on those that {model} estimates from the context. It is wrong as far as they "
         "are, which no check of this log can show, above all where the choice and the reward had a common cause that is not in the context."
     )
-    return Verdict("caution", (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,))
+    reasons = (reason, *verdict.reasons) if is_whole else verdict.reasons or (reason,)
+    return replace(verdict, verdict="caution", reasons=reasons)
 
 
 def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, differing: float) -> Verdict:
@@ -107,7 +117,10 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
         reasons.append(_equal_rewards(shared))
     reasons += _of_log(shared)
     reasons[about:] = [in_units(reason, unit) for reason in reasons[about:]]
-    return Verdict("caution" if reasons else "ok", tuple(reasons))
+    weights = [
+        replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)
+    ]
+    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats([*weights, *_of_dropped_rows(shared)])
 
 
 def _fatal(found: Diagnostics) -> str:
@@ -138,10 +151,10 @@ def _of_weights(found: Diagnostics) -> list[str]:
             "These are not plain importance weights: expect a bias, which the interval does not cover. Their mean is "
             f"{found.mean_weight:.4g}, where that of plain weights is 1."
         )
-    elif found.mean_weight_p < WRONG_PROPENSITIES:
-        what = f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
+    elif found.mean_weight_p < WRONG_PROPENSITIES and not found.is_below_one:
+        what = _mean_weight(found)
         doubts.append(
-            f"{what}: either the propensities or target probabilities are wrong, or the log lacks actions that the target takes."
+            f"{what}: the propensities or target probabilities are wrong."
             if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
@@ -153,6 +166,25 @@ def _of_weights(found: Diagnostics) -> list[str]:
             "of what they see, use the cascade weight, with the propensity of an item given those above it."
         )
     return doubts
+
+
+def below_one(found: Diagnostics) -> Iterator[Caveat]:
+    """A mean weight clearly below 1, which has two readings."""
+    if not found.is_below_one:
+        return
+    share = 1.0 - found.mean_weight
+    upper = min(share + 2.0 * found.mean_weight_stderr, 1.0)
+    size = _percent(share) if _percent(share) == _percent(upper) else f"{_percent(share)} to {_percent(upper)}"
+    text = (
+        f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large or the target's too "
+        f"small), or the log lacks actions that the target takes, {size} of what it does."
+    )
+    numbers = {"mean_weight": found.mean_weight, "share": share, "share_upper": upper}
+    yield Caveat(BELOW_ONE, "caution", text, numbers)
+
+
+def _mean_weight(found: Diagnostics) -> str:
+    return f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
 
 
 def _of_evidence(found: Diagnostics) -> list[str]:
@@ -172,12 +204,6 @@ def _of_evidence(found: Diagnostics) -> list[str]:
 def _of_log(found: Diagnostics) -> list[str]:
     """What is wrong with the log, whatever is asked of it."""
     doubts = []
-    if found.lost_rewards:
-        doubts.append(_lost_rewards(found))
-    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
-        doubts.append(
-            f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
-        )
     if found.cluster_groups is not None and found.cluster_groups < FEW_CLUSTERS:
         doubts.append(
             f"The rows fall into only {found.cluster_groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
@@ -191,6 +217,29 @@ def _of_log(found: Diagnostics) -> list[str]:
         repeat = "row repeats" if found.duplicates == 1 else "rows repeat"
         doubts.append(f"{found.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
     return doubts
+
+
+def _of_dropped_rows(found: Diagnostics) -> Iterator[Caveat]:
+    """What dropping bad rows may have done to the answer."""
+    if found.has_unknown_rewards:
+        text = _unknown_rewards(found)
+    elif found.lost_rewards:
+        text = _lost_rewards(found)
+    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
+        text = f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
+    else:
+        return
+    numbers = {"dropped": found.dropped, "unknown_share": found.unknown_share, "shift": found.unknown_shift}
+    yield Caveat("dropped-rows", "caution", text, numbers)
+
+
+def _unknown_rewards(found: Diagnostics) -> str:
+    errors = found.unknown_shift / found.mean_reward_stderr if found.mean_reward_stderr > 0 else math.inf
+    return (
+        f"{_percent(found.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other rewards "
+        f"are from {found.reward_min:g} to {found.reward_max:g}, so those rows could move the answer by up to {found.unknown_shift:.2g}, "
+        f"about {errors:.2g} standard errors. Find out what they earned: if a missing reward means 0, write a 0."
+    )
 
 
 def _lost_rewards(found: Diagnostics) -> str:

@@ -13,7 +13,7 @@ from counterpoise.engines import compiled, scans, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
-from counterpoise.engines.sampling import sample_of, together
+from counterpoise.engines.sampling import sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
@@ -73,6 +73,18 @@ class LogEngine:
         """The rows with everything that the question names; so many at most, drawn evenly from all over the log."""
         return self.over_rows(question, lambda batches: sample_of(batches, rows), None)
 
+    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
+        """About so many of `total` rows, from all over the log, with what it has of the question's columns: no policy has run."""
+        data = self.frame(question.log.data)
+        if isinstance(data, pl.LazyFrame):
+            return some_of(frames.selected(data, question), rows, total).collect(engine="streaming")
+        step = max(total // rows, 1)
+        if isinstance(data, Mapping):
+            data = {name: values[::step] for name, values in data.items()}
+        elif not isinstance(nw.from_native(data), nw.LazyFrame):
+            data = nw.from_native(data, eager_only=True).gather_every(step).to_native()
+        return next(frames.batches(data, question))
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
         data = self.frame(log.data)
@@ -129,6 +141,14 @@ class Files(LogEngine):
             question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming")
         )
 
+    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
+        """Some of a scan."""
+
+        def some(scan: pl.LazyFrame) -> pl.DataFrame:
+            return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
+
+        return scans.scanned(question, some)
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
         return files.scan(log.data)
@@ -158,6 +178,12 @@ class Databases(LogEngine):
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Whichever come first."""
+        with connections.opened(question.log) as native:
+            frame, names = databases.complete(native, question)
+            return _renamed(frame, question, names, rows)
+
+    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
+        """Whichever come first: a database would read all rows for others."""
         with connections.opened(question.log) as native:
             frame, names = databases.complete(native, question)
             return _renamed(frame, question, names, rows)
@@ -200,6 +226,10 @@ class Spark(LogEngine):
         """Drawn by Spark, so that no more rows travel."""
         return together(frames.with_policies(spark_frames.batches(question, rows), question))
 
+    def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
+        """Drawn by Spark."""
+        return together(spark_frames.batches(question, rows))
+
 
 # An engine of one's own: ENGINES["mine"] = Mine(). The last one that holds a log's data answers.
 ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": Spark(), "databases": Databases()}
@@ -225,7 +255,8 @@ def first_rows(question: Question, rows: int) -> pl.DataFrame:
 
 def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
-    columns = {names.get(column, column): column for _, column in question.columns}
+    asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
+    columns = {names.get(column, column): column for column in asked}
     found: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
     return found.rename(columns)
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
-from counterpoise.diagnostics import Diagnostics, Verdict, judge, judge_difference, resting_on_model
+from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
 from counterpoise.diagnostics.before_choice import with_doubts
+from counterpoise.diagnostics.verdict import below_one
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators import Estimate
+from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import Asked
 from counterpoise.evaluation.choice import check_differences, choose, differences_of
 from counterpoise.evaluation.estimates import Estimates, Lazily, Options, diagnostics, doubtful_baselines, estimates
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
 from counterpoise.evaluation.result import Comparison, Result, Segment
+from counterpoise.evaluation.support import MISSING, Rewards, rewards_of, with_bounds
+from counterpoise.evaluation.view import View
 from counterpoise.log.question import Question
-from counterpoise.moments.log_moments import LogMoments
+from counterpoise.moments.log_moments import Contrast, LogMoments
 
 Answer = TypeVar("Answer", bound=Result)
+
+SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
 def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
@@ -67,13 +73,18 @@ def _evaluated(
         found |= estimates(view, estimators, options)
         seen |= _named(contrast[0], diagnostics(view))
 
-    def verdict(key: tuple[str, Segment]) -> Verdict:
-        target, place = key
-        judged = with_doubts(climbed.judged(judge(seen[key]), (target, ""), place), doubts[target][place])
+    def verdict(target: str, place: Segment) -> Verdict:
+        judged = with_doubts(climbed.judged(judge(seen[target, place]), (target, ""), place), doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, target), place)
-        return judged.with_caveats(whole.caveats((target,), reward, place))
+        return judged.with_caveats(_checks(whole, (target,), reward, place))
 
-    verdicts = Lazily(dict.fromkeys(seen, verdict))
+    def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
+        return (_missing(whole, target, reward, place, seen, suspects),)
+
+    suspects = {contrast[0]: _suspects(climbed.view(contrast)) for contrast in contrasts}
+    weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
+    rewards = rewards_of(moments, options.reward_bounds)
+    found, verdicts = _answers(found, verdict, missing, weighted, rewards)
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
     return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
@@ -108,8 +119,7 @@ def _compared(
         has_overlap = all(seen[name, place].has_overlap for name in (target, other) if (name, None) in seen)
         return own[target][key] if has_overlap else _unknown(own[target][key])
 
-    def verdict(key: tuple[str, Segment]) -> Verdict:
-        target, place = key
+    def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         view, k = views[contrast], views[contrast].place(place)
         # the policy that wrote the log has no weights to judge
@@ -117,12 +127,15 @@ def _compared(
         judged = judge_difference(policies, float(view.carrying[k]), float(squares[target][k]))
         judged = with_doubts(climbed.judged(judged, contrast, place), doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, *contrast), place)
-        return judged.with_caveats(whole.caveats(contrast, reward, place))
+        return judged.with_caveats(_checks(whole, contrast, reward, place))
 
-    found = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
-    verdicts = Lazily(
-        dict.fromkeys(((target, place) for (target, _), one in views.items() for place in one.places), verdict)
-    )
+    def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
+        return tuple(_missing(whole, name, reward, place, seen, suspects) for name in (target, other))
+
+    suspects = {contrast[0]: _suspects(climbed.view(contrast)) for contrast in moments.moments if not contrast[1]}
+    known = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
+    differences = differences_of(views[contrasts[0]].whole.columns)
+    found, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
@@ -131,6 +144,59 @@ def _compared(
 def _named(target: str, found: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
     """The diagnostics of every place, by target and place."""
     return Lazily(dict.fromkeys(((target, place) for place in found), lambda key: found[key[1]]))
+
+
+def _answers(
+    own: Estimates,
+    judged: Callable[[str, Segment], Verdict],
+    missing: Callable[[str, Segment], tuple[list[Caveat], ...]],
+    estimators: Mapping[str, Estimator],
+    rewards: Rewards,
+) -> tuple[Estimates, Lazily[tuple[str, Segment], Verdict]]:
+    """The estimates and verdicts of every place, with bounds where something is missing of a target or of its rival."""
+
+    @cache
+    def bounded(target: str, place: Segment) -> tuple[Verdict, Mapping[str, Estimate]]:
+        verdict, sides = judged(target, place), missing(target, place)
+        here = {name: own[target, name, place] for name in estimators} if any(sides) else {}
+        return with_bounds(verdict, here, estimators, rewards, *sides) if here else (verdict, here)
+
+    def estimate(key: tuple[str, str, Segment]) -> Estimate:
+        target, name, place = key
+        return bounded(target, place)[1].get(name, own[key]) if any(missing(target, place)) else own[key]
+
+    places = dict.fromkeys((target, place) for target, _, place in own)
+    return Lazily(dict.fromkeys(own, estimate)), Lazily(dict.fromkeys(places, lambda key: bounded(*key)[0]))
+
+
+def _checks(whole: Asked, names: Contrast | tuple[str], reward: str | None, place: Segment) -> list[Caveat]:
+    """What checks of single rows say, but for missing actions, which leave bounds."""
+    return [one for one in whole.caveats(names, reward, place) if one.code != MISSING]
+
+
+def _suspects(view: View) -> set[Segment]:
+    """The places whose mean weight may be clearly below 1: a sieve, so that not every segment's weights need a test."""
+    if not view.log.weight.mean_is_one:
+        return set()
+    mean, whole = np.asarray(view.whole.average("u")), view.whole
+    error = np.sqrt(whole.covariance("u", "u") / np.maximum(whole.n, 1))
+    may_be = mean < (0.0 if view.is_clustered else -SIEVE * error)
+    return {view.places[k] for k in np.flatnonzero(may_be)}
+
+
+def _missing(
+    whole: Asked,
+    target: str,
+    reward: str | None,
+    place: Segment,
+    seen: Mapping[tuple[str, Segment], Diagnostics],
+    suspects: Mapping[str, set[Segment]],
+) -> list[Caveat]:
+    """What says that the log lacks some of what a target does; the policy that wrote the log lacks nothing."""
+    if target not in suspects:
+        return []
+    below = below_one(seen[target, place]) if place in suspects[target] else ()
+    return [*(whole.about(target, reward, place, MISSING) if whole.concerns else ()), *below]
 
 
 def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
@@ -191,7 +257,7 @@ def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdi
         f"{grouped[0]} takes groups of actions as the target does, and within a group what the logging policy took: it is the target's own "
         "value only if the actions of a group earn the same."
     )
-    return Verdict("caution", (*verdict.reasons, reason))
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
 def _together(found: Sequence[Answer]) -> Answer:

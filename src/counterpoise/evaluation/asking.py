@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -19,6 +20,8 @@ from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Weight, as_weight, list_weight
+
+EVERYWHERE = object()  # the place of a concern about all places
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,23 @@ class Asked:
         """Whether groups are of clusters."""
         return self.moments[0].cluster is not None
 
+    @cached_property
+    def _by_place(self) -> dict[Any, list[Concern]]:
+        """The concerns by what they are about, of which there may be as many as segments."""
+        found: dict[Any, list[Concern]] = {}
+        for one in self.concerns:
+            for place in (EVERYWHERE,) if one.places is None else one.places:
+                found.setdefault(place, []).append(one)
+        return found
+
     def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> Iterator[Caveat]:
         """What the checks say about an answer on these targets."""
-        return (one.caveat for one in self.concerns if one.touches(targets, reward, place))
+        near = [*self._by_place.get(EVERYWHERE, ()), *self._by_place.get(place, ())]
+        return (one.caveat for one in near if one.touches(targets, reward, place))
+
+    def about(self, target: str, reward: str | None, place: Label | None, code: str) -> list[Caveat]:
+        """What the checks say about one target with this code."""
+        return [one for one in self.caveats((target,), reward, place) if one.code == code]
 
 
 def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Verdict, judge, resting_on_model
+from counterpoise.diagnostics import Caveat, Verdict, judge, resting_on_model
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, diagnostics, estimates
@@ -92,6 +92,7 @@ class Sensitivity:
     targets: tuple[str, ...]
     gammas: tuple[float, ...] = GAMMAS
     against: str = ""  # the target that lifts are over; the policy that wrote the log, if none is named
+    caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
 
     @property
     def over(self) -> str:
@@ -143,8 +144,10 @@ class Sensitivity:
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
-        verdict, estimated = judge(diagnostics(self._view(self._known(target)))[None]), self.log.estimated
-        return verdict if estimated is None else resting_on_model(verdict, estimated.model)
+        name, estimated = self._known(target), self.log.estimated
+        verdict = judge(diagnostics(self._view(name))[None])
+        verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
+        return verdict.with_caveats(self.caveats.get(name, ()))
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""

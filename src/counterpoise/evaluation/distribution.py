@@ -11,6 +11,7 @@ from counterpoise.evaluation.asking import Stored, question_of, read
 from counterpoise.evaluation.choice import choose
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.risk import BETA_IPS, Distribution
+from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log, logged_propensity
@@ -82,9 +83,10 @@ def distribution(
     look = first_look(question)
     at = thresholds_of(look.rewards) if given is None else given
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
-    (found,) = read(binned, Stored(), progress).moments
-    tails = tail_shapes(look.rewards)
-    return Distribution(Bins(with_unweighted(found, LOGGING)), at, options, question.target_names, tails)
+    asked = read(binned, Stored(), progress)
+    bins = Bins(with_unweighted(asked.moments[0], LOGGING))
+    tails, missing = tail_shapes(look.rewards), missing_by_target(question, asked)
+    return Distribution(bins, at, options, question.target_names, tails, missing)
 
 
 def _check(log: Log) -> None:

@@ -343,12 +343,15 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
     excess = view.excess
     carried = carrying_rows(excess, view.rewards, view.ends)
     _ = excess.kurtosis, excess.skewness  # of all places at once
+    unknown = (log.dropped - log.left_out.n) / max(log.n + log.dropped, 1)  # nobody knows in which segments
 
     def of_place(segment: Segment) -> Diagnostics:
         k = view.place(segment)
         rows = view.whole[k], view.tail(segment), excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
-        lost = Lost(log.dropped, log.left_out, log.duplicates) if segment is None else None
+        lost = Lost(unknown_share=unknown)
+        if segment is None:
+            lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
         seen = Seen(
             *rows,
             (float(low[k]), float(high[k])),

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from counterpoise.evaluation.reading import Reading
+from counterpoise.evaluation.support import MISSING
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
@@ -48,6 +49,8 @@ def headline(reading: Reading) -> list[Part]:
     """
     result, best = reading.result, reading.best()
     estimate = result[best, reading.primary]
+    if reading.is_known(best) and not estimate.identified and all(map(math.isfinite, estimate.interval)):
+        return _between(reading, best)
     if not estimate.identified or not reading.is_known(best):
         return _cannot_say(reading, best)
     said = _difference(reading, best) if reading.is_difference else _value(reading, best)
@@ -74,6 +77,23 @@ def _cannot_say(reading: Reading, best: str) -> list[Part]:
     if reading.is_difference:
         asked = ["how ", which, " compares with ", _rival(reading), "."]
     return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *asked]
+
+
+def _between(reading: Reading, best: str) -> list[Part]:
+    """The bounds of a target of which the log lacks some actions."""
+    estimate = reading.result[best, reading.primary]
+    lower, upper = (Number(end, estimate.stderr, is_signed=reading.is_difference) for end in estimate.interval)
+    said: list[Part] = [" would have earned between ", lower, " and ", upper, f" per {reading.unit}"]
+    if reading.is_difference:
+        said += [" more than ", _rival(reading)]
+    else:
+        mean, error = reading.logged_digits
+        if mean > 0:
+            ends = [f"{'+' if end > mean else ''}{percent(end / mean - 1)}" for end in estimate.interval]
+            said += [f" ({ends[0]} to {ends[1]} over the ", Number(mean, error), " that was logged)"]
+    shares = [one.numbers["share"] for one in reading.result.verdict(best).caveats if one.code == MISSING]
+    why = f": {percent(shares[0])} of what it does is not in this log" if shares else ""
+    return [*_who(reading, best), *said, f"{why}."]
 
 
 def _who(reading: Reading, best: str) -> list[Part]:

@@ -115,7 +115,8 @@ class Climbed:
             if plain is not None and plain.verdict == "not identified":
                 return plain
         reason = _reason(self.ladders[contrast])
-        return Verdict("caution", (reason, *verdict.reasons) if place is None else verdict.reasons or (reason,))
+        reasons = (reason, *verdict.reasons) if place is None else verdict.reasons or (reason,)
+        return replace(verdict, verdict="caution", reasons=reasons)
 
 
 def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator] = VALUES) -> Climbed:

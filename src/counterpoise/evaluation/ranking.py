@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import numpy as np
@@ -162,10 +162,23 @@ def _with_baseline(moments: Moments, baseline: Baseline) -> Estimate:
 
 def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval]:
     """The interval of a difference as a function of its level, made in the same way as the comparison's own."""
-    if not comparison.estimates[target, comparison.best, None].identified:
+    estimate = comparison.estimates[target, comparison.best, None]
+    bounds = estimate.interval
+    is_finite = all(map(math.isfinite, bounds))
+    if not estimate.identified and not is_finite:
         return lambda level: Interval(-math.inf, math.inf, level, comparison.method)
     options = Options(comparison.level, comparison.interval_method, comparison.reward_bounds)
-    return interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
+    at = interval_at(View(comparison.moments, (target, comparison.against)), DIFFERENCES[comparison.best], options)
+    plain = at(comparison.level)
+    if not is_finite or tuple(plain) == tuple(bounds):
+        return at
+
+    def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself
+        found = at(level)
+        lower, upper = found.lower + bounds.lower - plain.lower, found.upper + bounds.upper - plain.upper
+        return replace(found, lower=lower, upper=upper)
+
+    return moved
 
 
 def _p_value(interval: Callable[[float], Interval]) -> float:

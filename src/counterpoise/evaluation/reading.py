@@ -12,6 +12,7 @@ from counterpoise.evaluation.choice import FILLED_IN, PREFERRED
 from counterpoise.evaluation.estimates import Options, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.support import bounded, gap_of, rewards_of
 from counterpoise.evaluation.view import View
 
 LIFT = "lift"  # the estimator of what a target earns more than what ran
@@ -86,8 +87,8 @@ class Reading:
         return 0.0 if self.is_difference else self.logged[0]
 
     def best(self) -> str:
-        """The target with the highest identified estimate."""
-        values = {target: self.result[target, self.primary].value for target in self.result.targets}
+        """The target with the highest estimate, or lower bound where there are only bounds."""
+        values = {target: _least(self.result[target, self.primary]) for target in self.result.targets}
         known = [target for target, value in values.items() if not math.isnan(value) and self.is_known(target)]
         return max(known, key=values.__getitem__) if known else self.result.targets[0]
 
@@ -104,7 +105,7 @@ class Reading:
         return tuple(sorted(given, key=order.__getitem__)[:limit])
 
     def _order(self, target: str) -> float:
-        value = self.result[target, self.primary].value
+        value = _least(self.result[target, self.primary])
         return -value if self.is_known(target) and not math.isnan(value) else math.inf
 
     def is_known(self, target: str) -> bool:
@@ -144,7 +145,17 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     options = Options(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     lift = {estimator: ESTIMATORS[estimator]}
-    return {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
+    found = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
+    rewards = rewards_of(result.moments, result.reward_bounds)
+    gaps = {target: gap_of(result.verdict(target).caveats) for target in targets}
+    return {target: bounded(one, lift[estimator], rewards, gaps[target]) for target, one in found.items()}
+
+
+def _least(estimate: Estimate) -> float:
+    """The value of an estimate; where there are only bounds, the lower one."""
+    return (
+        estimate.value if estimate.identified or not math.isfinite(estimate.interval.lower) else estimate.interval.lower
+    )
 
 
 def _logged(result: Result) -> tuple[float, float]:

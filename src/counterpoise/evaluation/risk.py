@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from numbers import Real
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from counterpoise.diagnostics import Verdict, judge
+from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.curve import Curve, error_of
@@ -72,6 +72,7 @@ class Distribution:
     options: Options
     targets: tuple[str, ...]
     tails: tuple[Shape, Shape] = (Shape(), Shape())
+    caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
 
     @property
     def n(self) -> int:
@@ -238,7 +239,7 @@ class Distribution:
 
     def _judged(self, name: str, cut: Cut) -> Verdict:
         """The verdict on the mean of a reward."""
-        return judge(diagnostics(self._view(name, cut))[None])
+        return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
 
     def _view(self, name: str, cut: Cut) -> View:
         return View(self.bins.reward(cut, name), (name, ""))
@@ -295,7 +296,7 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
             " if rewards are bounded.",
         ]
     )
-    return Verdict("caution", (*verdict.reasons, reason))
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
 def _row(one: Statistic) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gamm
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import check_level
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
@@ -154,7 +155,8 @@ def of_question(
     if asked.question is not None:  # with its models fitted: the errors are those of the whole log
         whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
         (found,) = with_errors(whole, (found,))
-    return Sensitivity(found, options, question.target_names, gammas)
+    caveats = missing_by_target(question, asked)
+    return Sensitivity(found, options, question.target_names, gammas, caveats=caveats)
 
 
 def _options(question: Question, level: float) -> Options:

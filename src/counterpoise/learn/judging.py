@@ -92,8 +92,9 @@ def doubts(result: Result, target: str | None = None) -> str:
     lift, verdict, logged = result[name, "lift"], result.verdict(name), result.diagnostics(name).mean_reward
     said = []
     if not lift.interval.lower > 0:
+        earned = f"It would have earned {logged + lift.value:.4g} per row, and the" if lift.identified else "The"
         said.append(
-            f"It would have earned {logged + lift.value:.4g} per row, and the logging policy earned {logged:.4g}; the lift is between "
+            f"{earned} logging policy earned {logged:.4g}; the lift is between "
             f"{lift.interval.lower:.2g} and {lift.interval.upper:.2g}."
         )
     if verdict.verdict != "ok":

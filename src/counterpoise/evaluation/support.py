@@ -1,0 +1,464 @@
+"""What a target does and the log never did: found action by action on a sample of rows, and the bounds that are left of an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoise.diagnostics import Caveat, Verdict
+from counterpoise.diagnostics.diagnose import MATTERS
+from counterpoise.diagnostics.verdict import BELOW_ONE, UNSUPPORTED
+from counterpoise.errors import Argument, CounterpoiseError, Sentence
+from counterpoise.estimators import Estimate, Estimator
+from counterpoise.evaluation.asking import Asked, Concern
+from counterpoise.evaluation.choice import foremost
+from counterpoise.evaluation.wording import number, percent, shortened, signed
+from counterpoise.intervals import Interval
+from counterpoise.log.question import Question, lean
+from counterpoise.log.targets import Chosen, Probabilities, Target
+from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.log_moments import Label, as_label
+from counterpoise.weights import Balanced
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MISSING = "missing-actions"
+PLAIN = "beta_ips"  # whose baseline is a constant
+
+ROWS = 20_000  # of the sample
+CELLS = 4_000_000  # of a policy's probabilities of all actions, rows times actions
+FEWEST_ROWS = 200  # of a sample that can still tell
+LEVELS = 30  # of a column of the context, the most frequent ones
+CHANCE = 0.01  # that any action of a right log looks missing anywhere
+BEYOND = 4.0  # standard errors
+HARDLY = 0.25  # of what the target takes of an action, below which the log hardly ever takes it
+FEWEST_HITS = 3.0  # expected, below which an action's absence proves nothing
+SEGMENTS = 1000  # that have a caveat of their own
+
+NUMBER = "counterpoise number"
+CODES = NDArray[np.int64]
+
+
+# -- finding them ------------------------------------------------------------------------------------------------------
+
+
+def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
+    r"""The targets that take actions which the log never takes, there where they take them.
+
+    Of n rows with contexts x, a target takes the action a about :math:`T_a = \sum_i \pi(a \mid x_i)` times. Where the log can take it, too,
+    the weights of the rows in which it did, :math:`X_a = \sum_{i: a_i = a} w_i`, have that very mean, and are about T/ω rows with a
+    weight of ω each. We call an action missing where X is at most a quarter of T, and so little that a Poisson number of rows would
+    be as small once in a hundred logs, over all actions and places that we look at. For ω we take the largest weights that the
+    log has for what the target takes (only 5 % of the target's own choices have larger ones), and the action's own. So an action that
+    the log takes with a probability as small as any of its others is not missing just because it has not come up.
+
+    The places are the segments, and the values (or quarters) of each column of the context.
+    """
+    targets = [one for one in question.targets if _knows_actions(one)]
+    weight = question.weight
+    is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
+    if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
+        return
+    rows = _sample(question, asked)
+    if rows is None:
+        return
+    for target in targets:
+        found = _missing(target, rows, question)
+        if found is not None:
+            for place in (None, *(found.segments if question.segment else ())):
+                yield Concern(found.caveat(place), target=target.name, places=(place,))
+
+
+def missing_by_target(question: Question, asked: Asked) -> dict[str, list[Caveat]]:
+    """What is missing in the whole log, target by target, for verbs whose answers have no bounds."""
+    concerns = [one for one in missing_actions(replace(question, segment=()), asked) if one.target is not None]
+    return {str(one.target): [one.caveat] for one in concerns}
+
+
+def _knows_actions(target: Target) -> bool:
+    """Whether a target tells which actions it takes, not only how probable the logged one is."""
+    source = target.source
+    return isinstance(source, Chosen | Probabilities) or (hasattr(source, "predict_proba") and not target.by_group)
+
+
+def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
+    """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
+    from counterpoise.engines.registry import engine_of
+
+    places = dict.fromkeys([*question.segment, *question.log.context])
+    plain = lean(question)
+    plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
+    rows = asked.moments[0].n + asked.moments[0].dropped - asked.earlier_rows
+    drawn = engine_of(plain.log).drawn(plain, ROWS, max(rows, 1))
+    known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
+    return known if known.height else None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a target takes: for row after row, which actions (by number) and how probably."""
+
+    row: CODES
+    action: CODES
+    mass: Floats
+    logged: CODES  # the number of the action that was logged in each row, or -1 if the target does not know it
+    probability: Floats  # the target's, of that one
+    names: Sequence[Any]
+
+    def of(self, rows: Any) -> Taken:
+        """The same of some rows."""
+        number = np.cumsum(rows) - 1
+        kept = rows[self.row]
+        of_rows = self.logged[rows], self.probability[rows]
+        return Taken(number[self.row[kept]], self.action[kept], self.mass[kept], *of_rows, self.names)
+
+
+def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing | None:
+    """What a target takes and the log does not; None if nothing, or if nobody can tell."""
+    import polars as pl
+
+    try:
+        rows, taken = _taken(target, rows, question)
+    except (
+        CounterpoiseError,
+        TypeError,
+        ValueError,
+        pl.exceptions.PolarsError,
+    ):  # such as actions that cannot be compared
+        return None
+    p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    good = (p > 0) & (p <= 1)
+    w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
+    if not w.any():
+        return None
+    places = _places(rows.filter(pl.Series(good)), question)
+    return _tested(target.name, taken.of(good), w, places)
+
+
+def _taken(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
+    """The rows that can be looked at, and what a target takes in them."""
+    import polars as pl
+
+    from counterpoise.readers.policies import table_of
+
+    action = str(question.log.action)
+    if isinstance(target.source, Chosen):
+        rows = rows.filter(pl.col(target.source.column).is_not_null())
+        both = [rows.get_column(name).alias("action") for name in (target.source.column, action)]
+        whole = pl.concat([one.to_frame() for one in both], how="vertical_relaxed").get_column("action")
+        names = whole.unique(maintain_order=True)
+        codes = whole.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
+        n = rows.height
+        same = (codes[:n] == codes[n:]).astype(np.float64)
+        return rows, Taken(np.arange(n), codes[:n], np.ones(n), codes[n:], same, names.to_list())
+    width = table_of(target.source, rows.head(1), question).probabilities.shape[1]
+    most = CELLS // max(width, 1)
+    if most < FEWEST_ROWS:
+        raise ValueError("too many actions")
+    rows = rows if rows.height <= most else rows.gather_every(math.ceil(rows.height / most))
+    actions, table = _table(target, rows, question)
+    row, column = np.nonzero(table > 0)
+    order = np.argsort(actions)
+    logged = rows.get_column(action).to_numpy()
+    at = order[np.minimum(np.searchsorted(actions[order], logged), width - 1)]
+    knows = actions[at] == logged
+    probability = np.where(knows, table[np.arange(rows.height), at], 0.0)
+    return rows, Taken(row, column, table[row, column], np.where(knows, at, -1), probability, actions.tolist())
+
+
+def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any, Floats]:
+    """A target's actions, and its probabilities of all of them in each row; a policy is asked once for contexts that are alike."""
+    from counterpoise.log.expressions import columns
+    from counterpoise.readers.policies import table_of
+
+    names = list(question.log.context)
+    contexts = rows.select(columns(names))
+    if isinstance(target.source, Probabilities) or question.log.candidates or any(map(_is_nested, contexts.dtypes)):
+        found = table_of(target.source, rows, question)
+        return found.actions, np.asarray(found.probabilities, dtype=np.float64)
+    first = rows.unique(names, keep="first", maintain_order=True)
+    numbered = first.select(columns(names)).with_row_index(NUMBER)
+    number = contexts.join(numbered, on=names, how="left", nulls_equal=True, maintain_order="left").get_column(NUMBER)
+    found = table_of(target.source, first, question)
+    return found.actions, np.asarray(found.probabilities, dtype=np.float64)[number.to_numpy()]
+
+
+def _is_nested(dtype: pl.DataType) -> bool:
+    import polars as pl
+
+    return dtype.is_nested() or dtype == pl.Object
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows lie by one column, or by the segments: a number for each (-1: none of these), and what the numbers mean."""
+
+    at: CODES
+    said: Sequence[str]
+    labels: Sequence[Label] | None = None  # of segments
+
+
+def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
+    """The segments, and every column of the context."""
+    from counterpoise.log.expressions import columns
+
+    found = []
+    if question.segment:
+        labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
+        known = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+        names = [" and ".join(map(_is, question.segment, label)) for label in known]
+        found.append(Place(np.array([known[label] for label in labels]), names, list(known)))
+    return found + [_by_column(rows.get_column(name)) for name in question.log.context if name not in question.segment]
+
+
+def _by_column(values: pl.Series) -> Place:
+    """The values of a column; of many different numbers their quarters, and of many texts the most frequent ones."""
+    import polars as pl
+
+    if _is_nested(values.dtype):
+        return Place(np.full(len(values), -1), [])
+    counts = values.value_counts(sort=True)
+    if counts.height > LEVELS and values.dtype.is_numeric():
+        x = values.cast(pl.Float64).to_numpy()
+        cuts = np.nanquantile(x, [0.25, 0.5, 0.75])
+        said = [f"{values.name} is at most {cuts[0]:.4g}"]
+        said += [f"{values.name} is between {low:.4g} and {high:.4g}" for low, high in pairwise(cuts)]
+        return Place(
+            np.where(np.isnan(x), -1, np.searchsorted(cuts, x)), [*said, f"{values.name} is above {cuts[2]:.4g}"]
+        )
+    levels = counts.get_column(values.name).head(LEVELS)
+    codes = values.replace_strict(levels, np.arange(len(levels)), default=-1, return_dtype=pl.Int64)
+    return Place(codes.to_numpy(), [_is(values.name, level) for level in levels])
+
+
+def _is(column: str, value: Any) -> str:
+    return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
+
+
+def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
+    """What is missing of a target, by a test of every action in the whole log and at every place."""
+    from scipy.special import gammaincc
+
+    order = np.argsort(w)
+    heavy = float(w[order][np.searchsorted(np.cumsum(w[order]), 0.95 * w.sum())])
+    whole = Place(np.zeros(len(w), dtype=np.int64), [""])
+    cells = []
+    for place in (whole, *places):
+        width = max(len(place.said), 1)
+        count = len(taken.names) * width
+        at = np.where(place.at[taken.row] >= 0, taken.action * width + place.at[taken.row], count)
+        hit = np.where((taken.logged >= 0) & (place.at >= 0), taken.logged * width + place.at, count)
+        wanted = np.bincount(at, taken.mass, count + 1)[:count]
+        seen = np.bincount(hit, w, count + 1)[:count]
+        square = np.bincount(hit, w * w, count + 1)[:count]
+        size = np.maximum(np.divide(square, seen, out=np.zeros(count), where=seen > 0), heavy)
+        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(seen / size + 1.0, wanted / size), np.nan)
+        cells.append((at, chance, wanted, seen, square))
+    tests = sum(int(np.isfinite(chance).sum()) for _, chance, *_ in cells)
+    lacks = np.zeros(len(taken.row), dtype=bool)
+    for at, chance, wanted, seen, square in cells:
+        is_empty = (chance < CHANCE / max(tests, 1)) & (seen <= HARDLY * wanted)
+        # a place that was not known before the choice (the action itself, its category) has too much of an action elsewhere
+        by_action = [one.reshape(len(taken.names), -1) for one in (np.where(is_empty, 0.0, wanted), seen, square)]
+        rest, found, spread = (one.sum(axis=1) for one in by_action)
+        is_known_before = found - rest <= BEYOND * np.sqrt(spread)
+        is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
+        lacks |= np.append(is_empty, False)[at]
+    return Missing(name, taken, lacks, places) if lacks.any() else None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a target takes and the log does not."""
+
+    target: str
+    taken: Taken
+    lacks: Any  # whether each of the target's probabilities is of an action that the log never takes there
+    places: Sequence[Place]
+
+    @property
+    def segments(self) -> list[Label]:
+        """The segments in which something is missing; of very many those with most of it."""
+        at, labels = self.places[0].at[self.taken.row[self.lacks]], self.places[0].labels or ()
+        mass = np.bincount(at, self.taken.mass[self.lacks], len(labels))
+        return [labels[int(k)] for k in np.argsort(-mass)[:SEGMENTS] if mass[k] > 0]
+
+    def caveat(self, segment: Label | None) -> Caveat:
+        """What to say of the whole log, or of a segment in which something is missing."""
+        there = np.ones(len(self.taken.logged), dtype=bool)
+        if segment is not None:
+            there = self.places[0].at == (self.places[0].labels or ()).index(segment)
+        lacks = self.lacks & there[self.taken.row]
+        n, mass = int(there.sum()), np.where(lacks, self.taken.mass, 0.0)
+        share = min(float(mass.sum()) / max(n, 1), 1.0)
+        by_action = np.bincount(self.taken.action, mass, len(self.taken.names))
+        first, others = int(by_action.argmax()), int((by_action > 0).sum()) - 1
+        of_first = lacks & (self.taken.action == first)
+        often = "hardly ever" if (self.taken.logged[self.taken.row[of_first]] == first).any() else "never"
+        action = repr(shortened(self.taken.names[first]))
+        text = (
+            f"{percent(share)} of what {shortened(self.target)} does is not in this log, which {often} takes {action}"
+        )
+        if others:
+            text += f" ({percent(by_action[first] / n)}) and {others:,} other action{'s' if others > 1 else ''}"
+        where = self._where(mass, there) if segment is None else ""
+        if (self.taken.logged[there] == first).any():  # somewhere else
+            text += f" where {where}" if where else " where the target does"
+        elif where:
+            text += f"; the target does so above all where {where}"
+        text = f"{text}.".replace("\N{NO-BREAK SPACE}", " ")
+        upper = min(share + 2.0 * math.sqrt(share * (1.0 - share) / n), 1.0)
+        severity = "not identified" if share >= UNSUPPORTED else "caution"
+        return Caveat(MISSING, severity, text, {"share": share, "share_upper": upper})  # type: ignore[arg-type]
+
+    def _where(self, mass: Floats, there: Any) -> str:
+        """The value of a column that has most of what is missing, if any stands out."""
+        best, said = 0.0, ""
+        for place in self.places:
+            width = len(place.said)
+            at = np.where(place.at >= 0, place.at, width)
+            rows = np.bincount(at[there], minlength=width + 1)[:width]
+            missing = np.bincount(at[self.taken.row], mass, width + 1)[:width]
+            share, of_rows = missing / mass.sum(), rows / max(rows.sum(), 1)
+            for k in np.flatnonzero((share >= 0.5) & (share >= 1.25 * of_rows)):
+                if share[k] - of_rows[k] > best:
+                    best, said = float(share[k] - of_rows[k]), place.said[int(k)]
+        return said
+
+
+# -- what is left of an answer -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What rewards can be: what the log promises, or what it has."""
+
+    low: float
+    high: float
+    is_promised: bool
+
+    @property
+    def said(self) -> list[str | Argument]:
+        """As the end of a sentence."""
+        start = f"if rewards lie between {self.low:g} and {self.high:g}, "
+        if self.is_promised:
+            return [f"{start}as you say."]
+        return [f"{start}as in this log. If they can be others, pass ", Argument("reward_bounds"), "."]
+
+
+def rewards_of(moments: LogMoments, promised: tuple[float, float] | None) -> Rewards:
+    """What the rewards of a log can be."""
+    if promised is not None:
+        return Rewards(*promised, is_promised=True)
+    return Rewards(float(np.nanmin(moments.reward_min)), float(np.nanmax(moments.reward_max)), is_promised=False)
+
+
+@dataclass(frozen=True)
+class Gap:
+    r"""A share of what a target does that the log says nothing about.
+
+    An estimate with a baseline β gives the missing part β, since :math:`\beta + \frac1n\sum_i w_i(r_i - \beta)` has the mean
+    :math:`V_{seen} + m\beta` where a share m is not in the log. So the value is between the estimate's lower end minus m(β − low) and its
+    upper end plus m(high − β).
+    """
+
+    share: float
+    has_point: bool  # whether the estimate is still one reading of the log
+
+    def moves(self, baseline: float | None, rewards: Rewards, sign: float) -> tuple[float, float]:
+        """By how much the lower and the upper end of an interval move; `sign` is −1 for the policy that is compared with.
+
+        Where there is no single baseline, what an estimator gives the missing part may be any reward.
+        """
+        betas = (rewards.low, rewards.high) if baseline is None else (baseline,)
+        moves = [sign * self.share * (end - beta) for end in (rewards.low, rewards.high) for beta in betas]
+        if self.has_point:
+            moves.append(0.0)
+        return min(moves), max(moves)
+
+
+def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
+    """What caveats say is missing of a target, unless that is too little to matter."""
+    ordered = sorted(caveats, key=lambda one: one.code != MISSING)  # which also knows what it is
+    known = (one for one in ordered if one.code in (MISSING, BELOW_ONE) and one.severity != "note")
+    first = next(known, None)
+    return None if first is None else Gap(first.numbers["share_upper"], has_point=first.code == BELOW_ONE)
+
+
+def bounded(
+    estimate: Estimate, estimator: Estimator, rewards: Rewards, gap: Gap | None, other: Gap | None = None
+) -> Estimate:
+    """An estimate as bounds that allow for what is missing of a target, and of the one that it is compared with."""
+    if (gap is None and other is None) or not estimate.identified:
+        return estimate
+    baseline = _constant(estimate, estimator)
+    lower, upper = estimate.interval
+    for one, sign in ((gap, 1.0), (other, -1.0)):
+        if one is not None:
+            down, up = one.moves(baseline, rewards, sign)
+            lower, upper = lower + down, upper + up
+    has_point = all(one is None or one.has_point for one in (gap, other))
+    value = estimate.value if has_point else math.nan
+    return replace(estimate, value=value, interval=replace(estimate.interval, lower=lower, upper=upper))
+
+
+def _constant(estimate: Estimate, estimator: Estimator) -> float | None:
+    """The baseline of an estimator that has a single one."""
+    own = estimate.baseline
+    return own if isinstance(own, float) and math.isfinite(own) and estimator.needs in ("", "groups") else None
+
+
+def with_bounds(
+    verdict: Verdict,
+    estimates: Mapping[str, Estimate],
+    estimators: Mapping[str, Estimator],
+    rewards: Rewards,
+    own: Sequence[Caveat],
+    other: Sequence[Caveat] = (),
+) -> tuple[Verdict, dict[str, Estimate]]:
+    """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
+    main = estimates[foremost(estimators)]
+    little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
+    sides = [[_settled(one, little) for one in side] for side in (own, other)]
+    missing = [one for side in sides for one in side if one.code == MISSING]
+    explained = all(any(one.code == MISSING for one in side) for side in sides if side)
+    if missing and explained:
+        verdict = verdict.without(BELOW_ONE)
+    verdict = verdict.with_caveats(missing)
+    gaps = gap_of(sides[0]), gap_of(sides[1])
+    found = {name: bounded(one, estimators[name], rewards, *gaps) for name, one in estimates.items()}
+    if gaps == (None, None):
+        return verdict, found
+    if PLAIN in found and not found[PLAIN].identified:  # the same value, and what fills in its missing part is known
+        alike = [name for name in found if estimators[name].estimand == estimators[PLAIN].estimand]
+        several = [name for name in alike if _constant(found[name], estimators[name]) is None]
+        found |= {name: replace(found[name], interval=found[PLAIN].interval) for name in several}
+    bounds = found[foremost(estimators)].interval
+    write = signed if estimators[foremost(estimators)].is_difference else number
+    said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}"
+    made = tuple(_with_ends(one, bounds, said, rewards) for one in verdict.caveats)
+    texts = {old.text: new.text for old, new in zip(verdict.caveats, made, strict=True)}
+    reasons = tuple(texts.get(reason, reason) for reason in verdict.reasons)
+    return replace(verdict, reasons=reasons, caveats=made), found
+
+
+def _settled(caveat: Caveat, little: float) -> Caveat:
+    """A caveat that is a note where the actions it misses are too few to matter."""
+    is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
+    return replace(caveat, severity="note") if is_little else caveat
+
+
+def _with_ends(caveat: Caveat, bounds: Interval, said: str, rewards: Rewards) -> Caveat:
+    """A caveat about something missing, with the bounds that are left."""
+    if caveat.code not in (MISSING, BELOW_ONE) or caveat.severity == "note":
+        return caveat
+    start = "The log gives bounds, and no estimate" if caveat.code == MISSING else "The interval allows for both"
+    text = Sentence([caveat.text, f" {start}: {said}, ", *rewards.said])
+    return replace(caveat, text=text, numbers={**caveat.numbers, "lower": bounds.lower, "upper": bounds.upper})
