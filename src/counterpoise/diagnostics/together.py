@@ -34,10 +34,9 @@ class Together:
         """What to tell whoever relies on the interval."""
         said = Sentence(
             [
-                f"Rows of one {self.column!r} move together (p {'=' if self.p > LEVEL / 5 else '<'} {max(self.p, LEVEL / 5):.2g}), so that "
-                "there are fewer independent rows than the interval takes for granted. Pass ",
+                f"Rows with the same {self.column!r} move together, so the interval is too narrow. Pass ",
                 Argument("cluster", self.column),
-                f": the interval becomes about {self.factor:.1f} times as wide. If they are independent after all, pass ",
+                f": it becomes about {self.factor:.1f} times as wide. If these rows are independent after all, pass ",
                 Argument("cluster", False),
                 ".",
             ]
