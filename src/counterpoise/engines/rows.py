@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.polars_frames import prepare
-from counterpoise.engines.registry import engine_of
+from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
@@ -71,6 +71,18 @@ def _good(
         yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
 
 
+def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
+    """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
+    asked = replace(question, log=question.log.but(key=tuple(dict.fromkeys((column, *others)))), groups=1)
+    some = engine_of(asked.log).some_ids(asked, column, parts)
+    return some.but(key=()), pl.concat(frames.batches(some.data, replace(asked, log=some)))
+
+
+def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
+    """The first rows, with what the question names but policies, and some other columns."""
+    return first_rows(replace(question, log=question.log.but(key=tuple(others)), groups=1), rows)
+
+
 def good_rows_of_ids(
     question: Question, column: str, parts: int, is_worth_it: Callable[[pl.Series], bool]
 ) -> pl.DataFrame | None:
@@ -79,9 +91,7 @@ def good_rows_of_ids(
     They are the rows behind the question's estimates, but for those without an id. Policies are not asked where `is_worth_it` says of
     the ids that it is not: None.
     """
-    lean = replace(question, log=question.log.but(key=(column,)), groups=1)
-    some = engine_of(lean.log).some_ids(lean, column, parts)
-    batch = pl.concat(frames.batches(some.data, replace(lean, log=some)))
+    some, batch = rows_of_ids(question, column, parts)
     ids = batch.get_column(column)
     if ids.dtype.is_float():
         ids = ids.fill_nan(None)
@@ -89,7 +99,7 @@ def good_rows_of_ids(
         batch, ids = batch.filter(ids.is_not_null()), ids.drop_nulls()
     if not is_worth_it(ids):
         return None
-    lean = replace(lean, log=some.but(key=()))
+    lean = replace(question, log=some, groups=1)
     good = prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0).with_columns(ids.alias(ID))
     if question.log.drop_bad_rows:  # without it, bad rows have been refused
         good = only_good(nw.from_native(good, eager_only=True), lean).to_native()

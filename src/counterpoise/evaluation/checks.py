@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
+from counterpoise.errors import Argument, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
-from counterpoise.log.guess import USUAL, ids_among
+from counterpoise.log.guess import USUAL, ids_among, usual
+from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY
 from counterpoise.log.question import LOGGING, Question
 from counterpoise.moments import Floats
@@ -24,6 +27,9 @@ Check = Callable[[Question, Asked], Iterator[Concern]]
 SAMPLED = 4_000  # rows of whole ids
 ENOUGH, AT_MOST = 200, 40_000  # ids that tell, for which more rows are taken
 REPEATED = 1.05  # rows per id, at least
+FIRST = 10_000  # rows that the doctor's cheap checks look at
+RARE = 0.001  # of rows are dropped, and propensities are looked at
+FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
 
 
 def checked(asked: Asked) -> Asked:
@@ -131,5 +137,145 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
 
 
+def lists_as_rows(question: Question, asked: Asked) -> Iterator[Concern]:
+    """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
+    log = question.log
+    if question.lists is not None or question.is_binned or log.is_arrays or not question.weight.needs_propensity:
+        return
+    from counterpoise.engines.rows import columns_of, rows_of_ids
+
+    names = columns_of(log)
+    if not any(map(_may_be_position, names)):
+        return
+    from counterpoise.diagnostics.findings import about_lists, meaning_of
+    from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once
+
+    taken = _taken(question)
+    free = [name for name in names if name not in taken]
+    positions = [name for name in free if says_position(name)]
+    ids = [name for name in free if says_list(name) or name in ids_among((name,))]
+    rows, item = asked.moments[0].n - asked.earlier_rows, log.action or usual("action", names)
+    for of in ids if positions else ():
+        others = [*positions, *([] if item is None else [item])]
+        _, frame = rows_of_ids(question, of, max(1, rows // SAMPLED), others)
+        found = find_lists(frame.select(of, *positions).lazy(), frame.select(of, *positions).schema, ())
+        if found is None or found.list is None:
+            continue
+        fall, error, steps = fall_of(frame.lazy(), found.position, str(log.propensity))
+        stands_alone = meaning_of(fall, error, steps) == MARGINAL
+        if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
+            continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
+        said = about_lists(found.position, of, found.lists).message
+        yield Concern(
+            Caveat("lists-as-rows", "caution", _upper(said), {"lists": float(found.lists), "rows": frame.height})
+        )
+        return
+
+
+def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
+    """Whether the propensities of lists are of what they are said to be of: the doctor's check, on the first rows."""
+    lists, log = question.lists, question.log
+    if lists is None or question.is_binned or question.propensity_model is not None:
+        return
+    from counterpoise.diagnostics.findings import meaning_of
+    from counterpoise.diagnostics.list_logs import fall_of, shows_once
+    from counterpoise.engines.rows import columns_of, first_rows_with
+
+    names = [] if log.is_arrays else columns_of(log)
+    item = log.action or usual("action", names)
+    frame = first_rows_with(question, FIRST, [] if item is None else [item]).lazy()
+    fall, error, steps = fall_of(frame, lists.position, str(log.propensity))
+    meaning = meaning_of(fall, error, steps)
+    if meaning in (None, lists.propensity_of):
+        return
+    # where items are shown twice, there are as many to choose from below
+    if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
+        return
+    what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
+    said = Sentence(
+        [
+            f"The mean of 1/{log.propensity} counts the items to choose from; from the first position to {steps} below it falls by "
+            f"{fall:.2g} ± {error:.1g}, and with ",
+            Argument("propensity_of", lists.propensity_of),
+            f" {what}. Pass ",
+            Argument("propensity_of", str(meaning)),
+            ", or find out what was logged.",
+        ]
+    )
+    yield Concern(Caveat("propensity-meaning", "caution", said, {"fall": fall, "error": error, "steps": float(steps)}))
+
+
+def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
+    """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
+    moments = asked.moments[0]
+    if not _has_own_propensities(question) or question.lists is not None:
+        return
+    dropped = moments.dropped / max(moments.n + moments.dropped, 1)
+    if dropped <= RARE and not _is_far_from_one(question, asked):
+        return
+    found = _misread(question)
+    if found is not None:
+        said, valid = found
+        yield Concern(Caveat("propensities-not-probabilities", "caution", _upper(said), {"valid_share": valid}))
+
+
+def explained(error: LogError, question: Question) -> LogError:
+    """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
+    found = _misread(question) if _has_own_propensities(question) else None
+    if found is None or found[1] >= 1.0:
+        return error
+    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", found[0]])
+
+
+def _misread(question: Question) -> tuple[str, float] | None:
+    """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
+    from counterpoise.diagnostics.misread import about_misread, try_readings
+    from counterpoise.engines.rows import first_rows_with
+
+    frame = first_rows_with(question, FIRST, ())
+    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
+    named, targets = str(question.log.propensity), [one.column for one in question.targets if one.column in known]
+    if named not in known:
+        return None
+    tried = try_readings(frame.lazy(), named, targets)
+    said = about_misread(named, tried)
+    return (said[0].message, tried[0].valid) if said else None
+
+
+def _has_own_propensities(question: Question) -> bool:
+    return (
+        question.weight.needs_propensity
+        and question.propensity_model is None
+        and not question.is_binned
+        and not hasattr(question.weight, "loggers")
+    )
+
+
+def _is_far_from_one(question: Question, asked: Asked) -> bool:
+    """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
+    moments = asked.moments[0]
+    if not moments.weight.mean_is_one:
+        return False
+    for (_, other), stack in moments.moments.items():
+        n = np.asarray(stack.n, dtype=np.float64)
+        mean = float(np.sum(n * np.nan_to_num(stack.average("u"))) / max(n.sum(), 1.0))
+        if not other and abs(mean) > FAR:
+            return True
+    return False
+
+
+def _may_be_position(name: object) -> bool:
+    """Whether a name has one of the words in it that positions have; what it says is looked at only then."""
+    plain = str(name).lower()
+    return any(word in plain for word in ("pos", "rank", "slot"))
+
+
+def _upper(said: str) -> Sentence:
+    """The doctor's finding as a sentence of its own."""
+    parts = said.parts if isinstance(said, Sentence) else (said,)
+    first = parts[0]
+    return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
+
+
 # Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = (rows_together,)
+CHECKS: tuple[Check, ...] = (rows_together, lists_as_rows, propensity_meaning, misread_propensities)
