@@ -73,14 +73,19 @@ def _good(
 
 def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
     """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
-    asked = replace(question, log=question.log.but(key=tuple(dict.fromkeys((column, *others)))), groups=1)
+    asked = _with_columns(question, (column, *others))
     some = engine_of(asked.log).some_ids(asked, column, parts)
-    return some.but(key=()), pl.concat(frames.batches(some.data, replace(asked, log=some)))
+    return some, pl.concat(frames.batches(some.data, replace(asked, log=some)))
 
 
 def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
     """The first rows, with what the question names but policies, and some other columns."""
-    return first_rows(replace(question, log=question.log.but(key=tuple(others)), groups=1), rows)
+    return first_rows(_with_columns(question, others), rows)
+
+
+def _with_columns(question: Question, others: Sequence[str]) -> Question:
+    """The question with more columns to read, which play no part in it."""
+    return replace(question, segment=tuple(dict.fromkeys((*question.segment, *others))), groups=1)
 
 
 def good_rows_of_ids(

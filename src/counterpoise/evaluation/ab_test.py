@@ -173,6 +173,11 @@ def _effects(
 
 def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], rival: str) -> dict[str, Together]:
     """The arms in whose difference in means rows of one id move together: they do where all rows of a user are in the same arm."""
+    if log.is_arrays:
+        return {}
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.rows import columns_of
+
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
@@ -191,7 +196,7 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
             if name != rival and rival in excess
         }
 
-    return together_by(question, rows, terms, len(labels) - 1)
+    return together_by(question, columns_of(log), rows, terms, len(labels) - 1)
 
 
 def _doubted(effect: Effect, together: Mapping[str, Together]) -> Effect:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,46 +41,64 @@ def checked(asked: Asked) -> Asked:
     return replace(asked, concerns=tuple(concern for check in CHECKS for concern in check(question, asked)))
 
 
-def rows_together(question: Question, asked: Asked) -> Iterator[Concern]:
-    """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
-    if question.lists is not None or question.is_binned:
+def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
+    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
+    if question.lists is not None or question.is_binned or question.log.is_arrays:
         return
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.rows import columns_of
+
+    columns = columns_of(question.log)
+    yield from rows_together(question, asked, columns)
+    yield from lists_as_rows(question, asked, columns)
+
+
+def rows_together(question: Question, asked: Asked, columns: Sequence[str]) -> Iterator[Concern]:
+    """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
     contrast = next((one for one in question.contrasts if one[1]), question.contrasts[0])
     rewards = question.log.reward
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
         return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
 
-    for reward, found in together_by(question, asked.moments[0].n - asked.earlier_rows, terms, len(rewards)).items():
+    rows = asked.moments[0].n - asked.earlier_rows
+    for reward, found in together_by(question, columns, rows, terms, len(rewards)).items():
         yield Concern(found.caveat(), reward=reward)
 
 
 def together_by(
-    question: Question, rows: int, terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]], looks: int
+    question: Question,
+    columns: Sequence[str],
+    rows: int,
+    terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]],
+    looks: int,
 ) -> dict[str, Together]:
     """For every estimate, the column of ids whose rows move together the most, if there is one, on a sample of whole ids.
 
     `terms` makes of rows each estimate's terms, nan where a reward is bad, and weights; there are so many `looks` at each column.
     """
     log = question.log
-    if log.cluster is not None or log.rows_are_independent or log.is_arrays or rows < 2 * FEWEST:
+    if log.cluster is not None or log.rows_are_independent or rows < 2 * FEWEST:
         return {}
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.rows import ID, columns_of, good_rows_of_ids
+    possible = ids_among(columns, _taken(question))
+    if not possible:
+        return {}
+    from counterpoise.engines.rows import ID, good_rows_of_ids
 
-    columns = ids_among(columns_of(log), _taken(question))
     found: dict[str, Together] = {}
-    for column, is_sure in columns.items():
+    for column, is_sure in possible.items():
+        counts: list[int] = []  # of different ids
+        repeat = partial(_repeat, counts)
         parts = max(1, rows // SAMPLED)
-        sample = good_rows_of_ids(question, column, parts, _repeat)
-        if parts > 1 and (sample is None or sample.get_column(ID).n_unique() < ENOUGH):  # each may have many rows
-            sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), _repeat)
+        sample = good_rows_of_ids(question, column, parts, repeat)
+        if parts > 1 and counts[-1] < ENOUGH:  # each may have many rows
+            sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), repeat)
         if sample is None or sample.height < 2 * FEWEST:
             continue
         ids = sample.get_column(ID).to_numpy()
         for name, (psi, weights) in terms(sample).items():
             known = ~np.isnan(psi)
-            one = moving_together(column, ids[known], psi[known], looks=looks * len(columns))
+            one = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
             # what is chosen may have a number, too, and its weights move together
             is_unit = is_sure or one is None or moving_together(column, ids, weights) is None
             if one is not None and is_unit and (name not in found or one.factor > found[name].factor):
@@ -95,13 +114,14 @@ def _taken(question: Question) -> set[str | None]:
     return {*parts, *USUAL["action"], log.propensity, *(one.column for one in question.targets)}
 
 
-def _repeat(ids: pl.Series) -> bool:
+def _repeat(counts: list[int], ids: pl.Series) -> bool:
     """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements."""
+    counts.append(0 if ids.dtype.is_nested() else ids.n_unique())
     if ids.dtype.is_nested() or ids.dtype.is_temporal() or ids.len() < 2 * FEWEST:
         return False
     if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
         return False
-    return FEWEST <= ids.n_unique() <= ids.len() / REPEATED
+    return FEWEST <= counts[-1] <= ids.len() / REPEATED
 
 
 def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, other: str) -> tuple[Floats, Floats]:
@@ -137,18 +157,15 @@ def _numbers(frame: pl.DataFrame, name: str) -> Floats:
     return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
 
 
-def lists_as_rows(question: Question, asked: Asked) -> Iterator[Concern]:
+def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Iterator[Concern]:
     """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
     log = question.log
-    if question.lists is not None or question.is_binned or log.is_arrays or not question.weight.needs_propensity:
-        return
-    from counterpoise.engines.rows import columns_of, rows_of_ids
-
-    names = columns_of(log)
-    if not any(map(_may_be_position, names)):
+    if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
         return
     from counterpoise.diagnostics.findings import about_lists, meaning_of
     from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once
+    from counterpoise.engines.rows import rows_of_ids
+    from counterpoise.log.expressions import columns
 
     taken = _taken(question)
     free = [name for name in names if name not in taken]
@@ -158,7 +175,8 @@ def lists_as_rows(question: Question, asked: Asked) -> Iterator[Concern]:
     for of in ids if positions else ():
         others = [*positions, *([] if item is None else [item])]
         _, frame = rows_of_ids(question, of, max(1, rows // SAMPLED), others)
-        found = find_lists(frame.select(of, *positions).lazy(), frame.select(of, *positions).schema, ())
+        looked_at = frame.select(columns([of, *positions]))
+        found = find_lists(looked_at.lazy(), looked_at.schema, ())
         if found is None or found.list is None:
             continue
         fall, error, steps = fall_of(frame.lazy(), found.position, str(log.propensity))
@@ -278,4 +296,4 @@ def _upper(said: str) -> Sentence:
 
 
 # Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = (rows_together, lists_as_rows, propensity_meaning, misread_propensities)
+CHECKS: tuple[Check, ...] = (other_columns, propensity_meaning, misread_propensities)
