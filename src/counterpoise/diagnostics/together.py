@@ -13,7 +13,7 @@ from counterpoise.errors import Argument, Sentence
 from counterpoise.moments import Floats
 
 CODE = "rows-move-together"
-LEVEL = 0.005  # of a log's doubts, over all of its id columns: a right log in two hundred
+LEVEL = 0.0025  # of the doubts of a log, over all of its id columns
 WIDER = 1.1  # times as wide an interval is worth telling
 PERMUTATIONS = 399
 FEWEST = 20  # ids: fewer are a segment
@@ -48,10 +48,10 @@ class Together:
 def moving_together(column: str, ids: NDArray[np.int64], terms: Floats, *, looks: int = 1) -> Together | None:
     r"""Whether the terms ψ of an estimate (whose mean is its value less the truth) are alike within ids; None where they are not.
 
-    Rows that are independent have :math:`E \sum_{i \ne j} \psi_i \psi_j = 0` over the pairs of one id. The test's statistic adds up these
-    products, divided by the root of the sum of their squares by id, so that no single id decides; its distribution is that of terms dealt
-    out to the ids anew, which keeps their sizes. So it holds for terms of any distribution if they are exchangeable, and nearly so if
-    their spread differs from id to id. The errors with and without clusters have the ratio
+    Rows that are independent have :math:`E \sum_{i \ne j} \psi_i \psi_j = 0` over the pairs of one id, and this sum has the variance
+    :math:`2 \sum_{i \ne j} E\psi_i^2 E\psi_j^2`, however the terms are distributed. What it is by chance is found in two ways, and the less sure
+    one counts: by terms with their signs drawn anew, which leaves every id its spread, and by terms dealt out to the ids anew, which
+    leaves their skewness. The errors with and without clusters have the ratio
 
     .. math:: \sqrt{\sum_g \Big(\sum_{i \in g} \psi_i\Big)^2 \Big/ \sum_i \psi_i^2}.
 
@@ -69,29 +69,37 @@ def moving_together(column: str, ids: NDArray[np.int64], terms: Floats, *, looks
         return None
     factor = math.sqrt(float(np.square(np.bincount(ids, psi, count)).sum()) / total)
     level = LEVEL / looks
-    if factor < WIDER or _statistic(psi, ids, count) < 1.0:
+    if factor < WIDER or _sureness(psi, ids, count) < 1.0:
         return None
     p = _by_chance(psi, ids, count, level)
-    return Together(column, factor, p * looks, count, len(ids)) if p <= level else None
+    return Together(column, factor, min(p * looks, 1.0), count, len(ids)) if p <= level else None
 
 
-def _statistic(psi: Floats, ids: NDArray[np.int64], count: int) -> float:
-    """The sum of the products of an id's pairs, by the root of the sum of their squares."""
-    pairs = np.square(np.bincount(ids, psi, count)) - np.bincount(ids, np.square(psi), count)
-    size = math.sqrt(float(pairs @ pairs))
-    return float(pairs.sum()) / size if size > 0 else 0.0
+def _sureness(psi: Floats, ids: NDArray[np.int64], count: int) -> float:
+    """The sum of the products of an id's pairs, by its standard error."""
+    squares = np.square(psi)
+    within = np.bincount(ids, squares, count)
+    size = 2.0 * (float(within @ within) - float(squares @ squares))
+    return (
+        (float(np.square(np.bincount(ids, psi, count)).sum()) - float(squares.sum())) / math.sqrt(size)
+        if size > 0
+        else 0.0
+    )
 
 
 def _by_chance(psi: Floats, ids: NDArray[np.int64], count: int, level: float) -> float:
-    """How often terms that are dealt out anew look as much alike; it stops where that is clear."""
-    random, found = np.random.default_rng(0), _statistic(psi, ids, count)
+    """How often terms look as much alike by chance; it stops where that is clear."""
+    random, found = np.random.default_rng(0), _sureness(psi, ids, count)
+    whole = float(np.square(np.bincount(ids, psi, count)).sum())
     rounds = max(math.ceil(1.0 / level), min(PERMUTATIONS, ENDLESS // len(psi)))
     allowed = int(level * (rounds + 1)) - 1  # so many may be as large
-    larger = 0
-    dealt = psi.copy()
+    flipped = dealt = 0
+    terms = psi.copy()
     for done in range(1, rounds + 1):
-        random.shuffle(dealt)
-        larger += _statistic(dealt, ids, count) >= found
-        if larger > allowed:
-            return (larger + 1) / (done + 1)
-    return (larger + 1) / (rounds + 1)
+        signs = 2.0 * random.integers(0, 2, len(psi)) - 1.0
+        flipped += float(np.square(np.bincount(ids, psi * signs, count)).sum()) >= whole
+        random.shuffle(terms)
+        dealt += _sureness(terms, ids, count) >= found
+        if max(flipped, dealt) > allowed:
+            return (max(flipped, dealt) + 1) / (done + 1)
+    return (max(flipped, dealt) + 1) / (rounds + 1)
