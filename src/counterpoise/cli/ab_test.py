@@ -35,6 +35,7 @@ def ab_test(
     propensity: ArmColumns = None,
     shares: ArmShares = None,
     cluster: options.Cluster = None,
+    no_cluster: options.NoCluster = False,
     where: options.Where = None,
     interval: options.Method = None,
     level: options.Level = 0.95,
@@ -55,6 +56,7 @@ def ab_test(
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console, say
+    from counterpoise.cli.wording import written
     from counterpoise.engines.rows import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.log.guess import usual
@@ -71,7 +73,7 @@ def ab_test(
         baseline=baseline or None,
         propensity=pairs("propensity", propensity),
         shares=_numbers(pairs("shares", shares)),
-        cluster=cluster,
+        cluster=options.cluster_of(cluster, no_cluster),
         where=where,
         interval=interval,
         level=level,
@@ -86,8 +88,10 @@ def ab_test(
     if json:
         print(as_text(found.document()))
         return
-    out = console()
-    for line in repr(found).splitlines():
+    out, text = console(), repr(found)
+    for reason in {reason for effect in found.effects for reason in effect.verdict.reasons}:
+        text = text.replace(str(reason), written(reason))
+    for line in text.splitlines():
         say(out, line)
 
 

@@ -25,6 +25,7 @@ def backtest(
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="The propensity in every log.")] = "propensity",
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, where the table has none.")] = None,
     cluster: options.Cluster = None,
+    no_cluster: options.NoCluster = False,
     level: options.Level = 0.95,
     drop_bad_rows: options.DropBadRows = False,
     json: options.Json = False,
@@ -56,7 +57,7 @@ def backtest(
         level=level,
         reward=reward,
         propensity=propensity,
-        cluster=cluster,
+        cluster=options.cluster_of(cluster, no_cluster),
         drop_bad_rows=drop_bad_rows,
     )
     if html is not None:

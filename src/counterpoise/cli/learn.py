@@ -39,6 +39,7 @@ def learn(
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
     candidates: options.Candidates = None,
     cluster: options.Cluster = None,
+    no_cluster: options.NoCluster = False,
     minutes: Annotated[
         float | None, typer.Option(metavar="M", help="How long to try several ways to learn; 1 by default.")
     ] = None,
@@ -94,7 +95,7 @@ def learn(
         "action": action,
         "reward": reward,
         "propensity": propensity,
-        "cluster": cluster,
+        "cluster": options.cluster_of(cluster, no_cluster),
         "candidates": candidates,
         "table": options.table_path(table),
         "query": query,

@@ -94,6 +94,9 @@ Segments = Annotated[
     ),
 ]
 Cluster = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("cluster"))]
+NoCluster = Annotated[
+    bool, typer.Option("--no-cluster", help="Rows are independent, though a column such as user_id suggests otherwise.")
+]
 Slate = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("slate"))]
 Position = Annotated[str | None, typer.Option(metavar="COLUMN", help=_help("position"))]
 PropensityOf = Annotated[str | None, typer.Option(metavar="MEANING", help=_help("propensity_of"))]
@@ -175,6 +178,13 @@ def table_path(name: str | None) -> Any:
 
 
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
+
+
+def cluster_of(column: str | None, no_cluster: bool) -> Any:
+    """The clusters as the library takes them: a column, or False where there are none."""
+    if column is not None and no_cluster:
+        raise OptionError("--cluster says what moves together, and --no-cluster that nothing does: choose one of them.")
+    return False if no_cluster else column
 
 
 def one_or_several(rewards: Sequence[str] | None, first: str) -> Any:

@@ -47,6 +47,8 @@ def as_option(argument: Argument) -> str:
     if isinstance(argument.value, Chosen):
         return as_option(Argument("target_action", argument.value.column))
     name = _option(argument.name)
+    if argument.value is False and (refusal := _option(f"no_{argument.name}")) is not None:
+        return refusal
     if name is None:
         return str(argument)
     if not argument.has_value or argument.value is True:
@@ -62,7 +64,7 @@ def _option(name: str) -> str | None:
     """The option of that name, if the command has it."""
     known = _known.get()
     for one in (name, _RENAMED.get(name, name)):
-        if known is None or one in known:
+        if (known is None and not one.startswith("no_")) or (known is not None and one in known):
             return f"--{one.replace('_', '-')}"
     return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.log.lists import CONDITIONAL, MARGINAL
+
 Severity = Literal["fix", "look", "note"]
 ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
 FEW = 10  # so few distinct propensities may well be natural, such as 0.1, 0.2, …
@@ -157,17 +159,31 @@ def about_positions(position: str, of: str, missing: int, repeated: int) -> list
     return found
 
 
-def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Finding | None:
+def meaning_of(fall: float, error: float, steps: int) -> str | None:
     """What the propensities of lists are the probabilities of, where the mean of 1/p tells.
 
     It is the number of items that could be at a position. Where an item is shown once, that number is one less at every position below,
     given what is above; and the same at all, whatever is above.
+
+    >>> meaning_of(1.9, 0.2, 2), meaning_of(0.1, 0.2, 2), meaning_of(0.1, 2.0, 2)
+    ('item_given_above', 'item_at_position', None)
     """
     is_given, is_at = abs(fall - steps) <= SURE * error, abs(fall) <= SURE * error
     if is_given == is_at or not error > 0:
         return None
-    meaning = "item_given_above" if is_given else "item_at_position"
-    whose = "of the item given those above it" if is_given else "of the item at its position, whatever is above"
+    return CONDITIONAL if is_given else MARGINAL
+
+
+def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Finding | None:
+    """What the propensities of lists seem to mean."""
+    meaning = meaning_of(fall, error, steps)
+    if meaning is None:
+        return None
+    whose = (
+        "of the item given those above it"
+        if meaning == CONDITIONAL
+        else "of the item at its position, whatever is above"
+    )
     what = (
         f"the mean of 1/{propensity} counts the items to choose from. From the first position to {steps} below, it falls by {fall:.2g} ± "
         f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."

@@ -45,12 +45,12 @@ def find_lists(frame: pl.LazyFrame, schema: pl.Schema, taken: Collection[str | N
     ids = _ids(frame, schema, free)
     pairs = [(x, y) for x, y in product(positions, ids) if x != y]
     # shorter positions first, since the lists themselves may be numbered from 0, too
-    pairs.sort(key=lambda pair: (-_is_position(pair[0]) - _is_list(pair[1]), len(positions[pair[0]])))
+    pairs.sort(key=lambda pair: (-says_position(pair[0]) - says_list(pair[1]), len(positions[pair[0]])))
     for position, of in pairs[:PAIRS]:
         lists = _lists(frame, position, of, positions[position].start)
         if lists:
             return Lists(position, of, lists)
-    named = [name for name in positions if _is_position(name)]
+    named = [name for name in positions if says_position(name)]
     return Lists(named[0], None) if named else None
 
 
@@ -93,11 +93,24 @@ def fall_of(frame: pl.LazyFrame, position: str, propensity: str) -> tuple[float,
     return max(found, key=lambda one: one[2] / max(one[1], 1e-9))
 
 
-def _is_position(name: str) -> bool:
+def shows_once(frame: pl.LazyFrame, of: str, item: str) -> bool:
+    """Whether no list shows an item twice.
+
+    >>> log = pl.DataFrame({"query": [7, 7, 8, 8], "item": ["a", "b", "b", "b"]})
+    >>> shows_once(log.lazy(), "query", "item"), shows_once(log.lazy().head(3), "query", "item")
+    (False, True)
+    """
+    each = frame.group_by(column(of).alias("of")).agg(twice=column(item).count() > column(item).drop_nulls().n_unique())
+    return not collect(each.select(pl.col("twice").any())).item()
+
+
+def says_position(name: str) -> bool:
+    """Whether a column's name says that it is a place in a list."""
     return _POSITION.fullmatch(_plain(name)) is not None
 
 
-def _is_list(name: str) -> bool:
+def says_list(name: str) -> bool:
+    """Whether a column's name says that it tells which list a row belongs to."""
     return _LIST.fullmatch(_plain(name)) is not None
 
 
@@ -108,7 +121,7 @@ def _plain(name: str) -> str:
 
 def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[str, range]:
     """The columns that count from 0 or 1 without a gap, and how far they count."""
-    numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and _is_position(name))]
+    numbers = [name for name in free if schema[name].is_integer() or (schema[name].is_float() and says_position(name))]
     if not numbers:
         return {}
     wanted: list[pl.Expr] = []
@@ -153,7 +166,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
     ).row(0, named=True)
     if not seen["lists"] or seen["several"] < 0.5:
         return 0
-    clues = _is_position(position) + _is_list(of)
+    clues = says_position(position) + says_list(of)
     is_list = (
         seen["distinct"] >= 0.95 if clues == 2 else seen["whole"] >= (0.9 if clues else 0.95) and (clues or seen["alike"] >= 0.95)
     )  # fmt: skip

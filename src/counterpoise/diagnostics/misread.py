@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from counterpoise.diagnostics.findings import SURE, Finding
+from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Sentence
+from counterpoise.log.expressions import column
+from counterpoise.log.good import is_propensity
 
 VALID = 0.999  # of the values that a reading must make propensities of
 PRECISE = 0.05  # the standard error of a mean weight that proves something
 FEW = 0.5  # of the values are propensities, where their range alone tells that they are none
+TRIED = 3  # targets whose mean weights tell what a column of propensities holds
 OFF = 0.1  # how far from 1 the mean weight must be for another reading to be offered
 
 
@@ -59,19 +66,61 @@ class Tried:
         return self.valid < VALID or any(abs(mean - 1.0) > max(OFF, SURE * error) for mean, error in tests)
 
 
-def about_misread(column: str | None, tried: Sequence[Tried]) -> list[Finding]:
+def try_readings(
+    frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None = None
+) -> list[Tried]:
+    """The propensities as they are, and by every other reading if something is wrong with them; the first targets tell."""
+    plain = _read(frame, name, targets[:TRIED], actions, [AS_IT_IS])
+    return plain + _read(frame, name, targets[:TRIED], actions, READINGS) if plain[0].fails else plain
+
+
+def _read(
+    frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None, readings: Sequence[Reading]
+) -> list[Tried]:
+    """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
+    p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
+    given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
+    rows = frame.select(p=column(str(name)).cast(pl.Float64), **given).filter(p.is_finite())
+    wanted: list[pl.Expr] = []
+    for k, reading in enumerate(readings):
+        made = reading.made(p)
+        good = is_propensity(made)
+        wanted.append(good.mean().alias(f"{k} valid"))
+        weights = {f"{k} {j}": one / made for j, one in enumerate(t)}
+        if actions and not targets:
+            weights[f"{k} 0"] = 1.0 / (made * actions)
+        for key, w in weights.items():
+            known = w.filter(good & w.is_finite())
+            wanted += [known.mean().alias(key), (known.std() / known.len().sqrt()).alias(f"{key} error")]
+    found = collect(rows.select(wanted)).row(0, named=True)
+    said = [f"the mean weight of {target}" for target in targets]
+    said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
+    return [
+        Tried(
+            float(found[f"{k} valid"] or 0.0),
+            {what: (_or_nan(found[f"{k} {j}"]), _or_nan(found[f"{k} {j} error"])) for j, what in enumerate(said)},
+        )
+        for k in range(len(readings))
+    ]
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
     """What the column seems to hold, if it is not propensities; `tried` has it as it is, and then by every reading.
 
     Where there is nothing to test it by (no target, no actions), the range of the values may still tell.
     """
-    if column is None or not tried or not tried[0].fails:
+    if named is None or not tried or not tried[0].fails:
         return []
     plain, *others = tried
     if not plain.means:
         possible = [
             one for one, test in zip(READINGS, others, strict=True) if plain.valid < FEW and test.valid >= VALID
         ]
-        return [Finding("fix", column, _by_range(column, possible))] if possible else []
+        return [Finding("fix", named, _by_range(named, possible))] if possible else []
     passed = [(one, test) for one, test in zip(READINGS, others, strict=True) if test.passes]
     if not passed:
         return []
@@ -79,20 +128,20 @@ def about_misread(column: str | None, tried: Sequence[Tried]) -> list[Finding]:
     what, (mean, error) = next(iter(test.means.items()))
     before = plain.means[what][0]
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
-    expression = _written(best, column)
-    said = f"{column!r} seems to hold {best.holds}: with {expression}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
-    return [Finding("fix", column, Sentence([said, "Pass ", Argument("propensity", expression), "."]))]
+    expression = _written(best, named)
+    said = f"{named!r} seems to hold {best.holds}: with {expression}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
+    return [Finding("fix", named, Sentence([said, "Pass ", Argument("propensity", expression), "."]))]
 
 
-def _by_range(column: str, possible: Sequence[Reading]) -> Sentence:
+def _by_range(named: str, possible: Sequence[Reading]) -> Sentence:
     holds = " or ".join(one.holds for one in possible)
     options: list[str | Argument] = []
     for k, one in enumerate(possible):
-        options += [" or " if k else "Pass ", Argument("propensity", _written(one, column))]
-    return Sentence([f"going by their range, values of {column!r} could be {holds}. ", *options, "."])
+        options += [" or " if k else "Pass ", Argument("propensity", _written(one, named))]
+    return Sentence([f"going by their range, values of {named!r} could be {holds}. ", *options, "."])
 
 
-def _written(reading: Reading, column: str) -> str:
+def _written(reading: Reading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
-    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column) is not None
-    return reading.expression.format(p=column if is_plain else '"' + column.replace('"', '""') + '"')
+    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
+    return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,10 +14,12 @@ from counterpoise.engines import compiled, scans, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
-from counterpoise.engines.sampling import sample_of, some_of, together
+from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.log.expressions import columns, plan
+from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.moments import LogMoments
@@ -30,6 +33,10 @@ Batches = Iterator[pl.DataFrame]
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
+SOME, MOST = (
+    500,
+    100_000,
+)  # ids, where nothing but their order tells which to fetch; and rows that are fetched of them at most
 
 
 class LogEngine:
@@ -85,6 +92,15 @@ class LogEngine:
             data = nw.from_native(data, eager_only=True).gather_every(step).to_native()
         return next(frames.batches(data, question))
 
+    def some_ids(self, question: Question, column: str, parts: int) -> Log:
+        """The log with all rows of about one in so many of a column's ids, and perhaps without columns that the question does not name."""
+        log, data = question.log, self.frame(question.log.data)
+        if parts == 1:
+            return log.of(data)
+        if isinstance(data, pl.LazyFrame):
+            return log.of(of_some_ids(data, column, parts))
+        return log.of(rows_of_some_ids(data, plan(question, self.columns(log)).read, column, parts))
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns."""
         data = self.frame(log.data)
@@ -118,6 +134,12 @@ class Frames(LogEngine):
         numbers = {*log.reward, log.propensity}
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
+    def columns(self, log: Log) -> list[str]:
+        """Their names, which a frame in memory tells at once."""
+        if isinstance(log.data, Mapping):
+            return list(log.data)
+        return log.data.columns if isinstance(log.data, pl.DataFrame) else nw.from_native(log.data).columns
+
 
 class Files(LogEngine):
     """Files, folders and globs: scanned, and never in memory as a whole."""
@@ -148,6 +170,16 @@ class Files(LogEngine):
             return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
 
         return scans.scanned(question, some)
+
+    def some_ids(self, question: Question, column: str, parts: int) -> Log:
+        """Those of a scan, fetched."""
+
+        def fetched(scan: pl.LazyFrame) -> pl.DataFrame:
+            wanted = scan.select(columns(plan(question, scan.collect_schema().names()).read))
+            found: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
+            return found
+
+        return question.log.of(scans.scanned(question, fetched))
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
@@ -188,6 +220,13 @@ class Databases(LogEngine):
             frame, names = databases.complete(native, question)
             return _renamed(frame, question, names, rows)
 
+    def some_ids(self, question: Question, column: str, parts: int) -> Log:
+        """Those that the database chooses."""
+        by_id = replace(question, log=question.log.but(cluster=column))
+        with connections.opened(question.log) as native:
+            frame, names = databases.complete(native, by_id)
+            return _fetched_ids(frame, question, names, column, parts)
+
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
         with connections.opened(log) as native:
@@ -221,6 +260,12 @@ class Spark(LogEngine):
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(question)
             return _renamed(frame, question, names, rows)
+
+    def some_ids(self, question: Question, column: str, parts: int) -> Log:
+        """Those that Spark chooses."""
+        with spark_frames.errors_told():
+            frame, names = spark_frames.complete(replace(question, log=question.log.but(cluster=column)))
+            return _fetched_ids(frame, question, names, column, parts)
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """Drawn by Spark, so that no more rows travel."""
@@ -259,6 +304,22 @@ def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int
     columns = {names.get(column, column): column for column in asked}
     found: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
     return found.rename(columns)
+
+
+def _fetched_ids(
+    frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int
+) -> Log:
+    """The rows of some ids from elsewhere: by the remainder of a number, or of a text's checksum, or else of whichever ids come first."""
+    name = names.get(CLUSTER, names.get(column, column))
+    if parts > 1:
+        dtype = frame.collect_schema()[name]
+        if dtype.is_integer() or CLUSTER in names:
+            frame = frame.filter(nw.col(name) % (parts | 1) == 0)  # by an odd number, since ids are often even
+        else:
+            first = frame.select(nw.col(name)).unique().head(SOME)
+            frame = frame.join(first, on=name, how="semi")
+    rows = _renamed(frame, question, names, MOST)
+    return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
 
 
 def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> tuple[LogMoments, ...]:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 
 from counterpoise.engines.polars_frames import prepare
-from counterpoise.engines.registry import engine_of
+from counterpoise.engines.registry import engine_of, first_rows
 from counterpoise.errors import LogError, OptionError, first_line
 from counterpoise.log.expressions import only
 from counterpoise.log.groups import integer_ids
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
-from counterpoise.readers import files
+from counterpoise.readers import files, frames
 
 T = TypeVar("T")
+ID = "the id as a number"
 
 
 def rows_of(log: Log) -> pl.LazyFrame:
@@ -67,6 +69,50 @@ def _good(
         good = only_good(nw.from_native(frame, eager_only=True), question).to_native()
         extra = [name for name in (number, cluster) if name is not None]
         yield good.select(*extra, pl.col(*question.numbers).cast(pl.Float64))
+
+
+def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
+    """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
+    asked = _with_columns(question, (column, *others))
+    some = engine_of(asked.log).some_ids(asked, column, parts)
+    return some, pl.concat(frames.batches(some.data, replace(asked, log=some)))
+
+
+def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
+    """The first rows, with what the question names but policies, and some other columns."""
+    return first_rows(_with_columns(question, others), rows)
+
+
+def _with_columns(question: Question, others: Sequence[str]) -> Question:
+    """The question with more columns to read, which play no part in it."""
+    return replace(question, segment=tuple(dict.fromkeys((*question.segment, *others))), groups=1)
+
+
+def good_rows_of_ids(
+    question: Question, column: str, parts: int, is_worth_it: Callable[[pl.Series], bool]
+) -> pl.DataFrame | None:
+    """All good rows of about one in so many of a column's ids, under the question's own names, with its segments, and numbers for ids.
+
+    They are the rows behind the question's estimates, but for those without an id. Policies are not asked where `is_worth_it` says of
+    the ids that it is not: None.
+    """
+    some, batch = rows_of_ids(question, column, parts)
+    ids = batch.get_column(column)
+    if ids.dtype.is_float():
+        ids = ids.fill_nan(None)
+    if ids.null_count():
+        batch, ids = batch.filter(ids.is_not_null()), ids.drop_nulls()
+    if not is_worth_it(ids):
+        return None
+    lean = replace(question, log=some, groups=1)
+    good = prepare(pl.concat(frames.with_policies([batch], lean)), lean, 0).with_columns(ids.alias(ID))
+    if question.log.drop_bad_rows:  # without it, bad rows have been refused
+        good = only_good(nw.from_native(good, eager_only=True), lean).to_native()
+    numbers = good.get_column(ID)
+    if not numbers.dtype.is_integer():
+        numbers = numbers.rank("dense")
+    _, numbered = np.unique(numbers.to_numpy(), return_inverse=True)
+    return good.with_columns(pl.Series(ID, numbered))
 
 
 def columns_of(log: Log) -> list[str]:

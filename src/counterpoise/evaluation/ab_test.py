@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.sample_ratio import sample_ratio
+from counterpoise.diagnostics.together import Together
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import compared
 from counterpoise.evaluation.arms import ADJUSTED, MEANS, POOLED, ABTest, Arm, Effect, worth_of
 from counterpoise.evaluation.asking import Asked, features_of, groups_of
+from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import by_value, named
+from counterpoise.evaluation.loggers import ONE, by_value, named
 from counterpoise.evaluation.result import Comparison
 from counterpoise.intervals import Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.log.log import Log, LogFields, as_log, one
 from counterpoise.log.loggers import checked_shares
-from counterpoise.moments import LogMoments
+from counterpoise.log.question import ask
+from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Own
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MOST = 20  # arms
 
@@ -94,8 +101,9 @@ def ab_test(
     rival = _rival(against, names)
     planned = None if whole.shares is None else checked_shares(whole.shares, names)
     pooled = _pooled(whole, names, rival, interval, level, progress)
+    together = _together(plain, column, found.n, dict(zip(names, labels, strict=True)), rival)
     effects = [
-        effect
+        _doubted(effect, together)
         for name, label in zip(names, labels, strict=True)
         if name != rival
         for effect in _effects(found, label, labels[names.index(rival)], whole, options, pooled)
@@ -161,6 +169,41 @@ def _effects(
     if pooled is not None:
         made.append((POOLED, pooled[name, pooled.best], pooled.verdict(name)))
     return [Effect(name, rival, how, one, said, worth_of(one, plain)) for how, one, said in made]
+
+
+def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], rival: str) -> dict[str, Together]:
+    """The arms in whose difference in means rows of one id move together: they do where all rows of a user are in the same arm."""
+    if log.is_arrays:
+        return {}
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.rows import columns_of
+
+    question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
+
+    def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
+        arm, reward = (
+            frame.get_column(question.names.segments[0]),
+            frame.get_column(question.names.rewards[0]).to_numpy(),
+        )
+        shares = {name: (arm == label[0]).fill_null(False).to_numpy() for name, label in labels.items()}
+        shares = {name: rows / max(rows.mean(), 1.0 / len(arm)) for name, rows in shares.items()}
+        excess = {
+            name: share * (reward - np.average(reward, weights=share)) for name, share in shares.items() if share.any()
+        }
+        return {
+            name: (one - excess[rival], shares[name])
+            for name, one in excess.items()
+            if name != rival and rival in excess
+        }
+
+    return together_by(question, columns_of(log), rows, terms, len(labels) - 1)
+
+
+def _doubted(effect: Effect, together: Mapping[str, Together]) -> Effect:
+    """An effect whose verdict says that rows move together; the pooled one has been asked itself."""
+    if effect.method == POOLED or effect.arm not in together:
+        return effect
+    return replace(effect, verdict=effect.verdict.with_caveats([together[effect.arm].caveat()]))
 
 
 def _pooled(

@@ -156,7 +156,7 @@ class ABTest:
                     "n": self.n,
                     "level": self.level,
                     "arms": [vars(one) for one in self.arms],
-                    "effects": [_row(one) | {"reasons": one.verdict.reasons} for one in self.effects],
+                    "effects": [_row(one) | _why(one.verdict) for one in self.effects],
                     "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
                     "disagreements": self.disagreements,
                     "assumption": self.assumption,
@@ -221,6 +221,10 @@ def _row(one: Effect) -> dict[str, Any]:
         "worth_more_traffic": one.worth,
         "verdict": one.verdict.verdict,
     }
+
+
+def _why(verdict: Verdict) -> dict[str, Any]:
+    return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
 
 
 def _cells(one: Effect) -> list[str]:

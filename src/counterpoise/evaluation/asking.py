@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -10,7 +11,7 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.diagnostics import Caveat
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.lists import refuse_lists
@@ -189,12 +190,26 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 do=["Pass ", Argument("state"), ", too."],
             )
         question = _fitted(question, progress)
-        return Asked(with_errors(question, moments_of(question, progress=progress)), question.log.reward, question)
+        with bad_rows_explained(question):
+            found = moments_of(question, progress=progress)
+        return Asked(with_errors(question, found), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     question = _fitted(question, progress)
-    today = with_errors(question, moments_of(question, progress=progress))
+    with bad_rows_explained(question):
+        today = with_errors(question, moments_of(question, progress=progress))
     found = batches.finish(job, today)
     return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
+
+
+@contextmanager
+def bad_rows_explained(question: Question) -> Iterator[None]:
+    """Whatever is wrong with rows, with what their propensities seem to be instead."""
+    try:
+        yield
+    except LogError as error:
+        from counterpoise.evaluation.checks import explained  # which stands on this module
+
+        raise explained(error, question) from error
 
 
 def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from counterpoise.diagnostics import Caveat
+from counterpoise.diagnostics.together import FEWEST, Together, moving_together
+from counterpoise.errors import Argument, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
-from counterpoise.log.question import Question
+from counterpoise.log.guess import USUAL, ids_among, usual
+from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.names import MODEL_REWARD, PROPENSITY
+from counterpoise.log.question import LOGGING, Question
+from counterpoise.moments import Floats
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Check = Callable[[Question, Asked], Iterator[Concern]]
 
-# Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = (missing_actions,)
+SAMPLED = 4_000  # rows of whole ids
+ENOUGH, AT_MOST = 200, 40_000  # ids that tell, for which more rows are taken
+REPEATED = 1.05  # rows per id, at least
+FIRST = 10_000  # rows that the doctor's cheap checks look at
+RARE = 0.001  # of rows are dropped, and propensities are looked at
+FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
 
 
 def checked(asked: Asked) -> Asked:
@@ -21,3 +40,261 @@ def checked(asked: Asked) -> Asked:
     if question is None:
         return asked
     return replace(asked, concerns=tuple(concern for check in CHECKS for concern in check(question, asked)))
+
+
+def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
+    """What columns say that nobody named, by their own names at first: ids whose rows move together, and lists."""
+    if question.lists is not None or question.is_binned or question.log.is_arrays:
+        return
+    # imported here, so that importing counterpoise does not import narwhals and polars
+    from counterpoise.engines.rows import columns_of
+
+    columns = columns_of(question.log)
+    yield from rows_together(question, asked, columns)
+    yield from lists_as_rows(question, asked, columns)
+
+
+def rows_together(question: Question, asked: Asked, columns: Sequence[str]) -> Iterator[Concern]:
+    """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
+    contrast = next((one for one in question.contrasts if one[1]), question.contrasts[0])
+    rewards = question.log.reward
+
+    def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
+        return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
+
+    rows = asked.moments[0].n - asked.earlier_rows
+    for reward, found in together_by(question, columns, rows, terms, len(rewards)).items():
+        yield Concern(found.caveat(), reward=reward)
+
+
+def together_by(
+    question: Question,
+    columns: Sequence[str],
+    rows: int,
+    terms: Callable[[pl.DataFrame], Mapping[str, tuple[Floats, Floats]]],
+    looks: int,
+) -> dict[str, Together]:
+    """For every estimate, the column of ids whose rows move together the most, if there is one, on a sample of whole ids.
+
+    `terms` makes of rows each estimate's terms, nan where a reward is bad, and weights; there are so many `looks` at each column.
+    """
+    log = question.log
+    if log.cluster is not None or log.rows_are_independent or rows < 2 * FEWEST:
+        return {}
+    possible = ids_among(columns, _taken(question))
+    if not possible:
+        return {}
+    from counterpoise.engines.rows import ID, good_rows_of_ids
+
+    found: dict[str, Together] = {}
+    for column, is_sure in possible.items():
+        counts: list[int] = []  # of different ids
+        repeat = partial(_repeat, counts)
+        parts = max(1, rows // SAMPLED)
+        sample = good_rows_of_ids(question, column, parts, repeat)
+        if parts > 1 and counts[-1] < ENOUGH:  # each may have many rows
+            sample = good_rows_of_ids(question, column, max(1, rows // AT_MOST), repeat)
+        if sample is None or sample.height < 2 * FEWEST:
+            continue
+        ids = sample.get_column(ID).to_numpy()
+        for name, (psi, weights) in terms(sample).items():
+            known = ~np.isnan(psi)
+            one = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
+            # what is chosen may have a number, too, and its weights move together
+            is_unit = is_sure or one is None or moving_together(column, ids, weights) is None
+            if one is not None and is_unit and (name not in found or one.factor > found[name].factor):
+                found[name] = one
+    return found
+
+
+def _taken(question: Question) -> set[str | None]:
+    """The columns that play a part in which they are no ids of whoever came."""
+    log = question.log
+    alone = log.key if len(log.key) == 1 else ()
+    parts = [log.action, log.slate, log.position, log.candidates, log.logger, *log.reward, *alone, *question.segment]
+    return {*parts, *USUAL["action"], log.propensity, *(one.column for one in question.targets)}
+
+
+def _repeat(counts: list[int], ids: pl.Series) -> bool:
+    """Whether a column's values can be ids of several rows each: not a number per row, not a few segments, not measurements."""
+    counts.append(0 if ids.dtype.is_nested() else ids.n_unique())
+    if ids.dtype.is_nested() or ids.dtype.is_temporal() or ids.len() < 2 * FEWEST:
+        return False
+    if ids.dtype.is_float() and not bool((ids % 1 == 0).all()):
+        return False
+    return FEWEST <= counts[-1] <= ids.len() / REPEATED
+
+
+def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, other: str) -> tuple[Floats, Floats]:
+    """The terms whose mean is a target's value or its difference from another policy, and the weights that they are made with."""
+    names = question.names
+    of = dict(zip(question.target_names, zip(names.targets, names.values or names.targets, strict=True), strict=True))
+    r = _numbers(frame, names.rewards[reward])
+    q = _numbers(frame, MODEL_REWARD) if names.values else None
+
+    def weights(name: str) -> Floats:
+        return np.ones(len(r)) if name == LOGGING else _weights(question, frame, of[name][0])
+
+    w = weights(target) - weights(other) if other else weights(target)
+    if q is not None:
+        value = _numbers(frame, of[target][1])
+        if other:
+            value = value - (q if other == LOGGING else _numbers(frame, of[other][1]))
+        return value + w * (r - q), w
+    spread = np.nanvar(w)
+    known = ~np.isnan(r)
+    beta = float(np.cov((w * r)[known], w[known])[0, 1] / spread) if spread > 0 else float(np.nanmean(r))
+    return w * (r - beta) + beta, w
+
+
+def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
+    p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
+    found: Floats = question.weight.weight(_numbers(frame, target), p)
+    return found
+
+
+def _numbers(frame: pl.DataFrame, name: str) -> Floats:
+    values = frame.get_column(name)
+    return np.asarray((values.fill_null(math.nan) if values.null_count() else values).to_numpy(), dtype=np.float64)
+
+
+def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Iterator[Concern]:
+    """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
+    log = question.log
+    if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
+        return
+    from counterpoise.diagnostics.findings import about_lists, meaning_of
+    from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once
+    from counterpoise.engines.rows import rows_of_ids
+    from counterpoise.log.expressions import columns
+
+    taken = _taken(question)
+    free = [name for name in names if name not in taken]
+    positions = [name for name in free if says_position(name)]
+    ids = [name for name in free if says_list(name) or name in ids_among((name,))]
+    rows, item = asked.moments[0].n - asked.earlier_rows, log.action or usual("action", names)
+    for of in ids if positions else ():
+        others = [*positions, *([] if item is None else [item])]
+        _, frame = rows_of_ids(question, of, max(1, rows // SAMPLED), others)
+        looked_at = frame.select(columns([of, *positions]))
+        found = find_lists(looked_at.lazy(), looked_at.schema, ())
+        if found is None or found.list is None:
+            continue
+        fall, error, steps = fall_of(frame.lazy(), found.position, str(log.propensity))
+        stands_alone = meaning_of(fall, error, steps) == MARGINAL
+        if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
+            continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
+        said = about_lists(found.position, of, found.lists).message
+        yield Concern(
+            Caveat("lists-as-rows", "caution", _upper(said), {"lists": float(found.lists), "rows": frame.height})
+        )
+        return
+
+
+def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
+    """Whether the propensities of lists are of what they are said to be of: the doctor's check, on the first rows."""
+    lists, log = question.lists, question.log
+    if lists is None or question.is_binned or question.propensity_model is not None:
+        return
+    from counterpoise.diagnostics.findings import meaning_of
+    from counterpoise.diagnostics.list_logs import fall_of, shows_once
+    from counterpoise.engines.rows import columns_of, first_rows_with
+
+    names = [] if log.is_arrays else columns_of(log)
+    item = log.action or usual("action", names)
+    frame = first_rows_with(question, FIRST, [] if item is None else [item]).lazy()
+    fall, error, steps = fall_of(frame, lists.position, str(log.propensity))
+    meaning = meaning_of(fall, error, steps)
+    if meaning in (None, lists.propensity_of):
+        return
+    # where items are shown twice, there are as many to choose from below
+    if meaning == MARGINAL and (item is None or not shows_once(frame, lists.slate, item)):
+        return
+    what = "it should fall by one with each" if lists.propensity_of == CONDITIONAL else "it should not fall"
+    said = Sentence(
+        [
+            f"The mean of 1/{log.propensity} counts the items to choose from; from the first position to {steps} below it falls by "
+            f"{fall:.2g} ± {error:.1g}, and with ",
+            Argument("propensity_of", lists.propensity_of),
+            f" {what}. Pass ",
+            Argument("propensity_of", str(meaning)),
+            ", or find out what was logged.",
+        ]
+    )
+    yield Concern(Caveat("propensity-meaning", "caution", said, {"fall": fall, "error": error, "steps": float(steps)}))
+
+
+def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
+    """Whether a column of propensities holds something else, where rows are dropped or the mean weight is far from 1."""
+    moments = asked.moments[0]
+    if not _has_own_propensities(question) or question.lists is not None:
+        return
+    dropped = moments.dropped / max(moments.n + moments.dropped, 1)
+    if dropped <= RARE and not _is_far_from_one(question, asked):
+        return
+    found = _misread(question)
+    if found is not None:
+        said, valid = found
+        yield Concern(Caveat("propensities-not-probabilities", "caution", _upper(said), {"valid_share": valid}))
+
+
+def explained(error: LogError, question: Question) -> LogError:
+    """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
+    found = _misread(question) if _has_own_propensities(question) else None
+    if found is None or found[1] >= 1.0:
+        return error
+    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", found[0]])
+
+
+def _misread(question: Question) -> tuple[str, float] | None:
+    """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
+    from counterpoise.diagnostics.misread import about_misread, try_readings
+    from counterpoise.engines.rows import first_rows_with
+
+    frame = first_rows_with(question, FIRST, ())
+    known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
+    named, targets = str(question.log.propensity), [one.column for one in question.targets if one.column in known]
+    if named not in known:
+        return None
+    tried = try_readings(frame.lazy(), named, targets)
+    said = about_misread(named, tried)
+    return (said[0].message, tried[0].valid) if said else None
+
+
+def _has_own_propensities(question: Question) -> bool:
+    return (
+        question.weight.needs_propensity
+        and question.propensity_model is None
+        and not question.is_binned
+        and not hasattr(question.weight, "loggers")
+    )
+
+
+def _is_far_from_one(question: Question, asked: Asked) -> bool:
+    """Whether the mean weight of some target is so far from 1 that another reading is worth trying."""
+    moments = asked.moments[0]
+    if not moments.weight.mean_is_one:
+        return False
+    for (_, other), stack in moments.moments.items():
+        n = np.asarray(stack.n, dtype=np.float64)
+        mean = float(np.sum(n * np.nan_to_num(stack.average("u"))) / max(n.sum(), 1.0))
+        if not other and abs(mean) > FAR:
+            return True
+    return False
+
+
+def _may_be_position(name: object) -> bool:
+    """Whether a name has one of the words in it that positions have; what it says is looked at only then."""
+    plain = str(name).lower()
+    return any(word in plain for word in ("pos", "rank", "slot"))
+
+
+def _upper(said: str) -> Sentence:
+    """The doctor's finding as a sentence of its own."""
+    parts = said.parts if isinstance(said, Sentence) else (said,)
+    first = parts[0]
+    return Sentence([first[:1].upper() + first[1:] if isinstance(first, str) else first, *parts[1:]])
+
+
+# Each yields what it finds, and costs nothing where a log has not got what it looks at.
+CHECKS: tuple[Check, ...] = (missing_actions, other_columns, propensity_meaning, misread_propensities)

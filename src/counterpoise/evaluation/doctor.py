@@ -25,7 +25,7 @@ from counterpoise.diagnostics.findings import (
     about_target,
 )
 from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
-from counterpoise.diagnostics.misread import AS_IT_IS, READINGS, Reading, Tried, about_misread
+from counterpoise.diagnostics.misread import about_misread, try_readings
 from counterpoise.diagnostics.repeats import repeats, tells_apart
 from counterpoise.engines.rows import collect, rows_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, Sentence
@@ -41,8 +41,12 @@ from counterpoise.models.leaks import Leak, leaks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TRIED = 3  # targets whose mean weights tell what a column of propensities holds
 SAMPLED = 20_000  # first rows in which context columns are tried as a model of the reward
+OWN = (
+    "lists-as-rows",
+    "propensity-meaning",
+    "propensities-not-probabilities",
+)  # caveats that the doctor's findings are about
 COUNTED = 2_000_000  # first rows in which distinct values and repeated rows are counted: every one takes memory
 
 
@@ -158,7 +162,7 @@ def doctor(
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
-    tried = _tried(frame, propensity, usable[:TRIED], actions) if propensity in numbers else []
+    tried = try_readings(frame, propensity, usable, actions) if propensity in numbers else []
     leaking = leaks(sample.head(SAMPLED), str(reward), asked_log.context) if reward in numbers else []
     findings += [
         *about_misread(propensity, tried),
@@ -293,46 +297,6 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     )
 
 
-def _tried(frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None) -> list[Tried]:
-    """The propensities as they are, and by every other reading if something is wrong with them."""
-    plain = _read(frame, name, targets, actions, [AS_IT_IS])
-    return plain + _read(frame, name, targets, actions, READINGS) if plain[0].fails else plain
-
-
-def _read(
-    frame: pl.LazyFrame, name: str | None, targets: Sequence[str], actions: int | None, readings: Sequence[Reading]
-) -> list[Tried]:
-    """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
-    p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
-    given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
-    rows = frame.select(p=column(str(name)).cast(pl.Float64), **given).filter(p.is_finite())
-    wanted: list[pl.Expr] = []
-    for k, reading in enumerate(readings):
-        made = reading.made(p)
-        good = is_propensity(made)
-        wanted.append(good.mean().alias(f"{k} valid"))
-        weights = {f"{k} {j}": one / made for j, one in enumerate(t)}
-        if actions and not targets:
-            weights[f"{k} 0"] = 1.0 / (made * actions)
-        for key, w in weights.items():
-            known = w.filter(good & w.is_finite())
-            wanted += [known.mean().alias(key), (known.std() / known.len().sqrt()).alias(f"{key} error")]
-    found = collect(rows.select(wanted)).row(0, named=True)
-    said = [f"the mean weight of {target}" for target in targets]
-    said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
-    return [
-        Tried(
-            float(found[f"{k} valid"] or 0.0),
-            {what: (_or_nan(found[f"{k} {j}"]), _or_nan(found[f"{k} {j} error"])) for j, what in enumerate(said)},
-        )
-        for k in range(len(readings))
-    ]
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
     good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(is_number(r))
@@ -396,4 +360,6 @@ def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
 
 def _doubts(one: Overlap) -> list[Finding]:
     severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in one.verdict.reasons]
+    said = [caveat.text for caveat in one.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
+    reasons = [reason for reason in one.verdict.reasons if reason not in said]
+    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in reasons]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from counterpoise.diagnostics import Caveat
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
@@ -63,16 +65,22 @@ def judge(
     ours = isinstance(log, Source) and all(isinstance(one, Policy) for one in policies)  # whose actions are numbered
     weigh = _by_rows if ours else _by_frame
     total: LogMoments | None = None
+    caveats: dict[str, Caveat] = {}
     for start in source.starts:
         judged = weigh(source, start, policies, name)
         if judged.is_empty():
             continue
+        judged = judged.with_columns(one for one in source.ids(start) if one.name not in judged.columns)
         result = evaluate(judged, target=name, interval=interval, level=level, **_parts(source))
         if len(source.starts) == 1:
             return result
         total = result.moments if total is None else total + result.moments
+        caveats |= {one.code: one for one in result.verdict(name).caveats}
     assert total is not None
-    return evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
+    whole = evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
+    # moments have no rows left to check
+    verdicts = {key: one.with_caveats(caveats.values()) for key, one in whole.verdicts.items()}
+    return replace(whole, verdicts=verdicts)
 
 
 def is_surely_better(result: Result, target: str | None = None) -> bool:
@@ -167,4 +175,6 @@ def _parts(source: Source) -> dict[str, Any]:
     names, log = source.names, source.log
     found: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": names.cluster}
     found |= {"groups": log.groups, "reward_bounds": log.reward_bounds}
+    if log.rows_are_independent:
+        found["cluster"] = False
     return {part: value for part, value in found.items() if value is not None}

@@ -1,10 +1,11 @@
-"""Guesses from their names which columns of a log are the reward, the propensity and the targets."""
+"""Guesses from their names which columns of a log are the reward, the propensity, the targets and the ids of whoever came."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from counterpoise.errors import Argument, Blank, ColumnError
 
@@ -15,6 +16,21 @@ USUAL = {
     "action": ("action", "a", "arm", "item_id", "action_id"),
 }
 _TARGETS = re.compile(r"(pi|target)(_(?!action)\w+)?", re.IGNORECASE)  # pi_new, pi_old, target_b; not target_action
+_ID = r"(_?(id|key|uuid|guid|hash))"
+_WHO = (
+    "user|visitor|customer|client|session|device|member|household|account|cookie|person|people|patient|player|subscriber|guest|shopper|"
+    "buyer|driver|rider|student|viewer|reader|browser|consumer|panelist|subject|participant|employee|passenger|traveler|tenant|owner"
+)
+_UNIT = re.compile(rf"({_WHO}|uid|(.*_)?({_WHO}){_ID}|(anon|anonymous|visit|trip|unit|cluster){_ID})")
+# what is chosen, or where and when it is: rows of the same one are alike, and yet drawn one by one
+_THING = re.compile(
+    r"(.*_)?(action|arm|item|product|article|ad|ads|creative|banner|variant|treatment|campaign|offer|content|movie|film|song|track|video|doc|"
+    r"document|sku|listing|hotel|poi|policy|model|logger|experiment|test|bucket|group|segment|category|brand|store|shop|region|country|city|"
+    r"state|zip|zone|market|location|place|site|publisher|channel|hour|day|week|month|year|date|time|slot|position|rank|type|kind|class|"
+    r"topic|genre|language|template|version|choice|option|candidate|reward|label|row|index|event|impression|request|decision|log|record|"
+    r"click|order|query|search|page|list|slate|carousel|feed)s?" + _ID
+)
+_ANY_ID = re.compile(r".+_(id|uuid|guid)")
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,23 @@ def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> t
     named = tuple(column for column in free if _TARGETS.fullmatch(column))
     one = usual("target", free)
     return named or ((one,) if one else ())
+
+
+def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> dict[str, bool]:
+    """The columns whose names say that they tell who or what came, and whether that is sure: user_id is, and panel_id may be.
+
+    >>> ids_among(["click", "user_id", "sessionId", "item_id", "panel_id", "p"])
+    {'user_id': True, 'sessionId': True, 'panel_id': False}
+    """
+    return {name: sure for name in columns if name not in taken and (sure := _is_id(name)) is not None}
+
+
+@lru_cache(maxsize=10_000)  # of names, which are the same from call to call
+def _is_id(name: str) -> bool | None:
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if _UNIT.fullmatch(plain):
+        return True
+    return False if _ANY_ID.fullmatch(plain) and not _THING.fullmatch(plain) else None
 
 
 def _unknown(part: str, columns: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 from numbers import Integral
 from os import PathLike
 from os.path import exists
-from typing import Annotated, Any, Self, TypedDict, Unpack, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
@@ -47,7 +47,10 @@ class LogFields(TypedDict, total=False):
     action: Annotated[Column, "the logged action"]
     context: Annotated[Columns, "what a policy looks at before it chooses"]
     candidates: Annotated[Column, "the actions that there were to choose from: a list of them in every row"]
-    cluster: Annotated[Column, "the unit of randomization, such as the user; errors allow for its rows being alike"]
+    cluster: Annotated[
+        Column | Literal[False],
+        "the unit of randomization, such as the user; errors allow for its rows being alike",
+    ]
     key: Annotated[Columns, "what identifies a row; repeated ones are counted"]
     model_reward: Annotated[Column, "a reward model's prediction for the logged action"]
     model_value: Annotated[Columns, "the model's value of each target"]
@@ -137,6 +140,7 @@ class Log:
     max_segments: int | None = None
     reward_bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     drop_bad_rows: bool = False
+    rows_are_independent: bool = False  # which ``cluster=False`` says
 
     def __init__(self, data: Data = None, **given: Unpack[LogFields]) -> None:
         unknown = sorted(set(given) - set(LogFields.__annotations__))
@@ -161,7 +165,9 @@ class Log:
         return self._with(data, {})
 
     def _with(self, data: Data, changed: LogFields) -> Self:
-        kept: Any = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
+        kept: Any = {part: getattr(self, part) for part in LogFields.__annotations__}
+        if self.rows_are_independent:
+            kept["cluster"] = False
         return type(self)(data, **(kept | changed))
 
     @property
@@ -206,6 +212,8 @@ class Log:
             value = getattr(self, field.name)
             if field.name == "items" and value is not None:
                 told.append(f"items={_shown(value)}")
+            elif field.name == "rows_are_independent" and value:
+                told.append("cluster=False")
             elif field.name not in ("data", "items") and value != field.default:
                 told.append(f"{field.name}={_single(value)!r}")
         return f"Log({', '.join(told)})"
@@ -250,6 +258,9 @@ def help_of(part: str) -> str:
 def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
     found = {name: value for name, value in given.items() if value is not None}
+    if found.get("cluster") is False:
+        del found["cluster"]
+        found["rows_are_independent"] = True
     if "propensity" in found:
         found["propensity"] = _propensity(found["propensity"], arrays)
     for part in ("logger", "action", "candidates", "cluster", "model_reward", "slate", "position", "discount"):

@@ -21,6 +21,8 @@ from counterpoise.log.question import Question
 from counterpoise.log.targets import Probabilities
 from counterpoise.moments import Floats
 
+ROUNDED = 0.05  # above 1 may be the sum of probabilities that were rounded
+
 
 def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
     """The batch with every column that only Python can make: propensities, those of the policies, and those of a reward model.
@@ -149,7 +151,8 @@ def has_table(policy: Any) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        return _of_lists(policy, frame, question)
+        found = _of_lists(policy, frame, question)
+        return _checked_sums(found, f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
@@ -157,7 +160,22 @@ def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    return Table(classes, np.asarray(table))
+    return _checked_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
+
+
+def _checked_sums(table: Table, what: str) -> Table:
+    """The table, if no row adds up to more than 1 by far; less than 1 leaves some for actions that it does not have."""
+    sums = table.probabilities.sum(axis=1)
+    bad = np.flatnonzero(sums > 1.0 + ROUNDED)
+    if len(bad):
+        rows, do = (
+            (f"{len(bad):,} of {len(sums):,} rows", "add") if len(bad) > 1 else (f"1 of {len(sums):,} rows", "adds")
+        )
+        raise LogError(
+            f"{what} must add up to at most 1 in every row: {rows} {do} up to more; the first is row {bad[0]:,} with "
+            f"{sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
+        )
+    return table
 
 
 def gives_propensity(policy: Any) -> bool:

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import DCG
 from counterpoise.log.log import Log, LogFields
 
@@ -45,7 +46,9 @@ def in_memory(log: Log, modeled: bool) -> Log:
         )
     if _is_parquet(log.data):
         return log
-    found = engine.over_rows(_question(log), _together, None)
+    # by what may tell that rows move together, they are judged
+    ids = () if log.cluster is not None or log.rows_are_independent else tuple(ids_among(engine.columns(log)))
+    found = engine.over_rows(_question(log, ids), _together, None)
     return log.of(found).but(where=None, table=None, query=None, external_access=False)
 
 
@@ -63,15 +66,15 @@ def _is_parquet(data: Any) -> bool:
     return not any(name.endswith(ending) for name in names for ending, kind in FORMATS.items() if kind != "parquet")
 
 
-def _question(log: Log) -> Question:
-    """A question that reads what training looks at."""
+def _question(log: Log, ids: tuple[str, ...]) -> Question:
+    """A question that reads what training and judging look at."""
     from counterpoise.log.question import Question, RowWeight
 
     unread: LogFields = {
         "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,
         "slate": None, "position": None, "propensity_of": None, "discount": None,
     }  # fmt: skip
-    others = [log.model_reward, log.slate, log.position, None if log.discount == DCG else log.discount]
+    others = [log.model_reward, log.slate, log.position, None if log.discount == DCG else log.discount, *ids]
     more = tuple(dict.fromkeys(name for name in others if name is not None))
     return Question(log.but(**unread), (), RowWeight(), segment=more, model=AsItIs())
 

@@ -18,6 +18,7 @@ from counterpoise.learn.logs.columns import Found, columns_of, needed, unreadabl
 from counterpoise.learn.logs.fetching import in_memory
 from counterpoise.learn.logs.numbers import Good, is_plain
 from counterpoise.learn.logs.rows import Names, Problem, Rows, read_rows
+from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
@@ -136,6 +137,32 @@ class Source:
         columns, kept, good = self._again(start)
         found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
+
+    @property
+    def id_columns(self) -> list[str]:
+        """The columns that look like ids of whoever came, where nobody said what moves together."""
+        if self.names.cluster is not None or self.log.rows_are_independent:
+            return []
+        data = self.log.data
+        known = (
+            data if isinstance(data, Mapping) else getattr(data if self.files is None else self.files, "columns", ())
+        )
+        return list(ids_among([name for name in known if isinstance(name, str)], self.names.all))
+
+    def ids(self, start: int) -> list[pl.Series]:
+        """These columns of one chunk's rows."""
+        found = self.id_columns
+        if not found:
+            return []
+        from counterpoise.learn.logs.encoding import series
+
+        names, data = Names(tuple(found), self.names.action, self.names.reward, self.names.propensity), self.log.data
+        if self.files is not None:
+            data = self.files.read(needed(names, self.log.where, self.files.columns), start, CHUNK)
+        columns = columns_of(data, names, self.log.where)[0]
+        _, kept, good = self._again(start)
+        ids = [series(name, columns[name]) for name in found]
+        return [one if len(kept) == one.len() else one.filter(good) for one in ids]
 
     def folds(self, start: int, rows: Rows, folds: int) -> NDArray[np.int64]:
         """The folds of a chunk's rows, by a hash of their cluster, or else of their number: always the same, and the same in files."""

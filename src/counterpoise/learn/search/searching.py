@@ -139,7 +139,7 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
             )
     source = Source(asked)
     if source.files is not None:
-        columns = needed(source.names, asked.where, source.files.columns)
+        columns = list(dict.fromkeys([*needed(source.names, asked.where, source.files.columns), *source.id_columns]))
         source = Source(asked.of(source.files.read(columns, 0, source.files.rows)))
     seen = inspect(source, None, Split(0.0, seed))
     source.number(seen.ids)

@@ -1,0 +1,290 @@
+"""What evaluate, compare, ab_test and the doctor say of single rows: ids that move together, lists as rows, odd propensities."""
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import counterpoise as cp
+from counterpoise.diagnostics.together import moving_together
+from counterpoise.engines.rows import columns_of
+from counterpoise.errors import LogError, OptionError
+from counterpoise.log.guess import ids_among
+from counterpoise.log.log import Log
+
+ASKED = {"reward": "r", "propensity": "p", "target": "t"}
+TOGETHER, LISTS, MEANING, MISREAD = (
+    "rows-move-together",
+    "lists-as-rows",
+    "propensity-meaning",
+    "propensities-not-probabilities",
+)
+
+
+def a_log(n=4000, users=400, taste=1.5, seed=0, text=False):
+    """Clicks of users who come again; `taste` is what a user's rows share."""
+    g = np.random.default_rng(seed)
+    user, action = g.integers(0, users, n), g.integers(0, 2, n)
+    mood = taste * g.normal(size=users)[user]
+    return pl.DataFrame(
+        {
+            "user_id": [f"u{k}" for k in user] if text else user,
+            "action": action,
+            "p": np.full(n, 0.5),
+            "t": np.where(action == 1, 0.8, 0.2),
+            "r": (g.random(n) < 1 / (1 + np.exp(1 - mood))).astype(float),
+            "x": g.normal(size=n),
+        }
+    )
+
+
+def caveats(result, code):
+    return [one for one in result.verdict().caveats if one.code == code]
+
+
+def test_rows_of_one_user_that_move_together_are_named_with_how_much_wider_the_interval_is():
+    log = a_log()
+    result = cp.evaluate(log, **ASKED)
+    (one,) = caveats(result, TOGETHER)
+    assert result.verdict().verdict == "caution"
+    assert "cluster='user_id'" in one.text
+    right = cp.evaluate(log, **ASKED, cluster="user_id")
+    wider = right["t", "beta_ips"].stderr / result["t", "beta_ips"].stderr
+    assert one.numbers["factor"] == pytest.approx(wider, rel=0.15)
+    assert (one.numbers["ids"], one.numbers["rows"]) == (400, 4000)
+    assert right.verdict().verdict == "ok"
+    assert not right.verdict().caveats
+
+
+def test_clusters_that_are_refused_are_not_looked_for():
+    assert cp.evaluate(a_log(), **ASKED, cluster=False).verdict().verdict == "ok"
+    log = Log(a_log(), reward="r", propensity="p", cluster=False)
+    assert log.but(where="x > 0").rows_are_independent
+    assert "cluster=False" in repr(log)
+    assert not caveats(cp.evaluate(log, target="t"), TOGETHER)
+    assert cp.evaluate(log.but(cluster="user_id"), target="t").moments.cluster == "user_id"
+
+
+def test_independent_rows_of_users_who_come_again_are_not_doubted():
+    doubted = sum(bool(caveats(cp.evaluate(a_log(1000, 150, 0.0, seed), **ASKED), TOGETHER)) for seed in range(60))
+    assert doubted <= 2  # 0.25 % of logs are: three would come in one of 3,000 cases
+
+
+@pytest.mark.parametrize("source", ["pandas", "arrow", "lazy", "mapping", "parquet", "csv", "ndjson", "duckdb", "text"])
+def test_whole_ids_are_looked_at_wherever_the_rows_are(source, tmp_path):
+    log = a_log(12_000, 1500, text=source == "text")
+    path = tmp_path / f"log.{source}"
+    if source in ("parquet", "csv", "ndjson"):
+        getattr(log, f"write_{source}")(path)
+    data = {
+        "pandas": log.to_pandas,
+        "arrow": log.to_arrow,
+        "lazy": log.lazy,
+        "mapping": lambda: {name: log[name].to_numpy() for name in log.columns},
+        "duckdb": lambda: duckdb.connect().from_arrow(log.to_arrow()),
+        "text": lambda: log,
+    }.get(source, lambda: path)()
+    (one,) = caveats(cp.evaluate(data, **ASKED), TOGETHER)
+    assert 2000 < one.numbers["rows"] < 8000  # a sample
+    assert one.numbers["rows"] / one.numbers["ids"] == pytest.approx(8, rel=0.15)  # of whole ids
+    assert one.numbers["factor"] == pytest.approx(1.6, rel=0.15)
+
+
+def test_of_nested_ids_the_one_that_widens_the_interval_most_is_named():
+    log = a_log().with_columns(session_id=pl.col("user_id") * 10 + pl.int_range(pl.len()) % 3)
+    (one,) = caveats(cp.evaluate(log, **ASKED), TOGETHER)
+    assert "cluster='user_id'" in one.text
+
+
+def test_a_difference_is_judged_by_its_own_terms():
+    # the users' tastes cancel in what the target earns more, because every choice is drawn on its own
+    assert not caveats(cp.compare(a_log(), **ASKED), TOGETHER)
+    g = np.random.default_rng(1)
+    choice = g.integers(0, 2, 400)  # one for each user
+    action = choice[a_log()["user_id"].to_numpy()]
+    log = a_log().with_columns(action=pl.Series(action), t=pl.Series(np.where(action == 1, 0.8, 0.2)))
+    assert caveats(cp.compare(log, **ASKED), TOGETHER)
+    (ranked,) = cp.rank(log, **ASKED)
+    assert ranked.decision == "undecided"
+
+
+def test_every_reward_is_judged_by_itself():
+    log = a_log().with_columns(y=pl.col("x"))
+    result = cp.evaluate(log, **ASKED | {"reward": ["y", "r"]})
+    assert not caveats(result, TOGETHER)
+    assert caveats(result.by_reward["r"], TOGETHER)
+
+
+def test_a_test_whose_arms_are_constant_for_each_user_is_doubted():
+    log = a_log()
+    by_user = log.with_columns(arm=pl.when(pl.col("user_id") % 2 == 0).then(pl.lit("A")).otherwise(pl.lit("B")))
+    (one,) = cp.ab_test(by_user, arm="arm", reward="r")["B"].verdict.caveats
+    assert one.code == TOGETHER
+    assert one.numbers["factor"] > 1.4
+    assert cp.ab_test(by_user, arm="arm", reward="r").document()["effects"][0]["caveats"][0]["code"] == TOGETHER
+    assert cp.ab_test(by_user, arm="arm", reward="r", cluster=False)["B"].verdict.verdict == "ok"
+    by_row = log.with_columns(arm=pl.col("action").cast(pl.String))
+    assert cp.ab_test(by_row, arm="arm", reward="r")["1"].verdict.verdict == "ok"
+
+
+def test_the_doctor_says_that_rows_move_together():
+    log = a_log().rename({"t": "pi_new"})
+    assert [one for one in cp.doctor(log, reward="r").findings if "cluster='user_id'" in one.message]
+    assert not [one for one in cp.doctor(log, reward="r", cluster=False).findings if "move together" in one.message]
+
+
+@pytest.mark.parametrize(
+    "column", [np.arange(4000), np.arange(4000) % 7, np.random.default_rng(0).random(4000)], ids=["key", "few", "float"]
+)
+def test_keys_segments_and_measurements_are_no_ids(column):
+    log = a_log().with_columns(user_id=pl.Series(column), r=pl.Series(column % 2 > 0.5).cast(pl.Float64))
+    assert not caveats(cp.evaluate(log, **ASKED), TOGETHER)
+
+
+def test_what_was_chosen_is_no_id_of_whoever_came():
+    names = ["user_id", "userId", "visitor", "session", "device_id", "uid", "item_id", "product_id", "n_sessions"]
+    names += ["is_new_user", "session_number", "category_id", "panel_id", "action_id", "r"]
+    assert list(ids_among(names)) == ["user_id", "userId", "visitor", "session", "device_id", "uid", "panel_id"]
+    g = np.random.default_rng(0)
+    share = g.dirichlet(np.ones(40))
+    chosen = g.choice(40, 4000, p=share)
+    t = g.dirichlet(np.ones(40))
+    rows = {"widget_id": chosen, "p": share[chosen], "t": t[chosen], "r": (g.random(4000) < g.random(40)[chosen])}
+    assert not caveats(cp.evaluate(pl.DataFrame(rows), **ASKED), TOGETHER)
+
+
+def test_what_python_computes_is_looked_at_too():
+    class Policy:
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, context):
+            return np.tile([0.3, 0.7], (len(context), 1))
+
+    asked = {"reward": "r", "propensity": "p", "action": "action", "context": "x"}
+    assert caveats(cp.evaluate(a_log(), target=Policy(), **asked), TOGETHER)
+
+
+def test_the_test_of_ids_holds_its_level_where_terms_are_skewed_or_users_are_unequal():
+    g, found = np.random.default_rng(0), 0
+    share = 1 / np.arange(1, 301)
+    for _ in range(150):
+        ids = np.unique(g.choice(300, 1500, p=share / share.sum()), return_inverse=True)[1]
+        spread = np.exp(g.normal(size=300))[ids]
+        found += moving_together("user", ids, spread * g.standard_t(4, 1500)) is not None
+        found += moving_together("user", np.repeat(np.arange(150), 10), g.pareto(1.8, 1500)) is not None
+    assert found <= 5  # of 300, and 0.75 are to be expected
+
+
+def test_columns_of_a_frame_are_named_without_reading_it():
+    for data in (a_log(), a_log().to_pandas(), a_log().to_arrow(), dict(a_log().to_dict())):
+        assert columns_of(Log(data))[:2] == ["user_id", "action"]
+
+
+def lists(seed=0, count=800, written="item_given_above", places=3, items=6):
+    """Lists of a Plackett-Luce policy, and the probabilities of another, in one of two meanings."""
+    g = np.random.default_rng(seed)
+    weight, other = np.exp(np.linspace(1, -1, items)), np.exp(np.linspace(-0.6, 0.8, items))
+    shown = np.array([g.choice(items, places, replace=False, p=weight / weight.sum()) for _ in range(count)])
+    if written == "item_given_above":
+        p, t = (
+            w[shown] / (w.sum() - np.c_[np.zeros(count), np.cumsum(w[shown], axis=1)[:, :-1]]) for w in (weight, other)
+        )
+    else:  # as often as the items really are there
+        p = np.stack([np.bincount(shown[:, k], minlength=items)[shown[:, k]] / count for k in range(places)], axis=1)
+        t = np.full_like(p, 1 / items)
+    return pl.DataFrame(
+        {
+            "request_id": np.repeat(g.permutation(count), places),
+            "slot": np.tile(np.arange(places), count),
+            "item_id": shown.ravel(),
+            "p": p.ravel(),
+            "t": t.ravel(),
+            "r": (g.random(count * places) < 0.1 + 0.05 * shown.ravel()).astype(float),
+        }
+    ).sample(fraction=1.0, shuffle=True, seed=seed)
+
+
+def test_lists_that_are_read_as_rows_are_never_ok():
+    for result in (cp.evaluate(lists(), **ASKED), cp.compare(lists(), **ASKED), cp.evaluate(lists().lazy(), **ASKED)):
+        (one,) = caveats(result, LISTS)
+        assert result.verdict().verdict == "caution"
+        assert one.numbers["lists"] == 800
+    as_lists = {"slate": "request_id", "position": "slot", "propensity_of": "item_given_above"}
+    assert not cp.evaluate(lists(), **ASKED, **as_lists).verdict().caveats
+
+
+def test_rows_stand_alone_where_propensities_are_those_of_the_position():
+    assert not caveats(cp.evaluate(lists(written="item_at_position"), **ASKED), LISTS)
+    # and where a position is one of many columns, without lists
+    log = lists().with_columns(request_id=pl.int_range(pl.len()))
+    assert not caveats(cp.evaluate(log, **ASKED), LISTS)
+
+
+@pytest.mark.parametrize("written", ["item_given_above", "item_at_position"])
+def test_what_propensities_of_lists_are_of_is_tested(written):
+    log, as_lists = lists(count=1500, written=written), {"slate": "request_id", "position": "slot"}
+    (wrong,) = {"item_given_above", "item_at_position"} - {written}
+    assert not caveats(cp.evaluate(log, **ASKED, **as_lists, propensity_of=written), MEANING)
+    result = cp.evaluate(log, **ASKED, **as_lists, propensity_of=wrong)
+    (one,) = caveats(result, MEANING)
+    assert result.verdict().verdict != "ok"
+    assert f"propensity_of={written!r}" in one.text
+
+
+def test_items_that_may_be_shown_twice_say_nothing_of_what_propensities_are_of():
+    g = np.random.default_rng(0)
+    log = lists(count=1500).with_columns(p=pl.lit(1 / 6), item_id=pl.Series(g.integers(0, 6, 4500)))
+    log = log.with_columns(p=pl.Series(np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.1])[log["item_id"].to_numpy()]))
+    result = cp.evaluate(log, **ASKED, slate="request_id", position="slot", propensity_of="item_given_above")
+    assert not caveats(result, MEANING)
+
+
+@pytest.mark.parametrize("verb", [cp.evaluate, cp.compare, cp.rank])
+def test_percentages_are_recognized_and_not_dropped(verb):
+    log = a_log().with_columns(pl.col("p") * 100)
+    with pytest.raises(LogError, match="percentages") as error:
+        verb(log, **ASKED)
+    assert "propensity='p / 100'" in str(error.value)
+    assert "drop" not in str(error.value)
+    verb(log, **ASKED | {"propensity": "p / 100"}, cluster=False)
+
+
+def test_propensities_that_are_something_else_are_named_where_they_are_possible():
+    g = np.random.default_rng(0)
+    share = np.array([0.7, 0.2, 0.1])
+    action = g.choice(3, 4000, p=share)
+    rows = {"p": 1 - share[action], "t": np.full(4000, 1 / 3), "r": g.random(4000)}
+    (one,) = caveats(cp.evaluate(pl.DataFrame(rows), **ASKED), MISREAD)
+    assert "propensity='1 - p'" in one.text
+    assert not caveats(cp.evaluate(pl.DataFrame(rows), **ASKED | {"propensity": "1 - p"}), MISREAD)
+
+
+def test_other_bad_rows_are_told_of_as_before():
+    log = a_log().with_columns(p=pl.when(pl.int_range(pl.len()) == 5).then(0.0).otherwise("p"))
+    with pytest.raises(LogError, match=r"drop_bad_rows=True"):
+        cp.evaluate(log, **ASKED)
+
+
+def test_probabilities_that_add_up_to_two_are_refused():
+    class Policy:
+        classes_ = np.array([0, 1])
+
+        def __init__(self, total):
+            self.total = total
+
+        def predict_proba(self, context):
+            return np.tile([0.3, 0.7], (len(context), 1)) * self.total
+
+    asked = {"reward": "r", "propensity": "p", "action": "action", "context": "x", "cluster": False}
+    cp.evaluate(a_log(), target=Policy(1.0), **asked)
+    cp.evaluate(a_log(), target=Policy(1.03), **asked)  # rounded
+    with pytest.raises(LogError, match="add up"):
+        cp.evaluate(a_log(), target=Policy(1.2), **asked)
+    log = a_log().with_columns(pi=pl.concat_list(pl.lit(0.5), 2 * pl.col("t")))
+    with pytest.raises(LogError, match="add up"):
+        cp.evaluate(log, **asked | {"context": None}, target=cp.Probabilities("pi"))
+
+
+def test_a_cluster_is_a_column_or_refused():
+    with pytest.raises(OptionError):
+        cp.evaluate(a_log(), **ASKED, cluster=True)
