@@ -677,7 +677,9 @@ KINDS = [(kind, binary) for binary in (True, False) for kind in kinds_of_models(
 @pytest.mark.parametrize(
     "actions", [2, 31, *(pytest.param(count, marks=pytest.mark.once) for count in (30, 100, 1_000))]
 )
-@pytest.mark.parametrize(("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS])
+@pytest.mark.parametrize(
+    ("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS]
+)
 def test_every_kind_of_model_answers_for_any_number_of_actions(kind, binary, actions):
     log = many_actions(actions, 300 if actions < 1_000 else 1_500, binary=binary)
     model = kinds_of_models(binary=binary)[kind]
@@ -706,7 +708,13 @@ def test_a_linear_model_of_many_actions_is_that_of_their_columns(binary, actions
     estimator = LogisticRegression(tol=1e-8, max_iter=2_000) if binary else Ridge(tol=1e-10)
     model = make_pipeline(StandardScaler(with_std=False), estimator) if wrapped else estimator
     result = cp.evaluate(
-        log, reward="r", propensity="p", action="a", context="x", target={"new": Tilted(actions)}, model=cp.models.Reward(model, folds=2)
+        log,
+        reward="r",
+        propensity="p",
+        action="a",
+        context="x",
+        target={"new": Tilted(actions)},
+        model=cp.models.Reward(model, folds=2),
     )
     x, r = log["x"].to_numpy(), log["r"].to_numpy()
     x = (x - x.mean()) / x.std()
@@ -716,9 +724,9 @@ def test_a_linear_model_of_many_actions_is_that_of_their_columns(binary, actions
     for row_fold in range(2):
         others = folds != row_fold
         fitted = estimator.fit(np.column_stack([x, eye[log["a"]]])[others], r[others])
-        predict = (lambda table: fitted.predict_proba(table)[:, 1]) if binary else fitted.predict
         for row in np.flatnonzero(~others):
-            rewards = predict(np.column_stack([np.full(actions, x[row]), eye]))
+            table = np.column_stack([np.full(actions, x[row]), eye])
+            rewards = fitted.predict_proba(table)[:, 1] if binary else fitted.predict(table)
             q[row], v[row] = rewards[log["a"][int(row)]], pi[row] @ rewards
     np.testing.assert_allclose(columns_of(result)["q"], q, atol=1e-4)
     np.testing.assert_allclose(columns_of(result)["new"], v, atol=1e-4)
@@ -788,7 +796,9 @@ def test_a_policy_that_draws_lots_draws_for_every_row():
     t = over_good_rows(result.question, lambda batches: pl.concat(list(batches)))["t0"]
     alike = log.with_columns(t, fold=pl.Series(folds_of(row_ids(log, (), 0), 5))).group_by("x", "country", "a", "fold")
     several = alike.agg(pl.col("t0").mean(), n=pl.len()).filter(pl.col("n") >= 15)["t0"]
-    assert several.is_between(0.0, 1.0, closed="none").mean() > 0.8  # one draw per context would make each of them 0 or 1
+    assert (
+        several.is_between(0.0, 1.0, closed="none").mean() > 0.8
+    )  # one draw per context would make each of them 0 or 1
 
 
 def test_a_policy_of_few_contexts_is_asked_few_times():

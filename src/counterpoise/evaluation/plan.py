@@ -17,9 +17,10 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.log.log import Data, Log, LogFields
+from counterpoise.log.log import Data, Log, LogFields, as_log
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.targets import Targets
+from counterpoise.moments import LogMoments
 
 FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy
@@ -109,6 +110,8 @@ def plan(
     True
     """
     _check(difference, power, actions)
+    if not isinstance(log, LogMoments):
+        as_log(log, parts).need_only("plan")
     best = _best(log, parts)
     result, paired = _answers(log, target, level, best, parts)
     if len(result.targets) > 1:
@@ -180,10 +183,10 @@ def _answers(
 def _best(log: Log | Data, parts: LogFields) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
 
-    def has(part: Literal["model", "baseline"]) -> bool:
+    def has(part: Literal["model", "model_reward", "baseline"]) -> bool:
         return parts.get(part) is not None or (isinstance(log, Log) and bool(getattr(log, part)))
 
-    return "optimal_dr" if has("model") else "context_ips" if has("baseline") else "beta_ips"
+    return "optimal_dr" if has("model") or has("model_reward") else "context_ips" if has("baseline") else "beta_ips"
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:

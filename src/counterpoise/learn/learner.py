@@ -273,6 +273,7 @@ class PolicyLearner(ScikitLearn):
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
+        asked.need_only("PolicyLearner")
         _check_parts(options, asked, has_predictions=model_rewards is not None)
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None

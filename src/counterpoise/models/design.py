@@ -33,8 +33,8 @@ class Design:
     @cached_property
     def features(self) -> Any:
         """The features of the actions, one row for each; the last row, -1, is for actions that are not known."""
-        found = self.actions.features(native=self.is_native)
-        return found.toarray() if self.is_dense and sparse.issparse(found) else found
+        found: Any = self.actions.features(native=self.is_native)
+        return found.toarray() if self.is_dense and hasattr(found, "toarray") else found
 
     @property
     def is_sparse(self) -> bool:

@@ -32,6 +32,7 @@ from counterpoise.models.trees import trees
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table
 from counterpoise.readers.progress import progress_bar
+from counterpoise.threads import threads
 
 ROWS_PER_ACTION = 50  # from which an action gets a model of its own
 SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
@@ -97,11 +98,11 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
     design = Design(Encoder.of(rows, question.log.context), actions, is_native(estimator))
     x, codes = design.contexts(rows), actions.codes(rows.get_column(str(question.log.action)))
     if design.is_sparse and not (isinstance(reward.estimator, str) or reward.per_action):
-        design = _suited(design, estimator, x, codes, rewards)
+        design = suited(design, estimator, x, codes, rewards)
     folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
-    with progress_bar(progress, "fitting the reward model", "models") as report:
+    with threads(work_of(design, x)), progress_bar(progress, "fitting the reward model", "models") as report:
         models: list[Any] = []
         seen = len(rewards)
         if reward.stream:
@@ -137,7 +138,12 @@ def _learned(question: Question, reward: Reward) -> Question:
     )  # fmt: skip
 
 
-def _suited(design: Design, estimator: Any, x: Floats, codes: Codes, rewards: Floats) -> Design:
+def work_of(design: Design, x: Floats) -> int:
+    """The size of a step of a fit: it looks at every number of every row; of many actions, only at those that are not 0."""
+    return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
+
+
+def suited(design: Design, estimator: Any, x: Floats, codes: Codes, rewards: Floats) -> Design:
     """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
     some = np.concatenate([np.flatnonzero(rewards == one)[:20] for one in np.unique(rewards)[:20]])
 
@@ -151,7 +157,9 @@ def _suited(design: Design, estimator: Any, x: Floats, codes: Codes, rewards: Fl
         return True
 
     dense = replace(design, is_dense=True)
-    return dense if not learns(design) and learns(dense) else design  # one that learns from neither says why when it is fitted
+    return (
+        dense if not learns(design) and learns(dense) else design
+    )  # one that learns from neither says why when it is fitted
 
 
 def fit_one(

@@ -31,6 +31,7 @@ from counterpoise.models.propensity_step import (
 )
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar
+from counterpoise.threads import threads
 
 FLOOR = 0.01  # of one action's even share
 SHARPEST = 4.0
@@ -70,7 +71,7 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     count = len(actions.levels)
     shares = np.bincount(codes, minlength=count) / len(codes)
     classifiers = []
-    with progress_bar(progress, "fitting the propensity model", "models") as report:
+    with threads(x.size), progress_bar(progress, "fitting the propensity model", "models") as report:
         for fold in range(asked.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)

@@ -24,6 +24,7 @@ from counterpoise.models.quality import Quality
 from counterpoise.models.reward import Reward
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of
+from counterpoise.threads import threads
 
 REWARD = "counterpoise model reward"
 ROWS = 100_000  # rows that are encoded at once
@@ -84,6 +85,10 @@ class Fitted:
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
+        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
+            return self._completed(frame, question, batch, first_row)
+
+    def _completed(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         pieces = []
         for part in frame.iter_slices(ROWS):
             ids = row_ids(part, self.identity, first_row)

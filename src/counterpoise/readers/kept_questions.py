@@ -34,7 +34,8 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
         )
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **asked}:
-        mine, found = ((unsaid | dict(question)).get(part) for question in (asked, known.question))
+        mine: Any = (unsaid | dict(asked)).get(part)
+        found: Any = (unsaid | known.question).get(part)
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
             raise MomentsError(
@@ -124,7 +125,9 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 )
             found[name] = told
     weight = question.weight
-    if not type(weight).__module__.startswith("counterpoise."):  # one of the user's own, whose name says nothing of its formula
+    if not type(weight).__module__.startswith(
+        "counterpoise."
+    ):  # one of the user's own, whose name says nothing of its formula
         found[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
     return dict(sorted(found.items()))
 
