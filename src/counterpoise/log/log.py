@@ -116,11 +116,11 @@ LIMITS = {
     "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
     "sql": Limits(
         "sql",
-        (*LISTS, *MODELS[:3], "baseline", "query", "external_access", "reward_bounds"),
+        (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
         "writes one statement about a table, and looks at no row",
     ),
-    "learn_policy": Limits("learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), "does not use all parts"),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), "does not use all parts"),
+    "learn_policy": Limits("learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), "learns from contexts, actions and rewards"),
+    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), "learns from contexts, actions and rewards"),
     "RankingLearner": Limits("RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone"),
 }  # fmt: skip
 
