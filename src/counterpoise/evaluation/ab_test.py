@@ -57,6 +57,7 @@ def ab_test(
     ----------
     log
         A `Log`, or its data with the parts of a log: `reward`, `baseline`, `cluster` (the unit of randomization), `propensity`, `where`, ….
+        No policy is asked, so that `action`, `context` and `candidates` make no difference.
     arm
         The column that says which arm a row belongs to.
     against

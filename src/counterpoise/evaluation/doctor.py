@@ -97,6 +97,9 @@ def doctor(
 
     A target is a column with its probability of the logged action: one name, a list of names, or a mapping of targets to columns.
 
+    Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
+    `drop_bad_rows`: bad rows are what the doctor looks for. Of propensities that a model is to estimate, nothing is examined.
+
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Propensities are audited by `segment` (each column on its own), by `day` (the log's date or time, if it has only one) and by action, and

@@ -119,7 +119,11 @@ LIMITS = {
         (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
         "writes one statement about a table, and looks at no row",
     ),
-    "learn_policy": Limits("learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), "learns from contexts, actions and rewards"),
+    "learn_policy": Limits(
+        "learn_policy",
+        ("items", "candidates", "value_samples", "model_value", "baseline"),
+        "learns from contexts, actions and rewards",
+    ),
     "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), "learns from contexts, actions and rewards"),
     "RankingLearner": Limits("RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone"),
 }  # fmt: skip
@@ -220,7 +224,7 @@ class Log:
             )
         for part in limits.parts:
             value = getattr(self, part)
-            if value is None or value is False:
+            if value is None or value is False or (isinstance(value, tuple) and not value):
                 continue
             if part in LISTS:
                 refuse_lists(self.slate, verb)
