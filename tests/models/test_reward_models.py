@@ -814,3 +814,16 @@ def test_a_policy_of_few_contexts_is_asked_few_times():
     parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "x * 2"]}
     cp.evaluate(log, **parts, model="ridge", target={"new": Counts(1.0)})
     assert sum(rows) <= 3 * 5 + 200  # contexts × folds, and those asked twice
+
+
+def test_candidates_that_nobody_looks_at_are_refused():
+    """A policy that cannot be shown them, with a model or without, and a model of propensities."""
+    log = candidates_log(300)
+    parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "y"]}
+    log = log.with_columns(y=0.5)
+    for extra in ({}, {"model": "ridge"}):
+        with pytest.raises(cp.OptionError, match="candidates"):
+            cp.evaluate(log, **parts, **extra, candidates="pool", target={"new": Policy(1.0)})
+    with pytest.raises(cp.OptionError, match="candidates"):
+        cp.evaluate(log, **(parts | {"propensity": "model"}), candidates="pool", target={"new": AmongCandidates()})
+    cp.evaluate(log, **parts, candidates="pool", target={"new": "pi"})  # a column knows

@@ -42,6 +42,15 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with a propensity model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
     needs_context(question.log)
     refuse_lists(question.log.slate, "a propensity model")
+    if question.log.candidates is not None:
+        raise OptionError(
+            [
+                "a propensity model takes every action for one to choose from, and ",
+                Argument("candidates"),
+                " says otherwise.",
+            ],
+            do=["Log the propensities, or leave out ", Argument("candidates"), "."],
+        )
     if not question.weight.needs_propensity:
         raise OptionError("a weight of your own needs no propensities: leave out the propensity model.")
     if len(question.rungs) > 1:
