@@ -100,6 +100,7 @@ class Limits:
 
 
 _CONTROLLED = ("control",), "takes no further control variates"
+_LEARNS = "learns from contexts, actions and rewards"
 
 # Every part of a log is used by a verb, refused by it, or named here as one that no answer can depend on: `action`, `context` and
 # `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
@@ -119,13 +120,14 @@ LIMITS = {
         (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
         "writes one statement about a table, and looks at no row",
     ),
+    # learning says in its own words that it is about one reward
     "learn_policy": Limits(
-        "learn_policy",
-        ("items", "candidates", "value_samples", "model_value", "baseline"),
-        "learns from contexts, actions and rewards",
+        "learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), _LEARNS, one_reward=False
     ),
-    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), "learns from contexts, actions and rewards"),
-    "RankingLearner": Limits("RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone"),
+    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "RankingLearner": Limits(
+        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+    ),
 }  # fmt: skip
 
 
