@@ -22,6 +22,8 @@ from sklearn.linear_model import (
     SGDClassifier,
     SGDRegressor,
 )
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -607,3 +609,221 @@ def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
     assert abs(z["dr"]) < 3.5
     assert abs(z["optimal_dr"]) < 3.5
     assert abs(z["in-sample"]) > 4
+
+
+def many_actions(actions, n, *, binary, seed=0):
+    """A log of so many actions, chosen evenly; the reward depends on a number and on the action."""
+    random = np.random.default_rng(seed)
+    x, action = random.normal(size=n), random.integers(0, actions, n)
+    score = 0.7 * x + np.cos(action)
+    reward = random.random(n) < 1 / (1 + np.exp(-score)) if binary else score + random.normal(size=n) / 2
+    return pl.DataFrame({"x": x, "a": action, "r": reward.astype(float), "p": np.full(n, 1 / actions)})
+
+
+class Tilted:
+    """A softmax over any number of actions."""
+
+    def __init__(self, actions):
+        self.classes_ = np.arange(actions)
+
+    def predict_proba(self, table):
+        return softmax(np.asarray(table)[:, :1].astype(float) * np.sin(self.classes_))
+
+
+def kinds_of_models(*, binary):
+    """Every kind of model that `model=` takes, by what it is called in a test."""
+    kinds = {
+        "auto": "auto", "ridge": "ridge", "boosted": "boosted", "Ridge": Ridge(), "PoissonRegressor": PoissonRegressor(),
+        "HistGradientBoosting": HistGradientBoostingRegressor(**TREES),
+        "RandomForest": RandomForestRegressor(3, max_depth=3, random_state=0),
+        "KNeighbors": KNeighborsRegressor(5),
+        "scaled, then Ridge": make_pipeline(StandardScaler(), Ridge()),  # centers, and so takes no sparse table
+        "boosted in a pipeline": make_pipeline(HistGradientBoostingRegressor(**TREES)),  # takes no sparse table, either
+        "one of your own": Shares(),
+        "ridge per action": cp.models.Reward("ridge", folds=2, per_action=True),
+        "boosted per action": cp.models.Reward(HistGradientBoostingRegressor(**TREES), folds=2, per_action=True),
+        "mrdr": cp.models.Reward("ridge", folds=2, mrdr=True),
+        "streamed": cp.models.Reward(SGDRegressor(random_state=0), folds=2, stream=True),
+    }  # fmt: skip
+    if binary:
+        kinds |= {
+            "logistic": "logistic", "LogisticRegression": LogisticRegression(),
+            "HistGradientBoostingClassifier": HistGradientBoostingClassifier(**TREES),
+            "GaussianNB": GaussianNB(),
+            "logistic per action": cp.models.Reward("logistic", folds=2, per_action=True),
+            "streamed classifier": cp.models.Reward(GaussianNB(), folds=2, stream=True),
+        }  # fmt: skip
+    else:
+        kinds.pop("PoissonRegressor")
+    return kinds
+
+
+class Shares(BaseEstimator, RegressorMixin):
+    """Half the mean of all rewards, and half that of the rows whose last column is 1; dense tables only."""
+
+    def fit(self, table, rewards):
+        table = np.asarray(table, dtype=float)
+        self.mean_, last = rewards.mean(), table[:, -1] == 1
+        self.last_ = rewards[last].mean() if last.any() else self.mean_
+        return self
+
+    def predict(self, table):
+        return (self.mean_ + np.where(np.asarray(table, dtype=float)[:, -1] == 1, self.last_, self.mean_)) / 2
+
+
+KINDS = [(kind, binary) for binary in (True, False) for kind in kinds_of_models(binary=binary)]
+
+
+@pytest.mark.parametrize(
+    "actions", [2, 31, *(pytest.param(count, marks=pytest.mark.once) for count in (30, 100, 1_000))]
+)
+@pytest.mark.parametrize(
+    ("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS]
+)
+def test_every_kind_of_model_answers_for_any_number_of_actions(kind, binary, actions):
+    log = many_actions(actions, 300 if actions < 1_000 else 1_500, binary=binary)
+    model = kinds_of_models(binary=binary)[kind]
+    model = model if isinstance(model, cp.models.Reward) else cp.models.Reward(model, folds=2)
+    policy = Tilted(actions)
+    result = cp.evaluate(log, reward="r", propensity="p", action="a", context="x", target={"new": policy}, model=model)
+    found, step = columns_of(result), result.question.model
+    folds = folds_of(row_ids(log, (), 0), 2)
+    for row in range(0, log.height, log.height // 3):
+        fit, context = step.fits[folds[row]], step.design.contexts(log[row])
+        codes = step.design.actions.codes(pl.Series(policy.classes_))
+        some = range(0, actions, max(actions // 4, 1))
+        each = [float(fit.pairs(context, codes[a : a + 1])[0]) for a in some]
+        all_at_once = fit.pairs(np.repeat(context, actions, axis=0), codes)
+        np.testing.assert_allclose(all_at_once[list(some)], each, atol=1e-9)
+        assert found["q"][row] == pytest.approx(all_at_once[log["a"][row]], abs=1e-6)
+        assert found["new"][row] == pytest.approx(policy.predict_proba(log[[row], ["x"]])[0] @ all_at_once, abs=1e-4)
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["0 or 1", "numbers"])
+@pytest.mark.parametrize("actions", [30, 31])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["sparse", "dense"])
+def test_a_linear_model_of_many_actions_is_that_of_their_columns(binary, actions, wrapped):
+    """Context and a column per action, made by hand; sparse or not, for a model that centers what it gets."""
+    log = many_actions(actions, 400, binary=binary)
+    estimator = LogisticRegression(tol=1e-8, max_iter=2_000) if binary else Ridge(tol=1e-10)
+    model = make_pipeline(StandardScaler(with_std=False), estimator) if wrapped else estimator
+    result = cp.evaluate(
+        log,
+        reward="r",
+        propensity="p",
+        action="a",
+        context="x",
+        target={"new": Tilted(actions)},
+        model=cp.models.Reward(model, folds=2),
+    )
+    x, r = log["x"].to_numpy(), log["r"].to_numpy()
+    x = (x - x.mean()) / x.std()
+    folds, pi = folds_of(row_ids(log, (), 0), 2), Tilted(actions).predict_proba(log.select("x").to_numpy())
+    eye = np.eye(actions)
+    q, v = np.empty(len(r)), np.empty(len(r))
+    for row_fold in range(2):
+        others = folds != row_fold
+        fitted = estimator.fit(np.column_stack([x, eye[log["a"]]])[others], r[others])
+        for row in np.flatnonzero(~others):
+            table = np.column_stack([np.full(actions, x[row]), eye])
+            rewards = fitted.predict_proba(table)[:, 1] if binary else fitted.predict(table)
+            q[row], v[row] = rewards[log["a"][int(row)]], pi[row] @ rewards
+    np.testing.assert_allclose(columns_of(result)["q"], q, atol=1e-4)
+    np.testing.assert_allclose(columns_of(result)["new"], v, atol=1e-4)
+
+
+class AmongCandidates:
+    """Prefers high actions among the candidates of a row, more so for a high x."""
+
+    classes_, candidates_ = np.arange(ACTIONS), "pool"
+
+    def predict_proba(self, table, candidates=None):
+        scores = np.asarray(table)[:, :1].astype(float) * self.classes_ / 2
+        there = np.array([[one in pool for one in self.classes_] for pool in candidates.to_list()])
+        return softmax(np.where(there, scores, -np.inf))
+
+
+def candidates_log(n=600, seed=0):
+    """Few contexts, so that rows share them, and candidates that differ from row to row."""
+    random = np.random.default_rng(seed)
+    x, country = random.integers(0, 3, n), random.choice(["DE", "FR"], n)
+    pools = [sorted(random.choice(ACTIONS, 3, replace=False).tolist()) for _ in range(n)]
+    action = np.array([random.choice(pool) for pool in pools])
+    reward = (random.random(n) < 0.1 + 0.12 * action * (x > 0)).astype(float)
+    table = AmongCandidates().predict_proba(x[:, None], pl.Series(pools))
+    return pl.DataFrame(
+        {"x": x, "country": country, "a": action, "r": reward, "p": np.full(n, 1 / 3), "pool": pools}
+    ).with_columns(pi=table[np.arange(n), action], lists=pl.Series(table.tolist()))
+
+
+@pytest.mark.parametrize("kind", list(kinds_of_models(binary=True)))
+def test_a_policy_is_asked_about_the_candidates_of_every_row(kind):
+    log = candidates_log(400)
+    model = kinds_of_models(binary=True)[kind]
+    model = model if isinstance(model, cp.models.Reward) else cp.models.Reward(model, folds=2)
+    parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "country"]}
+    result = cp.evaluate(log, **parts, candidates="pool", model=model, target={"new": AmongCandidates()})
+    plain = cp.evaluate(log, **parts, target={"new": "pi"})
+    assert result["new", "ips"].value == pytest.approx(plain["new", "ips"].value, abs=1e-9)
+    listed = cp.evaluate(log, **parts, model=model, target={"new": cp.Probabilities("lists")})
+    for name in ("q", "new"):
+        np.testing.assert_allclose(columns_of(result)[name], columns_of(listed)[name], atol=1e-5)
+    step, folds = result.question.model, folds_of(row_ids(log, (), 0), 2)
+    value = columns_of(result)["new"]
+    codes = step.design.actions.codes(pl.Series(np.arange(ACTIONS)))
+    for row in range(0, log.height, 80):  # a plain loop
+        x = step.design.contexts(log[row])
+        each = [float(step.fits[folds[row]].pairs(x, codes[a : a + 1])[0]) for a in range(ACTIONS)]
+        assert value[row] == pytest.approx(np.dot(log["lists"][row].to_list(), each), abs=1e-4)
+
+
+class DrawsLots:
+    """Takes one action at random, whatever the context: rows that look the same get different answers."""
+
+    classes_ = np.arange(ACTIONS)
+
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+
+    def predict_proba(self, table):
+        return np.eye(ACTIONS)[self.random.integers(0, ACTIONS, len(table))]
+
+
+def test_a_policy_that_draws_lots_draws_for_every_row():
+    log = candidates_log(2_000)
+    parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "country"]}
+    result = cp.evaluate(log, **parts, model="ridge", target={"new": DrawsLots()})
+    t = over_good_rows(result.question, lambda batches: pl.concat(list(batches)))["t0"]
+    alike = log.with_columns(t, fold=pl.Series(folds_of(row_ids(log, (), 0), 5))).group_by("x", "country", "a", "fold")
+    several = alike.agg(pl.col("t0").mean(), n=pl.len()).filter(pl.col("n") >= 15)["t0"]
+    assert (
+        several.is_between(0.0, 1.0, closed="none").mean() > 0.8
+    )  # one draw per context would make each of them 0 or 1
+
+
+def test_a_policy_of_few_contexts_is_asked_few_times():
+    """What makes models fast on logs whose contexts repeat: the policy sees every context about once in every fold."""
+    rows = []
+
+    class Counts(Policy):
+        def predict_proba(self, table):
+            rows.append(len(table))
+            return super().predict_proba(table)
+
+    log = candidates_log(2_000)
+    parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "x * 2"]}
+    cp.evaluate(log, **parts, model="ridge", target={"new": Counts(1.0)})
+    assert sum(rows) <= 3 * 5 + 200  # contexts × folds, and those asked twice
+
+
+def test_candidates_that_nobody_looks_at_are_refused():
+    """A policy that cannot be shown them, with a model or without, and a model of propensities."""
+    log = candidates_log(300)
+    parts = {"reward": "r", "propensity": "p", "action": "a", "context": ["x", "y"]}
+    log = log.with_columns(y=0.5)
+    for extra in ({}, {"model": "ridge"}):
+        with pytest.raises(cp.OptionError, match="candidates"):
+            cp.evaluate(log, **parts, **extra, candidates="pool", target={"new": Policy(1.0)})
+    with pytest.raises(cp.OptionError, match="candidates"):
+        cp.evaluate(log, **(parts | {"propensity": "model"}), candidates="pool", target={"new": AmongCandidates()})
+    cp.evaluate(log, **parts, candidates="pool", target={"new": "pi"})  # a column knows

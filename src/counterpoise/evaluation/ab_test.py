@@ -64,6 +64,7 @@ def ab_test(
     ----------
     log
         A `Log`, or its data with the parts of a log: `reward`, `baseline`, `cluster` (the unit of randomization), `propensity`, `where`, ….
+        No policy is asked, so that `action`, `context` and `candidates` make no difference.
     arm
         The column that says which arm a row belongs to.
     against
@@ -86,10 +87,10 @@ def ab_test(
     "Improving the sensitivity of online controlled experiments by utilizing pre-experiment data", WSDM 2013; Agarwal et al., KDD 2017.
     """
     check_level(level)
-    whole = _with_arm(as_log(log, parts), arm)
+    asked = as_log(log, parts)
+    asked.need_only("ab_test")
+    whole = _with_arm(asked, arm)
     whole.need("reward")
-    if len(whole.reward) > 1:
-        raise OptionError("a test is about one reward: ask for one at a time.")
     clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=clustered, reward_bounds=whole.reward_bounds)
     column = str(whole.logger)
@@ -122,11 +123,6 @@ def _with_arm(log: Log, arm: Any) -> Log:
         raise OptionError(["the arms are the loggers of a test: leave out ", Argument("logger"), "."])
     if log.propensity is not None and not isinstance(log.propensity, Mapping):
         raise OptionError([Argument("propensity"), " maps every arm to its policy's probability of the logged action."])
-    if log.model is not None:
-        raise OptionError(
-            ["a test fits no reward model: leave out ", Argument("model"), "."],
-            do=["Name what rewards depend on and is known before the choice with ", Argument("baseline"), "."],
-        )
     if not log.is_arrays:
         column = one("arm", arm, None)
         return log.but(logger=column)

@@ -125,6 +125,7 @@ def question_of(
 ) -> Question:
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
+    whole.need_only("evaluate")
     how, target = as_weight(list_weight(weight, whole.propensity_of), target)
     if isinstance(whole.propensity, Mapping):
         refuse_lists(whole.slate, "a log of several policies")

@@ -13,7 +13,7 @@ from counterpoise.evaluation.backtested import Backtest, Replayed
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison
 from counterpoise.intervals import Interval, Method, check_level
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import LogFields, as_log
 from counterpoise.log.question import LOGGING
 
 
@@ -94,6 +94,12 @@ def backtest(
     if set(known) != set(logs):
         odd = sorted(map(str, set(known) ^ set(logs)))
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
+    made = [name for name, data in logs.items() if isinstance(data, Comparison)]
+    extra = [*parts, *(name for name, one in (("target", target), ("against", against)) if one is not None)]
+    if extra and len(made) == len(logs):
+        raise OptionError(
+            ["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."],
+        )
     options: dict[str, Any] = {"interval": interval, "level": level, "progress": progress}
     replayed = []
     for name, data in logs.items():
@@ -102,7 +108,8 @@ def backtest(
             found = data
         else:
             against_whom = outcome.against or (LOGGING if against is None else against)
-            whole = data if isinstance(data, Log) else Log(data, **parts)
+            whole = as_log(data, parts)
+            whole.need_only("backtest")
             found = compare(whole, target=outcome.target or target, against=against_whom, **options)
         replayed.append(_replayed(name, found, outcome, level))
     return Backtest(tuple(replayed), level)

@@ -13,7 +13,6 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.risk import BETA_IPS, Distribution
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import Method, check_level
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log, logged_propensity
 from counterpoise.log.question import LOGGING
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
@@ -70,8 +69,8 @@ def distribution(
         )
     whole = as_log(log, parts)
     whole.need("reward")
+    whole.need_only("distribution")
     _check(whole)
-    refuse_lists(whole.slate, "distribution")
     given = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
@@ -94,12 +93,4 @@ def _check(log: Log) -> None:
         raise OptionError(
             "a distribution takes propensities as logged: its errors would not know of a propensity model.",
             do=["Name the column with ", Argument("propensity"), "."],
-        )
-    if len(log.reward) > 1:
-        raise OptionError("a distribution is about one reward: ask for one at a time.")
-    parts = ("model", "model_reward", "control", "baseline")
-    extra = next((part for part in parts if getattr(log, part) not in (None, (), {})), None)
-    if extra is not None:
-        raise OptionError(
-            ["a distribution is estimated from weights and rewards alone: leave out ", Argument(extra), "."]
         )

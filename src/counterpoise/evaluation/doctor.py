@@ -101,6 +101,9 @@ def doctor(
 
     A target is a column with its probability of the logged action: one name, a list of names, or a mapping of targets to columns.
 
+    Parts that say how to estimate (`model`, `items`, `control`, `baseline`, `reward_bounds`, …) make no difference here, nor does
+    `drop_bad_rows`: bad rows are what the doctor looks for. Of propensities that a model is to estimate, nothing is examined.
+
     Every number covers all rows, except for medians, distinct values and repeated rows, which cover the first 2,000,000.
 
     Propensities are audited by `segment` (each column on its own), by `day` (the log's date or time, if it has only one) and by action, and
@@ -114,6 +117,7 @@ def doctor(
     """
     asked_targets = _target_columns(target)
     asked_log = as_log(log, parts)
+    asked_log.need_only("doctor")
     asked_log.need_one_logger("doctor")
     frame = rows_of(asked_log)
     reward, propensity = next(iter(asked_log.reward), None), logged_propensity(asked_log)
@@ -127,7 +131,8 @@ def doctor(
         if asked is not None and asked not in names:
             raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
     reward = usual("reward", names) if reward is None else reward
-    propensity = usual("propensity", names) if propensity is None else propensity
+    is_estimated = propensity is None and asked_log.propensity is not None  # by a model, and not logged under any name
+    propensity = usual("propensity", names) if propensity is None and not is_estimated else propensity
     targets = asked_targets or targets_among(names, (reward, propensity))
     action = action or usual("action", names)
     counts = collect(frame.select(pl.len().alias("rows"), *(column(n).null_count().alias(f"{n} ") for n in names)))
@@ -137,7 +142,8 @@ def doctor(
     roles = {action: "action"} | dict.fromkeys(targets, "target") | {propensity: "propensity", reward: "reward"}
     described = tuple(Column(n, str(schema[n]), int(counts[f"{n} "][0]), roles.get(n)) for n in names)
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
-    findings = _about_columns({"reward": reward, "propensity": propensity}, targets, schema, numbers)
+    played = {"reward": reward} if is_estimated else {"reward": reward, "propensity": propensity}
+    findings = _about_columns(played, targets, schema, numbers)
     seen = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
     actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())

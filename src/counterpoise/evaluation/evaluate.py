@@ -129,6 +129,7 @@ def compare(
     known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
         return compared(known, options, against)
+    whole.need_only("compare")
     method = options[0].method
     check_differences(method)
     other = LOGGING if against is None else against

@@ -23,10 +23,10 @@ from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Evidence, Method, strategy
-from counterpoise.log.log import Data, Log, LogFields
+from counterpoise.log.log import Data, Log, LogFields, as_log
 from counterpoise.log.names import PROPENSITY
 from counterpoise.log.targets import Targets
-from counterpoise.moments import Powers
+from counterpoise.moments import LogMoments, Powers
 from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
 from counterpoise.moments.powers import ORDERS
 
@@ -133,10 +133,16 @@ def plan(
     True
     """
     _check(difference, power, actions)
-    if actions is not None and (log.slate if isinstance(log, Log) else parts.get("slate")) is not None:
-        raise OptionError(
-            [Argument("actions"), " asks what exploring would save, which is not known for lists yet: leave it out."]
-        )
+    if not isinstance(log, LogMoments):
+        whole = as_log(log, parts)
+        whole.need_only("plan")
+        if actions is not None and whole.slate is not None:
+            raise OptionError(
+                [
+                    Argument("actions"),
+                    " asks what exploring would save, which is not known for lists yet: leave it out.",
+                ]
+            )
     method = strategy(interval, is_clustered=False)
     check_differences(method)
     best = _best(log, parts)
@@ -300,10 +306,10 @@ def _evidence(result: Result, paired: Comparison | None, target: str, best: str)
 def _best(log: Log | Data, parts: LogFields) -> str:
     """The estimator of the value: with a reward model, or with a baseline that depends on the context, if the log has either."""
 
-    def has(part: Literal["model", "baseline"]) -> bool:
+    def has(part: Literal["model", "model_reward", "baseline"]) -> bool:
         return parts.get(part) is not None or (isinstance(log, Log) and bool(getattr(log, part)))
 
-    return "optimal_dr" if has("model") else "context_ips" if has("baseline") else "beta_ips"
+    return "optimal_dr" if has("model") or has("model_reward") else "context_ips" if has("baseline") else "beta_ips"
 
 
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
 from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
-from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.targets import Targets
-from counterpoise.moments import Moments
+from counterpoise.moments import LogMoments, Moments
 from counterpoise.weights import Weight
 
 SMALLEST = 1e-15  # p-values below it are given as it
@@ -81,6 +81,8 @@ def rank(
     if isinstance(log, Comparison):
         comparison = log
     else:
+        if not isinstance(log, LogMoments):
+            as_log(log, parts).need_only("rank")
         comparison = compare(
             log, target=target, against=against, weight=weight, interval=interval, level=level, **parts
         )

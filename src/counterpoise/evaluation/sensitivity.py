@@ -14,7 +14,6 @@ from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import check_level
-from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Data, Log, LogFields, as_log
 from counterpoise.log.question import LOGGING, Question, lean
 from counterpoise.log.targets import Targets
@@ -140,7 +139,6 @@ def of_question(
     question: Question, gammas: tuple[float, ...], level: float, progress: bool | None = None
 ) -> Sensitivity:
     """The sensitivity of what was asked of a log, which is read once more."""
-    refuse_lists(question.log.slate, "sensitivity")
     _check(question)
     options = _options(question, level)
     # imported here, so that importing counterpoise does not import narwhals and polars
@@ -167,12 +165,7 @@ def _options(question: Question, level: float) -> Options:
 
 
 def _check(question: Question) -> None:
-    log = question.log
-    if len(log.reward) > 1:
-        raise OptionError("sensitivity is about one reward: ask for one at a time.")
-    extra = next((part for part in ("model", "model_reward", "control", "baseline") if getattr(log, part)), None)
-    if extra is not None:
-        raise OptionError(["sensitivity is about weights and rewards alone: leave out ", Argument(extra), "."])
+    question.log.need_only("sensitivity")
     if not isinstance(question.weight, Ratio):
         raise OptionError(
             f"sensitivity is about propensities, and so about the plain weight target / propensity; found {question.weight!r}."

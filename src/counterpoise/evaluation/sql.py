@@ -15,8 +15,7 @@ from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
-from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import Columns, Data, Log, LogFields
+from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.names import GROUP, PROPENSITY, ROWS
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Targets
@@ -164,22 +163,14 @@ def _question(
         raise OptionError(
             "groups need a cluster, by which a database tells them apart.", do=["Pass ", Argument("cluster"), ", too."]
         )
-    if parts.get("baseline") or (isinstance(log, Log) and log.baseline):
-        raise OptionError(
-            ["a statement is written without a look at the log, which ", Argument("baseline"), " needs: leave it out."]
-        )
-    refuse_lists(log.slate if isinstance(log, Log) else parts.get("slate"), "sql")
     if log is None and not parts.get("table"):
         log = ""  # from_sums needs no table
-    if parts.get("model") is not None or (isinstance(log, Log) and log.model is not None):
-        raise OptionError(["a statement cannot fit a model: leave out ", Argument("model"), "."])
+    as_log(log, parts).need_only("sql")
     question = question_of(log, parts, target, weight=weight, segment=segment)
     if question.propensity_model is not None:
         raise OptionError(
             "a propensity model runs in Python, and a statement cannot fit it: evaluate the table itself.",
         )
-    if len(question.log.reward) > 1:
-        raise OptionError("a statement is about one reward: write one for each.")
     return question
 
 

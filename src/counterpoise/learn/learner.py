@@ -262,7 +262,8 @@ class PolicyLearner(ScikitLearn):
 
         The data is a mapping of arrays, any frame, or the name of Parquet files, which are read chunk by chunk and may be larger than
         memory; any other log (CSV, JSON lines, a database, Spark) is read into memory, so its rows must fit. Without data, the parts are
-        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row. For DR, `model`
+        the arrays themselves. `where` and `drop_bad_rows` work as they do in `evaluate`, with the same rule for a bad row (for which
+        alone `control` is read; `key` is not). For DR, `model`
         is a reward model to fit (as in `evaluate`; cross-fitted, and in files chunk by chunk), or `model_rewards` an array of predictions,
         one column per action.
 
@@ -273,6 +274,7 @@ class PolicyLearner(ScikitLearn):
         options = checked(self.get_params())
         asked = as_log(log, parts) if y is None else log_of(log, y, parts)
         refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
+        asked.need_only("PolicyLearner")
         _check_parts(options, asked, has_predictions=model_rewards is not None)
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None

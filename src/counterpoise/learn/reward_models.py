@@ -43,8 +43,9 @@ def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
     from counterpoise.models.design import Design
     from counterpoise.models.encoding import Encoder
     from counterpoise.models.estimators import check_rewards, estimator_of, is_native
-    from counterpoise.models.fitting import fit_one
+    from counterpoise.models.fitting import fit_one, suited, work_of
     from counterpoise.models.reward import as_reward
+    from counterpoise.threads import threads
 
     asked, rewards = as_reward(model), rows.reward.double().cpu().numpy()
     names = [f"x{k}" for k in range(rows.context.shape[1])]
@@ -54,7 +55,11 @@ def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
     actions = actions_of(pl.Series(np.arange(n_actions)), None)
     design = Design(Encoder.of(frame, names), actions, is_native(estimator))
     codes = actions.codes(pl.Series(rows.action.cpu().numpy()))
-    fitted = fit_one(estimator, design, design.contexts(frame), codes, rewards, None, asked.per_action)
+    x = design.contexts(frame)
+    if design.is_sparse and not (isinstance(asked.estimator, str) or asked.per_action):
+        design = suited(design, estimator, x, codes, rewards)
+    with threads(work_of(design, x)):
+        fitted = fit_one(estimator, design, x, codes, rewards, None, asked.per_action)
     every = actions.codes(pl.Series(np.arange(n_actions)))
     return lambda context: np.asarray(fitted.table(design.contexts(_frame(context, names)), every))
 

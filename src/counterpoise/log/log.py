@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_type_hi
 
 import numpy as np
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, OptionError, Text
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
-from counterpoise.log.lists import DCG, check_lists
+from counterpoise.log.lists import DCG, check_lists, refuse_lists
 from counterpoise.log.loggers import check_loggers
 
 MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
@@ -89,6 +89,53 @@ class LogFields(TypedDict, total=False):
         "the least and the largest reward there can be, where that is known; of several rewards also by name",
     ]
     drop_bad_rows: Annotated[bool, "leave out rows with impossible values, and count them, instead of raising"]
+
+
+LISTS = ("slate", "position", "propensity_of", "discount")
+MODELS = ("model", "items", "value_samples", "model_reward", "model_value")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a verb makes no use of, and therefore refuses; `what` is how a sentence about it begins."""
+
+    what: str
+    parts: tuple[str, ...] = ()
+    does: str = "is estimated from weights and rewards alone"
+    one_reward: bool = True
+    instead: str = ""  # a part that does what the refused ones would
+
+
+_CONTROLLED = ("control",), "takes no further control variates"
+_LEARNS = "learns from contexts, actions and rewards"
+
+# Every part of a log is used by a verb, refused by it, or named here as one that no answer can depend on: `action`, `context` and
+# `candidates` where no policy or model looks at them, `key` where repeated rows are not counted, and for the doctor whatever says how to
+# estimate. A test walks through all of them.
+LIMITS = {
+    "evaluate": Limits("evaluate", one_reward=False),
+    "compare": Limits("compare", *_CONTROLLED, one_reward=False, instead="baseline"),
+    "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
+    "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
+    "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
+    "doctor": Limits("doctor"),
+    "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
+    "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
+    "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
+    "sql": Limits(
+        "sql",
+        (*LISTS, *MODELS[:3], "baseline", "key", "query", "external_access", "reward_bounds"),
+        "writes one statement about a table, and looks at no row",
+    ),
+    # learning says in its own words that it is about one reward
+    "learn_policy": Limits(
+        "learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), _LEARNS, one_reward=False
+    ),
+    "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
+    "RankingLearner": Limits(
+        "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -180,6 +227,30 @@ class Log:
         for part in parts:
             if getattr(self, part) in (None, ()):
                 raise OptionError([f"{part} is missing: name its column with ", Argument(part), ", or pass its array."])
+
+    def need_only(self, verb: str) -> None:
+        """Raise an error for the first part that a verb would have to ignore."""
+        limits = LIMITS[verb]
+        if limits.one_reward and len(self.reward) > 1:
+            raise OptionError(
+                f"{limits.what} is about one reward, and this log has {', '.join(map(repr, self.reward))}: ask for one at a time."
+            )
+        for part in limits.parts:
+            value = getattr(self, part)
+            if value is None or value is False or (isinstance(value, tuple) and not value):
+                continue
+            if part in LISTS:
+                refuse_lists(self.slate, verb)
+            instead: Text = (
+                ["Name what rewards depend on with ", Argument(limits.instead), "."] if limits.instead else ""
+            )
+            raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
+        several = isinstance(self.propensity, Mapping)
+        extra = (
+            None if several else "logger" if self.logger is not None else "shares" if self.shares is not None else None
+        )
+        if extra is not None and verb != "ab_test":  # whose arms they are about
+            check_loggers("", self.logger, self.shares)
 
     def need_one_logger(self, who: str) -> None:
         """Raise an error if several policies wrote the log."""

@@ -133,7 +133,20 @@ def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Targ
         raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
     if any(_needs_context(target.source) for target in targets) and not log.context:
         raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
+    blind = [one.name for one in targets if log.candidates is not None and _is_blind(one.source)]
+    if blind:
+        raise OptionError(
+            [f"the policy {blind[0]!r} takes no candidates, and so may choose actions that ", Argument("candidates"), " rules out."],
+            do=["Let its predict_proba(context, candidates) choose among them, and give it an attribute candidates_; or leave out ",
+                Argument("candidates"), "."],
+        )  # fmt: skip
     return targets
+
+
+def _is_blind(source: Any) -> bool:
+    """Whether a target is a policy that cannot be shown the candidates of a row."""
+    policy = source.target if isinstance(source, ActionGroup) else source
+    return is_policy(policy) and not (hasattr(policy, "candidates_") or hasattr(policy, "list_probabilities"))
 
 
 def _needs_context(source: Any) -> bool:

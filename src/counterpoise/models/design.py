@@ -24,6 +24,7 @@ class Design:
     context: Encoder
     actions: Actions
     is_native: bool = False
+    is_dense: bool = False  # many actions are columns of 0 and 1 even so, for a model that takes no sparse table
 
     def contexts(self, rows: pl.DataFrame) -> Floats:
         """The contexts of some rows, as numbers."""
@@ -32,7 +33,13 @@ class Design:
     @cached_property
     def features(self) -> Any:
         """The features of the actions, one row for each; the last row, -1, is for actions that are not known."""
-        return self.actions.features(native=self.is_native)
+        found: Any = self.actions.features(native=self.is_native)
+        return found.toarray() if self.is_dense and hasattr(found, "toarray") else found
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether pairs of contexts and actions are a sparse table."""
+        return bool(sparse.issparse(self.features))
 
     def pairs(self, x: Floats, codes: NDArray[np.int64]) -> Any:
         """What the model is given: contexts and actions, side by side."""

@@ -80,7 +80,7 @@ def names_classes(estimator: Any) -> bool:
 
 def predicted(estimator: Any, table: Any) -> Floats:
     """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
-    if not len(table):  # a fold without rows, which scikit-learn does not predict
+    if not table.shape[0]:  # a fold without rows, which scikit-learn does not predict
         return np.empty(0)
     if is_classifier(estimator):
         classes = np.asarray(estimator.classes_, dtype=np.float64)

@@ -14,6 +14,7 @@ from counterpoise.moments import Floats
 
 Codes = NDArray[np.int64]
 CROSSED = 200_000  # pairs of context and action that are predicted at once
+CELLS = 40_000_000  # of the table that these are, unless it is sparse
 
 
 class Fit(Protocol):
@@ -40,7 +41,9 @@ class Joint:
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """Every context with every action, a few contexts at a time."""
         found = np.empty((len(x), len(codes)))
-        for part in blocks(len(x), max(CROSSED // max(len(codes), 1), 1)):
+        wide = 1 if self.design.is_sparse else x.shape[1] + self.design.features.shape[1]
+        most = min(CROSSED, CELLS // max(wide, 1))
+        for part in blocks(len(x), max(most // max(len(codes), 1), 1)):
             rows = np.repeat(x[part], len(codes), axis=0)
             found[part] = self.pairs(rows, np.tile(codes, part.stop - part.start)).reshape(-1, len(codes))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,8 +19,8 @@ from counterpoise.log.targets import Chosen
 from counterpoise.models.actions import actions_of
 from counterpoise.models.design import Design
 from counterpoise.models.encoding import Encoder
-from counterpoise.models.estimators import check_rewards, estimator_of, fit, is_classifier, is_native
-from counterpoise.models.fits import Alone, Constant, Fit, Joint, PerAction
+from counterpoise.models.estimators import check_rewards, estimator_of, fit, fresh, is_classifier, is_native, predicted
+from counterpoise.models.fits import Alone, Codes, Constant, Fit, Joint, PerAction
 from counterpoise.models.folds import FOLD
 from counterpoise.models.linear import linear, stacked
 from counterpoise.models.quality import quality_of
@@ -31,6 +32,7 @@ from counterpoise.models.trees import trees
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table
 from counterpoise.readers.progress import progress_bar
+from counterpoise.threads import threads
 
 ROWS_PER_ACTION = 50  # from which an action gets a model of its own
 SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
@@ -95,10 +97,12 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
     actions = actions_of(rows.get_column(str(question.log.action)), question.log.items)
     design = Design(Encoder.of(rows, question.log.context), actions, is_native(estimator))
     x, codes = design.contexts(rows), actions.codes(rows.get_column(str(question.log.action)))
+    if design.is_sparse and not (isinstance(reward.estimator, str) or reward.per_action):
+        design = suited(design, estimator, x, codes, rewards)
     folds, weights = rows.get_column(FOLD).to_numpy(), row_weights(rows, question) if reward.mrdr else None
     fits: list[Fit] = []
     predictions = np.full(len(rewards), np.nan)
-    with progress_bar(progress, "fitting the reward model", "models") as report:
+    with threads(work_of(design, x)), progress_bar(progress, "fitting the reward model", "models") as report:
         models: list[Any] = []
         seen = len(rewards)
         if reward.stream:
@@ -132,6 +136,30 @@ def _learned(question: Question, reward: Reward) -> Question:
         log=question.log.but(model_reward=None, control=None, key=()),
         targets=targets, contrasts=(), segment=(), groups=1, model_value={}, smoothings=(),
     )  # fmt: skip
+
+
+def work_of(design: Design, x: Floats) -> int:
+    """The size of a step of a fit: it looks at every number of every row; of many actions, only at those that are not 0."""
+    return int(len(x) * (x.shape[1] + (1 if design.is_sparse else design.features.shape[1])))
+
+
+def suited(design: Design, estimator: Any, x: Floats, codes: Codes, rewards: Floats) -> Design:
+    """The design, dense if the estimator takes no sparse tables: fits on a few rows tell, as no tag does for every pipeline and version."""
+    some = np.concatenate([np.flatnonzero(rewards == one)[:20] for one in np.unique(rewards)[:20]])
+
+    def learns(form: Design) -> bool:
+        table = form.pairs(x[some], codes[some])
+        try:
+            with warnings.catch_warnings(action="ignore"):  # so few rows need not converge
+                predicted(fresh(estimator).fit(table, rewards[some]), table)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    dense = replace(design, is_dense=True)
+    return (
+        dense if not learns(design) and learns(dense) else design
+    )  # one that learns from neither says why when it is fitted
 
 
 def fit_one(

@@ -35,6 +35,7 @@ from counterpoise.models.propensity_step import FOLD, FittedPropensity
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.estimated import Estimated, Place
 from counterpoise.moments.log_moments import Contrast, as_label
+from counterpoise.threads import threads
 
 CELLS = 20_000_000  # of the table of rows × scores
 ROWS = 50_000
@@ -126,7 +127,8 @@ class _Seen:
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
         categories, calibrate = step.context.is_category, step.unfitted.asked.calibrate
-        found = refitted(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
+        with threads(x.size):
+            found = refitted(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
         return groups, np.where(self.is_logged, self.numbers[P], np.clip(found, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:

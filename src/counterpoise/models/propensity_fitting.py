@@ -31,6 +31,7 @@ from counterpoise.models.propensity_step import (
 )
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar
+from counterpoise.threads import threads
 
 FLOOR = 0.01  # of one action's even share
 SHARPEST = 4.0
@@ -41,6 +42,15 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     """The question with a propensity model in it, not fitted yet; raises an error, before anything is read, if it cannot be."""
     needs_context(question.log)
     refuse_lists(question.log.slate, "a propensity model")
+    if question.log.candidates is not None:
+        raise OptionError(
+            [
+                "a propensity model takes every action for one to choose from, and ",
+                Argument("candidates"),
+                " says otherwise.",
+            ],
+            do=["Log the propensities, or leave out ", Argument("candidates"), "."],
+        )
     if not question.weight.needs_propensity:
         raise OptionError("a weight of your own needs no propensities: leave out the propensity model.")
     if len(question.rungs) > 1:
@@ -70,7 +80,7 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     count = len(actions.levels)
     shares = np.bincount(codes, minlength=count) / len(codes)
     classifiers = []
-    with progress_bar(progress, "fitting the propensity model", "models") as report:
+    with threads(x.size), progress_bar(progress, "fitting the propensity model", "models") as report:
         for fold in range(asked.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)

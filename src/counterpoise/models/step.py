@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.log.expressions import columns
 from counterpoise.log.identity import identity
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen, Probabilities, Target
@@ -22,11 +23,13 @@ from counterpoise.models.folds import FOLD, folds_of, row_ids
 from counterpoise.models.quality import Quality
 from counterpoise.models.reward import Reward
 from counterpoise.moments import Floats
-from counterpoise.readers.policies import Table, add_policies, checked, chosen, table_of
+from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of
+from counterpoise.threads import threads
 
 REWARD = "counterpoise model reward"
 ROWS = 100_000  # rows that are encoded at once
 CELLS = 2_000_000  # of a table of contexts × actions
+ALIKE = 100  # rows of which a policy is asked twice, before one answer stands for all that look the same to it
 
 
 def value_column(target: str) -> str:
@@ -82,6 +85,10 @@ class Fitted:
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
+        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
+            return self._completed(frame, question, batch, first_row)
+
+    def _completed(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         pieces = []
         for part in frame.iter_slices(ROWS):
             ids = row_ids(part, self.identity, first_row)
@@ -166,27 +173,27 @@ class Rows:
         return checked(probability, self.frame, target.name, self.batch), value
 
     def _distinct(self, target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A row for every distinct pair of context and fold, in the order of folds, and which of them each row is like."""
+        """A row for every distinct question to the policy in every fold, in the order of folds, and which of them each row is like."""
         count, number = len(self.x), np.arange(len(self.x))
-        names = list(self.question.log.context)
+        names = read_by(target.source, self.question)
         if names and not isinstance(target.source, Probabilities) and self.step.asked.value_samples is None:
-            contexts = self.frame.select(pl.struct(names).alias("context")).to_series()
-            if contexts.n_unique() <= count // 2:
-                distinct = contexts.unique(maintain_order=True)
-                number = (
-                    pl.DataFrame({"context": contexts})
-                    .join(
-                        pl.DataFrame({"context": distinct}).with_row_index("k"),
-                        on="context",
-                        how="left",
-                        nulls_equal=True,
-                    )
-                    .get_column("k")
-                    .to_numpy()
-                    .astype(np.int64)
-                )
+            read = self.frame.select(pl.struct(columns(names)).alias("read"))
+            distinct = read.unique(maintain_order=True).with_row_index("k")
+            if distinct.height <= count // 2:
+                joined = read.join(distinct, on="read", how="left", nulls_equal=True)
+                numbers = joined.get_column("k").to_numpy().astype(np.int64)
+                number = numbers if self._answers_alike(target, numbers) else number
         _, first, member = np.unique(self.folds * np.int64(count + 1) + number, return_index=True, return_inverse=True)
         return first, member
+
+    def _answers_alike(self, target: Target, numbers: NDArray[np.int64]) -> bool:
+        """Whether a policy says the same for rows that look the same to it: one that draws lots, or counts its calls, does not."""
+        _, first, member = np.unique(numbers, return_index=True, return_inverse=True)
+        again = np.flatnonzero(first[member] != np.arange(len(numbers)))
+        again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
+        rows = (first[member[again]], again)
+        one, other = (table_of(target.source, self.frame[some], self.question).probabilities for some in rows)
+        return bool(np.allclose(one, other, rtol=0, atol=1e-6, equal_nan=True))
 
     def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
         table = table_of(target.source, self.frame[rows], self.question)

@@ -236,10 +236,11 @@ _PARTS = {
 
 
 _OF_LISTS = ("slate", "position", "propensity_of", "discount")
+_SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
 
 
 def _checked_question(raw: Any) -> dict[str, Any]:
-    optional = ("smoothings", "baseline", "model", "propensity_model", *_OF_LISTS)
+    optional = ("smoothings", "baseline", *_SAID, *_OF_LISTS)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda value: isinstance(value, str),
@@ -260,7 +261,7 @@ def _checked_question(raw: Any) -> dict[str, Any]:
         raise ValueError("the parts of its lists should be names of columns")
     if not _are_texts(question.get("baseline", [])):
         raise ValueError(f"'baseline' in its question should be {_TEXTS}")
-    for part in ("model", "propensity_model"):
+    for part in _SAID:
         if not isinstance(question.get(part, ""), str):
             raise ValueError(f"{part!r} in its question should be text")
     return question

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+import narwhals as nw
+
 from counterpoise.errors import Argument, Blank, MomentsError, OptionError
+from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.identity import identity
 from counterpoise.log.question import Question
 from counterpoise.moments.moments import CONTEXT
 from counterpoise.moments.state import State
 from counterpoise.moments.weighed import Weighed
+from counterpoise.readers.policies import item_ids
 
 
 def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
@@ -29,7 +33,8 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
             ],
         )
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
-    for part, mine in (unsaid | dict(asked)).items():
+    for part in {**unsaid, **known.question, **asked}:
+        mine: Any = (unsaid | dict(asked)).get(part)
         found: Any = (unsaid | known.question).get(part)
         if part == "version" and found != mine:
             name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
@@ -88,6 +93,8 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         }
     if question.log.candidates is not None and question.needs_python:
         asked["candidates"] = question.log.candidates
+    if question.log.items is not None:
+        asked["items"] = _items_kept(question)
     if question.features:
         asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
     if question.propensity_model is not None:
@@ -109,7 +116,7 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
     for target in question.policies:
         name = target.name
         if name not in found and target not in question.tables:
-            told = identity(target.source)
+            told = _identity_of(target.source)
             if told is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
@@ -117,4 +124,28 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                     do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
             found[name] = told
+    weight = question.weight
+    if not type(weight).__module__.startswith(
+        "counterpoise."
+    ):  # one of the user's own, whose name says nothing of its formula
+        found[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
     return dict(sorted(found.items()))
+
+
+def _identity_of(policy: Any) -> str | None:
+    """The identity of a policy; the groups of an `ActionGroup` are in the order of its lists, which a mapping's own identity leaves out."""
+    if isinstance(policy, ActionGroup) and isinstance(policy.groups, Mapping):
+        return identity((policy.target, policy.propensity, list(policy.groups.items())))
+    return identity(policy)
+
+
+def _items_kept(question: Question) -> str:
+    """What of the items must be the same every day.
+
+    That is which of them the k-th probability of a list belongs to, and which columns the model knows of them. What those hold may change,
+    as prices do: a model is fitted anew on every log, and an estimate is as right with any.
+    """
+    frame = nw.from_native(question.log.items).lazy().collect("polars").to_native()
+    ids = item_ids(frame, str(question.log.action))
+    order = f", {len(ids):,} in the order {identity(ids.to_list())}" if question.tables else ""
+    return f"the columns {', '.join(map(repr, frame.columns))}{order}"

@@ -178,6 +178,12 @@ def _checked_sums(table: Table, what: str) -> Table:
     return table
 
 
+def read_by(policy: Any, question: Question) -> list[str]:
+    """The columns that `table_of` lets a policy see: rows with the same values there are one question to it."""
+    candidates = question.log.candidates if hasattr(policy, "candidates_") else None
+    return list(dict.fromkeys([*question.log.context, *([] if candidates is None else [candidates])]))
+
+
 def gives_propensity(policy: Any) -> bool:
     """Whether a policy gives the probability of one action per context without computing those of all others."""
     return callable(getattr(policy, "propensity", None))

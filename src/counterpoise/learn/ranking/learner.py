@@ -90,8 +90,7 @@ class RankingLearner(PolicyLearner):
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
             )
-        if asked.candidates is not None:
-            raise OptionError([Argument("candidates"), " only works with PolicyLearner."], do="Leave it out.")
+        asked.need_only("RankingLearner")
         source = ListSource(
             asked, list_weight(weight, asked.propensity_of), Split(options.holdout, options.seed + 2**31)
         )

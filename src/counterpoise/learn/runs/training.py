@@ -27,6 +27,7 @@ from counterpoise.learn.runs.options import Options
 from counterpoise.learn.runs.progress import Progress
 from counterpoise.learn.runs.schedules import advance, scheduler_of
 from counterpoise.learn.runs.settings import settings_of_optimizer, settings_of_policy, settings_of_scheduler
+from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
@@ -68,7 +69,7 @@ class Training:
         self._running.sums = state.sums.to(self.device)
         watched = self.options.progress if self.rank == 0 else False
         faster = compiled(self.policy, self.options.compile, self._norms)
-        with Progress(watched, self._epochs, self._steps, self._name) as bar, faster:
+        with threads(self._work), Progress(watched, self._epochs, self._steps, self._name) as bar, faster:
             while state.progress["done"] < self._epochs and not state.progress["stopped"]:
                 self._epoch(state, bar)
                 self._end_epoch(state)
@@ -80,6 +81,14 @@ class Training:
         self.best_epoch = state.progress["best"]
         self.policy.load_state_dict(state.best)
         self.policy.eval()
+
+    @property
+    def _work(self) -> float:
+        """The size of a step: every row of a batch meets every number of the largest layer. A GPU has threads of its own."""
+        if self.device.type != "cpu":
+            return math.inf
+        largest = max((one.numel() for one in self.policy.parameters()), default=1)
+        return float(largest * min(self.options.batch_size or self.found.rows, self.found.rows))
 
     @property
     def _name(self) -> str:

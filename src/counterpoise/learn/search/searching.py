@@ -137,6 +137,7 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
                 ["learn_policy takes no ", Argument(part), "."],
                 do="PolicyLearner does; or leave it out, and every action is one to choose from.",
             )
+    asked.need_only("learn_policy")
     source = Source(asked)
     if source.files is not None:
         columns = list(dict.fromkeys([*needed(source.names, asked.where, source.files.columns), *source.id_columns]))

@@ -1,0 +1,79 @@
+"""How many threads a piece of work gets: as many as it keeps busy, and never more than there are.
+
+Threads that share a small step spend it waiting for each other, and where other programs want the processors, too, they wait for those: a
+fit of a few thousand rows then takes ten times as long as by one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ENOUGH = 2**20  # multiplications and additions of one step that are worth another thread
+
+
+def processors() -> int:
+    """How many threads can run at once: the processors of this process, as far as its container and OMP_NUM_THREADS let it have them."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    limits = [count, int(asked) if asked.isdecimal() and int(asked) else count, _quota() or count]
+    return max(1, min(limits))
+
+
+def threads_for(work: float) -> int:
+    """The threads for steps of so many multiplications and additions each.
+
+    >>> threads_for(1000), threads_for(1e12) == processors()
+    (1, True)
+    """
+    return int(max(1, min(processors(), work // ENOUGH)))
+
+
+@contextmanager
+def threads(work: float) -> Iterator[int]:
+    """Give the arithmetic inside (BLAS, scikit-learn's OpenMP, PyTorch) the threads for steps of such a size; afterward, all is as before.
+
+    Nobody gets more than before, so that what a user has set with `torch.set_num_threads` or `threadpool_limits` holds.
+    """
+    count = threads_for(work)
+    if count == processors():
+        yield count
+        return
+    with ExitStack() as stack:
+        torch: Any = sys.modules.get("torch")  # whoever has not imported it has no threads of it
+        before = torch.get_num_threads() if torch is not None else 1
+        if before > count:
+            torch.set_num_threads(count)
+            stack.callback(torch.set_num_threads, before)
+        try:
+            from threadpoolctl import ThreadpoolController
+        except ImportError:  # comes with scikit-learn
+            pass
+        else:
+            found = ThreadpoolController()
+            limits = {
+                one["prefix"]: min(count, one["num_threads"]) for one in found.info() if one["num_threads"] > count
+            }
+            if limits:
+                stack.enter_context(found.limit(limits=limits))
+        yield count
+
+
+@cache
+def _quota() -> int | None:
+    """The processors that a container may use, where its cgroup limits their time."""
+    for quota, period in (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            numbers = [Path("/sys/fs/cgroup", name).read_text().split() for name in (quota, period) if name is not None]
+            most, every = (text for part in numbers for text in part)
+            if most.lstrip("-").isdecimal() and int(most) > 0:
+                return max(1, -(-int(most) // int(every)))
+        except (OSError, ValueError):
+            continue
+    return None
