@@ -121,10 +121,18 @@ def load_policy(
             policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
             restore_columns(policy, config)
             policy.check_context(config["context"])
+            _check_trees(policy)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
+
+
+def _check_trees(policy: Policy) -> None:
+    """Check the trees of a forest, or of a forest that scores the items of lists."""
+    for part in policy.modules():
+        if isinstance(part, Forest) and part.context_dimension is not None:
+            part.scores.check(part.context_dimension)
 
 
 def _into(
