@@ -167,10 +167,15 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         raise missing(part, unknown[0], available, inside=text)
     lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
     if roots and _is_aggregate(lengths, expression):
-        raise ColumnError(
-            [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
-        )
+        raise adds_up(part, text)
     return roots
+
+
+def adds_up(part: str, text: str) -> ColumnError:
+    """The error for an aggregate where a value per row is needed."""
+    return ColumnError(
+        [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
+    )
 
 
 def _expression(part: str, text: str, spelt: str) -> pl.Expr:
