@@ -253,7 +253,9 @@ def test_conditions_and_expressions_look_at_no_other_table(kind, reading, reques
             database(**part)
 
 
-@pytest.mark.parametrize("text", ["max(click)", "count(*)", "click - avg(click)", "total(click)", "group_concat(click)"])
+@pytest.mark.parametrize(
+    "text", ["max(click)", "count(*)", "click - avg(click)", "total(click)", "group_concat(click)"]
+)
 @pytest.mark.parametrize("part", ["reward", "target", "propensity", "segment", "cluster"])
 def test_sqlite_takes_no_aggregates(sqlite, text, part):
     with pytest.raises(cp.ColumnError, match=r"adds up rows"):

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.forks import check_threads
 from counterpoise.learn.logs.actions import Ids, placed
 from counterpoise.learn.logs.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.logs.fetching import in_memory
@@ -46,6 +47,7 @@ class Source:
         classes: NDArray[Any] | None = None,
         encoding: Encoding | None = None,
     ) -> None:
+        check_threads()
         self.names = Names.of(log)
         self.log = in_memory(log, model_rewards is not None)
         self.files = _files(self.log)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
-from counterpoise.learn.policies.forest import Forest
+from counterpoise.learn.policies.forest import Forest, Trees
 from counterpoise.learn.policies.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.policies.kinds import MLP, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policies.onnx_files import Probabilities, write_onnx
@@ -131,8 +131,8 @@ def load_policy(
 def _check_trees(policy: Policy) -> None:
     """Check the trees of a forest, or of a forest that scores the items of lists."""
     for part in policy.modules():
-        if isinstance(part, Forest) and part.context_dimension is not None:
-            part.scores.check(part.context_dimension)
+        if isinstance(part, Forest) and isinstance(part.scores, Trees):
+            part.scores.check(part.context_dimension or 0)
 
 
 def _into(
