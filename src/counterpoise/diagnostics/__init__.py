@@ -1,5 +1,6 @@
 """What a log looks like, and whether its estimates can be believed."""
 
+from counterpoise.diagnostics.caveats import Caveat
 from counterpoise.diagnostics.diagnose import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import (
     WRONG_PROPENSITIES,
@@ -12,6 +13,7 @@ from counterpoise.diagnostics.verdict import (
 
 __all__ = [
     "WRONG_PROPENSITIES",
+    "Caveat",
     "Clusters",
     "Diagnostics",
     "Lost",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.diagnostics.caveats import Caveat
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, Diagnostics
 from counterpoise.errors import Argument, Pieces, Sentence
 
@@ -24,13 +25,28 @@ MANY_DROPPED = 0.05
 
 @dataclass(frozen=True)
 class Verdict:
-    """`ok`, `caution` or `not identified`, and why."""
+    """`ok`, `caution` or `not identified`, and why; `caveats` are those of the reasons that have a code and numbers."""
 
     verdict: VerdictWord
     reasons: tuple[str, ...]
+    caveats: tuple[Caveat, ...] = ()
 
     def __str__(self) -> str:
         return self.verdict + (": " + " ".join(self.reasons) if self.reasons else "")
+
+    def with_caveats(self, caveats: Iterable[Caveat]) -> Verdict:
+        """The verdict with more caveats, which is no better than the worst of them allows.
+
+        >>> print(Verdict("ok", ()).with_caveats([Caveat("rain", "caution", "It rains.")]))
+        caution: It rains.
+        """
+        more = tuple(caveats)
+        if not more:
+            return self
+        words: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
+        ranks = [words.index("ok" if one.severity == "note" else one.severity) for one in more]
+        word = words[max(words.index(self.verdict), *ranks)]
+        return Verdict(word, (*self.reasons, *(one.text for one in more)), (*self.caveats, *more))
 
 
 def judge(found: Diagnostics) -> Verdict:

@@ -73,7 +73,7 @@ def _evaluated(
                 with_doubts(climbed.judged(judge(one), (key[0], ""), key[1]), doubts[key]), whole.question, key[0]
             ),
             key[1],
-        )
+        ).with_caveats(whole.caveats((key[0],), reward, key[1]))
         for key, one in seen.items()
     }
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
@@ -112,7 +112,8 @@ def _compared(
             verdict = judge_difference(policies, view.carrying[k], float(squares[k]))
             verdict = with_doubts(climbed.judged(verdict, contrast, place), doubts[place])
             verdict = _by_group(verdict, whole.question, *contrast)
-            verdicts[target, place] = _resting(moments, verdict, place)
+            caveats = whole.caveats(contrast, reward, place)
+            verdicts[target, place] = _resting(moments, verdict, place).with_caveats(caveats)
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
@@ -146,7 +147,7 @@ def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     verdicts = dict(result.verdicts)
     for target, one in carriers.items():
         known = verdicts[target, None]
-        verdicts[target, None] = Verdict(known.verdict, (*known.reasons, str(one)))
+        verdicts[target, None] = replace(known, reasons=(*known.reasons, str(one)))
     return replace(result, verdicts=verdicts)
 
 

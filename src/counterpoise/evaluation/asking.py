@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from os import PathLike
 from typing import Any
 
+from counterpoise.diagnostics import Caveat
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.action_groups import ActionGroup
@@ -16,6 +17,7 @@ from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged,
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
+from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Weight, as_weight, list_weight
 
 
@@ -35,6 +37,24 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Concern:
+    """A caveat, and what it is about: one target or all, one reward or all, one segment (or the whole log, None) or everything."""
+
+    caveat: Caveat
+    target: str | None = None
+    reward: str | None = None
+    places: tuple[Label | None, ...] | None = None
+
+    def touches(self, targets: Container[str], reward: str | None, place: Label | None) -> bool:
+        """Whether it is about an answer on any of these targets."""
+        return (
+            (self.target is None or self.target in targets)
+            and (self.reward is None or self.reward == reward)
+            and (self.places is None or place in self.places)
+        )
+
+
+@dataclass(frozen=True)
 class Asked:
     """The moments that answer a question, one for each reward; moments that were handed over have no question."""
 
@@ -42,11 +62,16 @@ class Asked:
     rewards: tuple[str | None, ...]  # their names, as far as anybody knows
     question: Question | None = None
     earlier_rows: int = 0  # of logs before the question's own, which a state held
+    concerns: tuple[Concern, ...] = ()  # what checks of single rows say: see `counterpoise.evaluation.checks`
 
     @property
     def is_clustered(self) -> bool:
         """Whether groups are of clusters."""
         return self.moments[0].cluster is not None
+
+    def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> Iterator[Caveat]:
+        """What the checks say about an answer on these targets."""
+        return (one.caveat for one in self.concerns if one.touches(targets, reward, place))
 
 
 def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:

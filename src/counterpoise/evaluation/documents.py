@@ -161,5 +161,6 @@ def _ladder(result: Result) -> dict[str, Any]:
 def _verdicts(result: Result) -> list[dict[str, Any]]:
     return [
         {"target": target, "segment": _segment(segment), "verdict": found.verdict, "reasons": found.reasons}
+        | {"caveats": [vars(caveat) for caveat in found.caveats]}
         for (target, segment), found in result.verdicts.items()
     ]

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
+from counterpoise.evaluation.checks import checked
 from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.loggers import by_logger
@@ -92,7 +93,7 @@ def evaluate(
         whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
     )
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
-    return evaluated(read(by_logger(question), stored, progress), options, asked)
+    return evaluated(checked(read(by_logger(question), stored, progress)), options, asked)
 
 
 def compare(
@@ -134,7 +135,7 @@ def compare(
     question = question_of(
         whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return compared(read(by_logger(question), stored, progress), options)
+    return compared(checked(read(by_logger(question), stored, progress)), options)
 
 
 def _start(

@@ -149,7 +149,7 @@ class Result:
             columns = next(iter(self.moments.moments.values())).columns
             helped = set(MODEL) <= set(columns) or has_context(columns)
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
-        return Verdict(found.verdict, (*found.reasons, self._tips[name]))
+        return replace(found, reasons=(*found.reasons, self._tips[name]))
 
     @cached_property
     def _tips(self) -> dict[str, str]:
