@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from counterpoise.evaluation.asking import Asked, Concern
+from counterpoise.evaluation.training_rows import check_training_rows
 from counterpoise.log.question import Question
 
 Check = Callable[[Question, Asked], Iterator[Concern]]
 
 # Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (check_training_rows,)
 
 
 def checked(asked: Asked) -> Asked:

@@ -57,7 +57,7 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
         tensors[NAMES] = bytes_of(list(policy.actions_))
     elif policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
-    form = WIDER if more or NAMES in tensors else FORMAT
+    form = WIDER if more.keys() - {"lesson"} or NAMES in tensors else FORMAT  # older versions may overlook a lesson
     write_tensors(path, tensors, {"format": form, "config": config | more})
 
 
