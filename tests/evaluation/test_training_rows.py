@@ -13,6 +13,7 @@ from counterpoise.log.sketches import SIZE, Lesson, Sketch, row_keys
 torch = pytest.importorskip("torch")
 
 from counterpoise.learn import PolicyLearner, RankingLearner, load_policy, save_policy  # noqa: E402
+from counterpoise.learn.search import portfolio  # noqa: E402
 
 PARTS = {"context": ["x", "kind"], "action": "action", "reward": "reward", "propensity": "propensity"}
 CODE = "own-training-rows"
@@ -42,13 +43,13 @@ def caveat(result, target="new"):
 
 @pytest.fixture(scope="module")
 def log():
-    return world(3000, 0)
+    return world(2000, 0)
 
 
 @pytest.fixture(scope="module")
 def learner(log):
     with pytest.warns(UserWarning, match="policy"):
-        return PolicyLearner(epochs=2).fit(log, **PARTS)
+        return PolicyLearner(epochs=1, batch_size=500).fit(log, **PARTS)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def test_a_part_a_superset_and_another_reward_of_the_same_rows_are_known(log, sa
     target = {"new": load_policy(saved)}
     assert caveat(cp.evaluate(log, **PARTS, target=target, where="day < 2")).numbers["share"] == 1.0
     more = pl.concat([log, world(1000, 5)])
-    assert caveat(cp.evaluate(more, **PARTS, target=target)).numbers["share"] == pytest.approx(0.75, abs=0.05)
+    assert caveat(cp.evaluate(more, **PARTS, target=target)).numbers["share"] == pytest.approx(2 / 3, abs=0.05)
     twice = log.with_columns(spend=pl.col("reward") * 3)
     found = cp.evaluate(twice, **PARTS | {"reward": ["spend", "reward"]}, target=target)
     assert codes(found["spend"] if isinstance(found, dict) else found)
@@ -137,8 +138,8 @@ def test_with_a_reward_model_it_is_said_too(log, saved):
 def test_found_policies_and_rankers_remember_their_rows(log):
     numbers = log.with_columns(action=pl.col("x").rank("ordinal").cast(pl.Int64) % 3)
     parts = PARTS | {"context": ["x"]}
-    found = cp.learn_policy(numbers, **parts, minutes=0.001)
-    assert codes(cp.evaluate(numbers, **parts, target={"new": found}))
+    found = cp.learn_policy(numbers[:400], **parts, contenders=portfolio(3)[:1])
+    assert codes(cp.evaluate(numbers[:400], **parts, target={"new": found}))
     random = np.random.default_rng(0)
     lists = pl.DataFrame(
         {
@@ -150,7 +151,13 @@ def test_found_policies_and_rankers_remember_their_rows(log):
             "propensity": np.tile([1 / 4, 1 / 3], 300),
         }
     )
-    asked = {"slate": "list", "position": "place", "propensity_of": "item_given_above", "context": "x", "action": "item"}
+    asked = {
+        "slate": "list",
+        "position": "place",
+        "propensity_of": "item_given_above",
+        "context": "x",
+        "action": "item",
+    }
     asked |= {"reward": "reward", "propensity": "propensity"}
     with pytest.warns(UserWarning, match="policy"):
         ranker = RankingLearner(epochs=1).fit(lists, **asked)
