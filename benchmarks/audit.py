@@ -558,7 +558,10 @@ def states(audit: Audit) -> None:
 
 
 def learning(audit: Audit) -> None:
-    """Damaged policies and checkpoints are refused in words before anything large is made of them."""
+    """Damaged policies and checkpoints are refused in words before anything large is made of them, or are what they were.
+
+    Crafted ones have a checksum that is right and numbers that are not; an index among them must lead nowhere outside.
+    """
     place = audit.place("learning")
 
     def in_words(work: Callable[[], object]) -> Callable[[], object]:
@@ -575,9 +578,36 @@ def learning(audit: Audit) -> None:
 
     def load(path: Path) -> Callable[[], object]:
         def work() -> None:
+            import torch
+
             from counterpoise.learn import load_policy
 
-            load_policy(path)
+            print(load_policy(path).predict_proba(torch.linspace(-2, 2, 40).reshape(8, 5)).tolist())
+
+        return in_words(work)
+
+    def craft(kind: str, path: Path, seed: int) -> Callable[[], object]:
+        """A policy with one number changed, and a checksum that fits."""
+
+        def work() -> None:
+            from counterpoise.learn import LinearSoftmax
+            from counterpoise.learn.policies.forest import Forest
+            from counterpoise.learn.policies.storage import read_tensors, save_policy, write_tensors
+
+            forest = Forest(5, 4, trees=2, nodes=2, leaves=2, depth=1)
+            save_policy(forest if kind == "forest" else LinearSoftmax(5, 4), path)
+            tensors, description = read_tensors(path)
+            dice = random.Random(seed)
+            tensor = tensors[dice.choice(sorted(tensors))].view(-1)
+            numbers = (
+                (2**62, -1, 7, -(2**40)) if not tensor.is_floating_point() else (float("nan"), 1e30, -float("inf"))
+            )
+            tensor[dice.randrange(len(tensor))] = dice.choice(numbers)
+            if dice.random() < 0.3:
+                description["config"][dice.choice(["context", "lesson", "encoding", "temperature"])] = dice.choice(
+                    [7, "x", [1], {"keys": "AAAA"}, -1.0]
+                )
+            write_tensors(path, tensors, description)
 
         return in_words(work)
 
@@ -595,6 +625,7 @@ def learning(audit: Audit) -> None:
 
     policy, checkpoint = place / "policy.safetensors", place / "checkpoint.safetensors"
     expect(Command(fit(checkpoint, 3)).wait())
+    whole = expect(Command(load(policy)).wait())
     for kind, original, open_it in (
         ("damaged policy", policy, load),
         ("damaged checkpoint", checkpoint, lambda path: fit(path, 3)),
@@ -605,7 +636,67 @@ def learning(audit: Audit) -> None:
             path.write_bytes(broken)
             ended = Command(open_it(path)).wait()
             path.write_bytes(broken)
-            audit.count(kind, "" if ended.is_answer or ended.is_refusal else f"{accident}: {ended}", path)
+            problem = "" if ended.is_answer or ended.is_refusal else f"{accident}: {ended}"
+            if kind == "damaged policy" and ended.is_answer and ended.out != whole.out:
+                problem = f"{accident}: it is read as another policy"
+            audit.count(kind, problem, path)
+    for trial in range(audit.share(0.8)):
+        kind, path = ("forest", "linear")[trial % 2], place / "crafted.safetensors"
+        expect(Command(craft(kind, path, audit.seed + trial)).wait())
+        ended = Command(load(path)).wait()
+        audit.count("crafted policy", "" if ended.is_answer or ended.is_refusal else f"{kind}: {ended}", path)
+
+
+def forks(audit: Audit) -> None:
+    """A child of a process in which polars has run answers or refuses, and never waits forever."""
+    place = audit.place("forks")
+    log = simulate(place / "log.parquet")
+
+    def work(verb: str) -> Callable[[], object]:
+        def forked() -> None:
+            import polars as pl
+
+            import counterpoise as cp
+
+            rows = pl.scan_parquet(log)
+            data = {"frame": rows.collect(), "lazy": rows, "arrays": rows.collect().to_dict(), "file": log}[verb]
+            rows.group_by("action").agg(pl.col("reward").sum()).collect()
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    cp.evaluate(data, reward="reward", propensity="propensity", target="pi_new")
+                    code = 0
+                except cp.OptionError as error:
+                    print(error, file=sys.stderr)
+                    code = 2
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+            raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        return forked
+
+    for trial in range(audit.share(0.2)):
+        verb = ("frame", "lazy", "arrays", "file")[trial % 4]
+        ended = Command(work(verb)).wait(20.0)
+        audit.count("child of a fork", "" if ended.is_answer or ended.is_refusal else f"{verb}: {ended}")
+
+
+def unwritable(audit: Audit) -> None:
+    """An output that cannot be written is an error in words, and leaves nothing behind."""
+    place = audit.place("unwritable")
+    for writer in writers(place, 400):
+        for trial in range(audit.share(0.05)):
+            folder = audit.place("unwritable outputs")
+            (folder / "file").write_text("old")
+            (folder / "folder").mkdir()
+            out = (folder / "file" / "out", folder / "absent" / "deep" / "out", folder / "folder")[trial % 3]
+            ended = run(*writer.arguments(out if out.is_dir() else out.with_suffix(writer.ending)))
+            shutil.rmtree(folder / "absent", ignore_errors=True)  # which learning makes
+            others = leftovers(folder, folder / "file", folder / "folder") or leftovers(folder / "folder")
+            problem = others if ended.is_refusal or (ended.is_answer and trial % 3 == 1) else str(ended)
+            audit.count("unwritable output", f"{writer.name}: {problem}" if problem else "")
 
 
 SECTIONS: dict[str, Callable[[Audit], None]] = {
@@ -614,6 +705,8 @@ SECTIONS: dict[str, Callable[[Audit], None]] = {
     "states": states,
     "logs": logs,
     "learning": learning,
+    "forks": forks,
+    "unwritable": unwritable,
     "disks": full_disks,
     "signals": signals,
 }
@@ -627,7 +720,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for the files of the trials that were lost")
     options = parser.parse_args()
     chosen = options.only or list(SECTIONS)
-    needs_torch = {"learning", "disks", "signals"} & set(chosen)
+    needs_torch = {"learning", "disks", "signals", "unwritable"} & set(chosen)
     # imported, and not used: a fork of a process in which an engine's threads run may hang
     for name in (IMPORTED + TORCH if needs_torch else IMPORTED).split():
         importlib.import_module(name)

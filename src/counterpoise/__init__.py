@@ -8,6 +8,7 @@ True
 
 from typing import TYPE_CHECKING, Any
 
+from counterpoise import forks as forks  # before anything forks
 from counterpoise import intervals, weights
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate

@@ -110,6 +110,16 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(tmp_path, name):
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("text", ["1 / 0", "raise SystemExit(0)", "x = = 1", "raise RuntimeError"])
+def test_a_module_that_raises_is_told_in_one_line(tmp_path, text):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "broken.py").write_text(text)
+    found = command(tmp_path, "--import", "broken", *ASK)
+    assert found.returncode == 2
+    assert found.stderr.startswith("OptionError: the module 'broken' cannot be imported: ")
+    assert found.stderr.count("\n") == 1
+
+
 def test_a_script_of_ones_own_gives_the_command_line_an_estimator(tmp_path):
     shop().write_parquet(tmp_path / "log.parquet")
     script = tmp_path / "mine.py"

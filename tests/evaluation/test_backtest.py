@@ -103,6 +103,9 @@ def test_frames_and_the_command_line(tmp_path):
     assert done.exit_code == 0, done.output
     found = cp.backtest(logs, table, **PARTS)
     assert json.loads(done.stdout)["tests"][0]["predicted"] == pytest.approx(found["test 0"].predicted.value)
+    table.write_parquet(tmp_path / "tests.parquet")
+    same = CliRunner().invoke(app, ["backtest", str(tmp_path / "tests.parquet"), *command[2:]])
+    assert same.stdout == done.stdout
     page = (tmp_path / "page.html").read_text()
     assert "test 1" in page
     assert "<script>alert" not in page
@@ -122,3 +125,15 @@ def test_frames_and_the_command_line(tmp_path):
 def test_bad_input_is_refused(logs, outcomes, says):
     with pytest.raises(cp.OptionError, match=says):
         cp.backtest(logs, outcomes, **PARTS)
+
+
+@pytest.mark.parametrize("content", ["a log", "not a table", "nothing"])
+def test_a_file_that_is_no_table_of_tests_is_refused_in_words(content, tmp_path):
+    path = tmp_path / "tests.parquet"
+    if content == "a log":
+        simulated()[0]["test 0"].write_parquet(path)
+    else:
+        path.write_bytes(b"\x00\xff" * 50 if content == "not a table" else b"")
+    done = CliRunner().invoke(app, ["backtest", str(path), "--target", "new"])
+    assert done.exit_code == 2, done.output
+    assert "tests.parquet" in done.output

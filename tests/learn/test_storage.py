@@ -6,6 +6,7 @@ from learning import policies, small_log, torch
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, Policy, TwoTower, export_onnx, load_policy, save_policy
+from counterpoise.learn.policies.forest import Forest
 from counterpoise.learn.policies.storage import read_tensors, write_tensors
 
 SAVED = [kind for kind in policies() if "embedding" not in kind]
@@ -50,6 +51,40 @@ def test_onnx_needs_the_width_of_a_module_only_and_leaves_the_policy_alone(tmp_p
     for path in (tmp_path, tmp_path / "absent" / "policy.onnx"):
         with pytest.raises(PolicyFileError, match=r"cannot write .* Name another file"):
             export_onnx(MLP(3, 2), path)
+
+
+@pytest.mark.parametrize("kind", ["linear", "forest"])
+def test_no_flipped_bit_changes_a_policy(kind, tmp_path):
+    policy = LinearSoftmax(3, 4) if kind == "linear" else Forest(3, 4, trees=1, nodes=1, leaves=1, depth=1)
+    policy.context_ = ("a", "b", "c")
+    save_policy(policy, tmp_path / "policy")
+    whole, context = (tmp_path / "policy").read_bytes(), small_log()[0].numpy()[:5, :3]
+    expected = policy.predict_proba(context)
+    for bit in np.random.default_rng(0).choice(8 * len(whole), 200, replace=False):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "policy").write_bytes(damaged)
+        try:
+            np.testing.assert_array_equal(load_policy(tmp_path / "policy").predict_proba(context), expected)
+        except PolicyFileError as error:
+            assert "damaged" in str(error)  # noqa: PT017
+    (tmp_path / "policy").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(PolicyFileError, match=r"damaged: its checksum is .* Copy it again"):
+        load_policy(tmp_path / "policy")
+
+
+def test_policies_of_version_0_2_have_no_checksum_and_are_read(tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    policy = LinearSoftmax(3, 4)
+    save_policy(policy, tmp_path / "policy")
+    tensors, _ = read_tensors(tmp_path / "policy")
+    with safe_open(tmp_path / "policy", framework="pt") as file:
+        metadata = {"counterpoise": file.metadata()["counterpoise"]}
+    save_file(tensors, tmp_path / "old", metadata=metadata)
+    context = small_log()[0].numpy()[:5, :3]
+    np.testing.assert_array_equal(load_policy(tmp_path / "old").predict_proba(context), policy.predict_proba(context))
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

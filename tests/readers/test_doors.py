@@ -1,8 +1,10 @@
 """Doors that stay shut: queries only read, conditions are one condition, connections of ours are read-only, secrets stay secret."""
 
+import contextlib
 import copy
 import pickle
 import re
+import sqlite3
 import uuid
 
 import polars as pl
@@ -221,9 +223,50 @@ def test_what_is_one_expression_is_computed(database):
     )
     assert found.n == expected.n
     assert value(found) == pytest.approx(value(expected), rel=1e-9)
-    assert database(where=f"click >= (SELECT avg(click) FROM {database.table}) OR true").n == 2000
     assert database(segment="CASE WHEN country IN ('DE', 'a;b') THEN 1 ELSE 0 END").n == 2000
     assert database(reward="click - avg(click) OVER ()").n == 2000
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    """The log in an SQLite file."""
+    place = tmp_path / "log.sqlite"
+    made = ibis.sqlite.connect(place)
+    made.create_table("log", shop().to_arrow())
+    made.disconnect()
+
+    def count():
+        with contextlib.closing(sqlite3.connect(place)) as again:
+            return again.execute("select count(*) from log").fetchone()[0]
+
+    return Database(f"sqlite://{place}", "log", count)
+
+
+@pytest.mark.parametrize("reading", ["(SELECT avg(click) FROM {t})", "exists (SELECT 1 FROM {t})", "(SELECT 1)"])
+@pytest.mark.parametrize("kind", ["server", "file", "own", "sqlite"])
+def test_conditions_and_expressions_look_at_no_other_table(kind, reading, request):
+    database = request.getfixturevalue(kind)
+    reading = reading.format(t=database.table)
+    parts = ({"where": f"click >= {reading}"}, {"reward": f"click + {reading}"}, {"target": f"pi_new * {reading}"})
+    for part in (*parts, {"segment": reading}, {"cluster": reading}):
+        with pytest.raises(cp.ColumnError, match="no other tables"):
+            database(**part)
+
+
+@pytest.mark.parametrize(
+    "text", ["max(click)", "count(*)", "click - avg(click)", "total(click)", "group_concat(click)"]
+)
+@pytest.mark.parametrize("part", ["reward", "target", "propensity", "segment", "cluster"])
+def test_sqlite_takes_no_aggregates(sqlite, text, part):
+    with pytest.raises(cp.ColumnError, match=r"adds up rows"):
+        sqlite(**{part: text})
+
+
+def test_sqlite_takes_what_gives_a_value_per_row(sqlite):
+    assert sqlite(reward="max(click, 0)").n == 2000
+    assert sqlite(reward="click - avg(click) OVER ()").n == 2000
+    with pytest.raises(cp.CounterpoiseError, match="aggregate"):
+        sqlite(where="max(click) > 0")
 
 
 def test_an_expression_makes_no_rows(server, own):

@@ -537,3 +537,146 @@ def test_a_missing_package_is_no_crash(tmp_path, monkeypatch):
     monkeypatch.setattr("counterpoise.engines.rows._open", crash)
     found = invoke("doctor", tmp_path / "log.parquet")
     assert (found.exit_code, "pip install" in found.stderr) == (2, True)
+
+
+# -- What fails while it runs ------------------------------------------------------------------------------------------------
+
+FAILING = {
+    "cast": lambda rows: rows.with_columns(reward=pl.lit("seven").cast(pl.Float64)),
+    "filter": lambda rows: rows.filter(pl.lit("seven").cast(pl.Float64) > 0),
+    "no column": lambda rows: rows.with_columns(more=pl.col("nowhere")),
+    "no file": lambda rows: pl.scan_parquet("nowhere.parquet"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_a_lazy_frame_that_cannot_run_is_refused_in_words(log, kind):
+    rows = FAILING[kind](log.lazy())
+    chosen = {"reward": "reward", "propensity": "propensity"}
+    for ask in (
+        lambda: cp.evaluate(rows, **QUESTION),
+        lambda: cp.evaluate(rows, **QUESTION, cluster="new", segment="new"),
+        lambda: cp.compare(rows, **QUESTION, against="propensity"),
+        lambda: cp.rank(rows, **chosen, target=["new", "propensity"]),
+        lambda: plan(rows, **QUESTION, difference=0.1),
+        lambda: examine(rows, **QUESTION),
+    ):
+        with pytest.raises(cp.LogError, match=r"seven|nowhere"):
+            ask()
+
+
+def test_the_error_of_a_policy_is_not_blamed_on_the_lazy_frame_that_it_sees(log):
+    class Wrong:
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, context):
+            raise pl.exceptions.ComputeError("mine")
+
+    rows = log.lazy().with_columns(action=pl.lit(1))
+    with pytest.raises(pl.exceptions.ComputeError, match="mine"):
+        cp.evaluate(rows, **QUESTION | {"target": Wrong()}, action="action", context=["new"])
+
+
+@pytest.mark.filterwarnings("ignore:fetch_arrow_table")
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # ibis sets it, pandas 3 regrets it
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("source", ["polars", "lazy", "pandas", "arrow", "arrays", "parquet", "duckdb", "sqlite"])
+def test_chosen_actions_of_another_type_than_the_logged_are_refused(source, tmp_path):
+    rows = shop(200).with_columns(item=pl.lit("tea"))
+    data, place = rows, {}
+    if source == "lazy":
+        data = rows.lazy()
+    elif source == "pandas":
+        data = rows.to_pandas()
+    elif source == "arrow":
+        data = rows.to_arrow()
+    elif source == "arrays":
+        data = rows.to_dict(as_series=False)
+    elif source == "parquet":
+        rows.write_parquet(tmp_path / "log.parquet")
+        data = tmp_path / "log.parquet"
+    elif source in ("duckdb", "sqlite"):
+        ibis = pytest.importorskip("ibis")
+        pytest.importorskip("duckdb")
+        made = getattr(ibis, source).connect(tmp_path / f"log.{source}")
+        made.create_table("log", rows.select("click", "p", "action", "item").to_arrow())
+        made.disconnect()
+        data, place = f"{source}://{tmp_path / f'log.{source}'}", {"table": "log"}
+    for action, chosen in (("action", "item"), ("item", "action")):
+        with pytest.raises(cp.ColumnError, match=r"Give both the same type"):
+            cp.evaluate(data, **place, reward="click", propensity="p", action=action, target=cp.Chosen(chosen))
+
+
+class Even:
+    classes_ = np.array([0, 1])
+
+    def predict_proba(self, context):
+        return np.full((len(context), 2), 0.5)
+
+
+@pytest.mark.parametrize("how", [{}, {"model": "ridge"}])
+def test_actions_and_contexts_of_128_bits_are_those_of_64(log, how):
+    pytest.importorskip("sklearn")
+    rows = log.with_columns(action=pl.int_range(pl.len()) % 2, x=pl.int_range(pl.len()) % 7)
+    wide = rows.with_columns(pl.col("action", "x").cast(pl.Int128))
+    asked = QUESTION | {"target": {"even": Even()}, "action": "action", "context": ["x"]} | how
+    for data in (wide, wide.lazy()):
+        same(cp.evaluate(data, **asked), cp.evaluate(rows, **asked))
+    huge = wide.with_columns(action=pl.col("action") + 2**70)
+    with pytest.raises(cp.ColumnError, match="more than 64 bits"):
+        cp.evaluate(huge, **asked)
+
+
+# -- Names like ours ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["reward", "propensity", "target", "action", "context", "segment", "cluster"])
+@pytest.mark.parametrize("name", ["counterpoise expression 0", "counterpoise model reward", "counterpoise row"])
+def test_a_column_called_like_our_own_is_refused(log, part, name):
+    rows = log.with_columns(action=pl.int_range(pl.len()) % 2, x=pl.col("new"), user=pl.int_range(pl.len()))
+    parts = {"action": "action", "context": "x", "cluster": "user", "segment": "action"} | QUESTION
+    rows = rows.rename({parts[part]: name}) if part != "segment" else rows.with_columns(pl.col("action").alias(name))
+    with pytest.raises(cp.ColumnError, match=r"called like those that counterpoise adds .* Rename it"):
+        cp.evaluate(rows, **parts | {part: [name] if part == "context" else name})
+
+
+def test_a_column_may_be_called_count(log):
+    pytest.importorskip("sklearn")
+    rows = log.with_columns(count=pl.Series(["tea", "jam"] * (log.height // 2)), x=pl.col("new"))
+    asked = QUESTION | {"target": cp.Chosen("count"), "context": ["x"], "model": "ridge"}
+    expected = cp.evaluate(rows.rename({"count": "item"}), **asked | {"target": cp.Chosen("item")}, action="item")
+    found = cp.evaluate(rows, **asked, action="count")
+    assert found["count", "dr"].value == pytest.approx(expected["item", "dr"].value, rel=1e-9)
+
+
+# -- Children of a fork --------------------------------------------------------------------------------------------------------
+
+FORKS = """
+import os, sys
+import polars as pl
+import counterpoise as cp
+from counterpoise.evaluation.doctor import doctor
+rows = pl.DataFrame({"r": [0.0, 1.0] * 500, "p": [0.5] * 1000, "t": [0.6, 0.4] * 500})
+parts = {"reward": "r", "propensity": "p", "target": "t"}
+if sys.argv[1] == "after":
+    rows.lazy().group_by("r").agg(pl.col("t").sum()).collect()
+child = os.fork()
+if child == 0:
+    try:
+        print("answered", cp.evaluate(rows.lazy(), **parts).n, flush=True)
+    except cp.OptionError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print("the parent answers", cp.evaluate(rows, **parts).n)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, polars' threads have no names")
+@pytest.mark.parametrize(("when", "says"), [("after", "get_context('spawn')"), ("before", "answered 1000")])
+def test_a_child_forked_after_polars_ran_is_told_to_spawn(when, says):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, when], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert says in done.stdout, done.stderr
+    assert "the parent answers 1000" in done.stdout

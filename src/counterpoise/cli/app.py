@@ -23,7 +23,7 @@ from counterpoise.cli.sensitivity import sensitivity
 from counterpoise.cli.simulate import simulate
 from counterpoise.cli.sql import sql
 from counterpoise.cli.state import state
-from counterpoise.errors import OptionError
+from counterpoise.errors import CounterpoiseError, OptionError, first_line
 
 app = typer.Typer(
     name="counterpoise",
@@ -52,6 +52,13 @@ def _import(modules: list[str]) -> None:
                 f"there is no module {name!r} to import.",
                 do="Install its package, or name its folder in PYTHONPATH: the folder you are in is not searched.",
             ) from None
+        except CounterpoiseError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+            raise OptionError(
+                f"the module {name!r} cannot be imported: {type(error).__name__}: {first_line(error)}.",
+                do=f"Run python -c 'import {name}' to see where.",
+            ) from error
 
 
 @app.callback()

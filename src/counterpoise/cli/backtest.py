@@ -37,15 +37,13 @@ def backtest(
     Example:
       counterpoise backtest tests.csv --reward click --propensity p --target pi_new --html backtest.html
     """
-    import polars as pl
-
     import counterpoise as cp
     from counterpoise.cli.printing import console, say
     from counterpoise.evaluation.documents import as_text
 
     if not tests.is_file():
         raise OptionError(f"there is no file {str(tests)!r}.")
-    rows: list[dict[str, Any]] = pl.read_csv(tests).to_dicts()
+    rows: list[dict[str, Any]] = options.table_of(str(tests)).to_dicts()
     lacking = [name for name in ("test", "log", "measured") if not rows or name not in rows[0]]
     if lacking:
         raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")

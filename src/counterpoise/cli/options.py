@@ -194,8 +194,11 @@ def one_or_several(rewards: Sequence[str] | None, first: str) -> Any:
 
 def items_of(path: str | None) -> Any:
     """The items of a file, as a frame."""
-    if path is None:
-        return None
+    return None if path is None else table_of(path)
+
+
+def table_of(path: str) -> Any:
+    """A file, as a frame."""
     from counterpoise.engines.rows import collect
     from counterpoise.readers import files
 

@@ -18,6 +18,7 @@ from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.forks import check_threads
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
@@ -59,11 +60,12 @@ class LogEngine:
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """The moments of a question, one for each reward."""
         with progress_bar(progress) as report:
-            return summarize_batches(frames.completed(self.frame(question.log.data), question, report), question)
+            rows = frames.told(self.frame(question.log.data), question)
+            return summarize_batches(frames.with_policies(rows, question, report), question)
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
-        return work(frames.completed(self.frame(question.log.data), question, number=number))
+        return work(frames.with_policies(frames.told(self.frame(question.log.data), question, number), question))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Some rows with everything that the question names."""
@@ -71,7 +73,8 @@ class LogEngine:
         if isinstance(data, Mapping):
             data = {name: values[:rows] for name, values in data.items()}
         elif isinstance(data, pl.LazyFrame):
-            return frames.selected(data, question).head(rows).collect(engine="streaming")
+            with frames.errors_told(data):
+                return frames.selected(data, question).head(rows).collect(engine="streaming")
         else:
             data = nw.from_native(data).head(rows).to_native()
         return next(frames.batches(data, question)).head(rows)
@@ -130,7 +133,10 @@ class Frames(LogEngine):
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows and columns; those of arrays are put side by side."""
         if not isinstance(log.data, Mapping):
-            return super().scan(log)
+            with frames.errors_told(log.data):
+                scan = super().scan(log)
+                scan.collect_schema()
+                return scan
         numbers = {*log.reward, log.propensity}
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
@@ -282,6 +288,7 @@ ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": 
 
 def engine_of(log: Log) -> LogEngine:
     """The engine of a log."""
+    check_threads()
     found = next(one for one in reversed(ENGINES.values()) if one.holds(log.data))
     if not isinstance(found, Databases):
         connections.check_no_database(log)

@@ -15,7 +15,7 @@ from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.loggers import balanced
 from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged, as_log
+from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged, as_log, check_own_names
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
@@ -135,6 +135,7 @@ def question_of(
     sums: dict[str, Any] = {"groups": groups, "smoothings": smoothings, "features": features_of(whole, how)}
     sums["lists"] = _lists(whole)
     question = ask(whole, target, weight=how, against=against, segment=segment, **sums)
+    check_own_names(whole, *(name for _, name in question.columns))
     if not isinstance(whole.propensity, str) or whole.propensity == MODEL:
         question = _with_propensities(question)
     if whole.model is None:

@@ -15,6 +15,7 @@ from counterpoise.diagnostics.together import FEWEST, Together, moving_together
 from counterpoise.errors import Argument, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
+from counterpoise.evaluation.training_rows import check_training_rows
 from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 from counterpoise.log.names import MODEL_REWARD, PROPENSITY
@@ -297,4 +298,10 @@ def _upper(said: str) -> Sentence:
 
 
 # Each yields what it finds, and costs nothing where a log has not got what it looks at.
-CHECKS: tuple[Check, ...] = (missing_actions, other_columns, propensity_meaning, misread_propensities)
+CHECKS: tuple[Check, ...] = (
+    check_training_rows,
+    missing_actions,
+    other_columns,
+    propensity_meaning,
+    misread_propensities,
+)

@@ -20,6 +20,7 @@ from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.policies.policy import CELLS, Policy
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
+from counterpoise.log.sketches import Lesson
 from counterpoise.log.targets import is_policy
 from counterpoise.moments import LogMoments
 
@@ -87,6 +88,17 @@ def is_surely_better(result: Result, target: str | None = None) -> bool:
     """Whether a target surely earns more than the policy that wrote the log: the interval of the lift is above 0, and the verdict is ok."""
     name = result.targets[0] if target is None else target
     return result[name, "lift"].interval.lower > 0 and result.verdict(name).verdict == "ok"
+
+
+def lesson_of(source: Source, result: Result | None, earlier: Lesson | None = None) -> Lesson:
+    """What a policy that was learned from a source's rows remembers of that, with what rows that it had not seen said of it."""
+    sketch = source.sketch if earlier is None else source.sketch.after(earlier.sketch)
+    if result is None:
+        return Lesson(sketch)
+    name = result.targets[0]
+    value = result[name, "beta_ips"]
+    estimate = {"value": value.value, "lower": value.interval.lower, "upper": value.interval.upper}
+    return Lesson(sketch, estimate | {"level": value.interval.level, "verdict": result.verdict(name).verdict})
 
 
 def doubts(result: Result, target: str | None = None) -> str:

@@ -20,7 +20,7 @@ from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
 from counterpoise.learn.gradients.steps import Norms
 from counterpoise.learn.guardrails import flattered, fold_policies, refused, remarks, warned
 from counterpoise.learn.items.kernels import Precision
-from counterpoise.learn.judging import FOLDS, is_surely_better, judge
+from counterpoise.learn.judging import FOLDS, is_surely_better, judge, lesson_of
 from counterpoise.learn.logs.inspection import Inspection, inspect
 from counterpoise.learn.logs.scaling import standardize
 from counterpoise.learn.logs.sources import Source
@@ -39,6 +39,7 @@ from counterpoise.log.log import Log, LogFields, as_log
 
 if TYPE_CHECKING:
     from counterpoise.learn.logs.encoding import Encoding
+    from counterpoise.log.sketches import Lesson
 
 
 class PolicyLearner(ScikitLearn):
@@ -350,6 +351,7 @@ class PolicyLearner(ScikitLearn):
         if done.values is not None:
             self.tuning_ = done.values
         policy.learned_from_ = found.digest
+        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
         self.remarks_ = remarks(policy, source, before)
 
@@ -359,6 +361,11 @@ class PolicyLearner(ScikitLearn):
     def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self._fitted().classes_
+
+    @property
+    def lesson_(self) -> Lesson | None:
+        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
+        return self._fitted().lesson_
 
     @property
     def encoding_(self) -> Encoding | None:

@@ -42,11 +42,33 @@ class Plan:
         frame = computed(frame, self.expressions)
         if question.choices:
             action = column(str(question.log.action))
+            _check_comparable(frame.collect_schema(), question)
             frame = frame.with_columns(
                 (column(target.source.column) == action).cast(pl.Float64).alias(target.column)
                 for target in question.choices
             )
         return frame
+
+
+def _check_comparable(schema: Mapping[str, pl.DataType], question: Question) -> None:
+    """Check that the actions a target chooses can equal logged ones; a frame would say so only once it runs."""
+    action = str(question.log.action)
+    for target in question.choices:
+        chosen = target.source.column
+        try:
+            pl.DataFrame(schema={"chosen": schema[chosen], "action": schema[action]}).select(
+                pl.col("chosen") == pl.col("action")
+            )
+        except pl.exceptions.PolarsError as error:
+            raise not_comparable(chosen, schema[chosen], action, schema[action]) from error
+
+
+def not_comparable(chosen: str, its_type: object, action: str, logged_type: object) -> ColumnError:
+    """The error for chosen actions that can never be those that were logged."""
+    return ColumnError(
+        f"the chosen actions in {chosen!r} are {its_type}, and the logged ones in {action!r} are {logged_type}.",
+        do="Give both the same type.",
+    )
 
 
 def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
@@ -184,10 +206,15 @@ def roots_of(part: str, text: str, available: Sequence[str]) -> list[str]:
         raise missing(part, unknown[0], available, inside=text)
     lengths = pl.DataFrame({name: [None, None] for name in spelt} or {"": [None, None]}).lazy()
     if roots and _is_aggregate(lengths, expression):
-        raise ColumnError(
-            [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
-        )
+        raise adds_up(part, text)
     return roots
+
+
+def adds_up(part: str, text: str) -> ColumnError:
+    """The error for an aggregate where a value per row is needed."""
+    return ColumnError(
+        [argument_of(part, text), " must give one value per row, but adds up rows. Write it without aggregates."]
+    )
 
 
 def _expression(part: str, text: str, spelt: str) -> pl.Expr:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_type_hi
 
 import numpy as np
 
-from counterpoise.errors import Argument, OptionError, Text
+from counterpoise.errors import Argument, ColumnError, OptionError, Text
 from counterpoise.log.addresses import forgetting_password, without_password
 from counterpoise.log.arrays import Arrays
 from counterpoise.log.baseline import How, as_baseline
@@ -20,6 +20,7 @@ from counterpoise.log.lists import DCG, check_lists, refuse_lists
 from counterpoise.log.loggers import check_loggers
 
 MODEL = "model"  # as a propensity: it was not logged, and a model is to estimate it
+OWN = "counterpoise "  # what the names of columns begin with that we add to a log
 Data = Any  # where rows are: arrays, a frame, files, a database, Spark, or whatever an engine of your own holds
 Column = Any  # a name or an SQL expression; without data, the array itself
 Columns = Any  # one of them, or several
@@ -299,7 +300,10 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
     Log(1 array, reward='r', where='r > 0')
     """
     if not isinstance(log, Log):
-        return Log(log, **given)
+        made = Log(log, **given)
+        check_own_names(made)
+        return made
+    check_own_names(log)
     default = {field.name: field.default for field in fields(Log)}
     known = [part for part in given if part in default and getattr(log, part) is not default[part]]
     if known:
@@ -313,6 +317,18 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
             do=f"Make the log with {', '.join(given)} in it.",
         )
     return log.but(**given) if given else log
+
+
+def check_own_names(log: Log, *more: str) -> None:
+    """Refuse columns called as those that we add to a log ourselves, which would otherwise be mixed up in silence."""
+    parts = [getattr(log, field.name) for field in fields(log) if field.name != "data"]
+    names = [name for part in parts for name in (part if isinstance(part, tuple) else (part,))]
+    own = [name for name in (*names, *more) if isinstance(name, str) and OWN in name]
+    if own:
+        raise ColumnError(
+            f"column {own[0]!r} is called like those that counterpoise adds to a log, which begin with {OWN!r}.",
+            do="Rename it.",
+        )
 
 
 def logged_propensity(log: Log) -> str | None:

@@ -33,6 +33,17 @@ class RowWeight:
 
 
 @dataclass(frozen=True)
+class AsItIs:
+    """The step of a question that needs context, action and candidates, and adds nothing to them."""
+
+    identity: tuple[str, ...] = ()
+
+    def complete(self, frame: Any, question: Question, batch: str, first_row: int) -> Any:
+        """The batch itself."""
+        return frame
+
+
+@dataclass(frozen=True)
 class Question:
     """What to read from a log, and what to compute from it; this is all that readers, weights and engines get.
 

@@ -56,15 +56,15 @@ class Actions:
 
 def actions_of(logged: pl.Series, items: Any) -> Actions:
     """The actions of a log, the most frequent first; or those of the items, which must have all that were logged."""
-    seen = text_of(logged).value_counts(sort=True, name="count")
+    seen = text_of(logged).alias("action").value_counts(sort=True, name="count")
     if items is None:
-        order = seen.sort(["count", logged.name], descending=[True, False])
-        return Actions(tuple(order.get_column(logged.name).to_list()))
+        order = seen.sort(["count", "action"], descending=[True, False])
+        return Actions(tuple(order.get_column("action").to_list()))
     ids, features = checked_items(items, logged.name)
     levels = text_of(ids)
-    lost = seen.filter(~seen.get_column(logged.name).is_in(levels.implode()))
+    lost = seen.filter(~seen.get_column("action").is_in(levels.implode()))
     if lost.height:
-        first = lost.get_column(logged.name)[0]
+        first = lost.get_column("action")[0]
         raise OptionError(
             [
                 Argument("items"),

@@ -187,7 +187,7 @@ def _learned(values: pl.Series) -> Column:
             values.name, mean, scale if scale > 1e-12 * abs(mean) and scale > 0 else 1.0, len(known) < len(found)
         )
     if dtype in (pl.String, pl.Categorical, pl.Enum) or dtype == pl.Null:
-        counted = text_of(values).drop_nulls().value_counts(sort=True, name="count").head(LEVELS)
+        counted = text_of(values).drop_nulls().alias("level").value_counts(sort=True, name="count").head(LEVELS)
         return Category(values.name, tuple(sorted(counted.to_series().to_list())))
     if isinstance(dtype, pl.List | pl.Array):
         return Vector(values.name, vectors_of(values).shape[1])

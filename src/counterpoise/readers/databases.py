@@ -8,8 +8,8 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.errors import Argument, OptionError
-from counterpoise.log.expressions import may_use
+from counterpoise.errors import Argument, CounterpoiseError, OptionError
+from counterpoise.log.expressions import adds_up, may_use
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
@@ -59,11 +59,15 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
     )
     names = {text: f"counterpoise expression {k}" for k, text in enumerate(texts)}
     try:
+        if database_of(native) == "sqlite":
+            _check_one_per_row(native, texts)
         if names or question.log.where is not None:
             native = _without_nan(native, [*texts, *([] if question.log.where is None else [question.log.where])])
             native = _computed(
                 "counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where
             )
+    except CounterpoiseError:
+        raise
     except Exception as error:
         raise cannot_compute([*texts, question.log.where], error, available) from error
     if question.log.cluster is not None:
@@ -100,6 +104,16 @@ def _without_nan(native: Any, texts: Sequence[str]) -> Any:
     if not used:
         return native
     return frame.with_columns(*(nw.when(~nw.col(x).is_nan()).then(nw.col(x)).alias(x) for x in used)).to_native()
+
+
+def _check_one_per_row(native: Any, texts: Mapping[str, str]) -> None:
+    """Check that no expression adds up rows, which SQLite allows beside plain columns: it makes a row even of none."""
+    for text, part in texts.items():
+        rows = native.alias("counterpoise_rows").sql(
+            f"SELECT COUNT(*) AS n FROM (SELECT ({text}\n) FROM counterpoise_rows WHERE 1 = 0) AS counterpoise_made"
+        )
+        if rows.to_pyarrow()["n"][0].as_py():
+            raise adds_up(part, text)
 
 
 def _with_fewer_digits(native: Any, question: Question) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 
 from counterpoise.errors import ColumnError, first_line
+from counterpoise.log.expressions import not_comparable
 from counterpoise.log.question import Question
 from counterpoise.log.rules import indicator, missing
 
@@ -29,6 +30,12 @@ def with_actions(
     action = nw.col(names.get(str(question.log.action), str(question.log.action)))
     made = {target.column: f"counterpoise choice {k}" for k, target in enumerate(question.choices)}
     chosen = []
+    types = frame.collect_schema() if question.choices else {}
+    logged = str(question.log.action)
+    for target in question.choices:
+        its, other = (types[names.get(name, name)] for name in (target.source.column, logged))
+        if nw.String in (its, other) and (its.is_numeric() or other.is_numeric()):
+            raise not_comparable(target.source.column, its, logged, other)
     for target in question.choices:
         same = nw.col(names.get(target.source.column, target.source.column)) == action
         chosen.append(nw.when(~same.is_null()).then(indicator(same)).alias(made[target.column]))

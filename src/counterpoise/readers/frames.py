@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.errors import ColumnError, LogError, OptionError
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log.expressions import check_digits, columns, plan
 from counterpoise.log.question import Question
 from counterpoise.readers.policies import complete, is_ranker
 from counterpoise.readers.progress import Report
 
 BATCH = 1_000_000
+
+
+@contextmanager
+def errors_told(data: object) -> Iterator[None]:
+    """Whatever goes wrong while a lazy frame of polars runs, as an error of the log: the expressions in it are the user's."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError, OSError) as error:
+        if not isinstance(data, pl.LazyFrame):
+            raise
+        raise LogError(
+            f"this LazyFrame fails when it runs: {first_line(error)}.",
+            do="Run its collect() to see where, and fix that expression or the rows it stumbles over.",
+        ) from error
 
 
 def completed(
@@ -41,6 +56,12 @@ def with_policies(
             if report is not None:
                 report(frame.height)
             yield frame
+
+
+def told(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
+    """The batches of a frame that may be lazy, with an error in words if it cannot run."""
+    with errors_told(log):
+        yield from batches(log, question, number)
 
 
 def batches(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +12,6 @@ from counterpoise.log.targets import argument_of
 
 Parse = Callable[[str], list[Any]]
 
-# functions that make rows of their arguments alone; any other may read files
-_HARMLESS = {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
 
@@ -81,7 +78,20 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
         found.append(statements[0].expressions[0])
     if not _reads(sqlglot.exp, [found[0].parent_select]):
         raise not_one(part, text)
+    if found[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
+        raise _looks_elsewhere(part, text)
     return found[0].pop()
+
+
+def _looks_elsewhere(part: str, text: str) -> ColumnError:
+    """The error for a condition or expression with a query in it, which could look at anything that the connection may."""
+    return ColumnError(
+        [
+            argument_of(part, text),
+            " must read no files and no other tables: write it of the log's own columns, without SELECT.",
+        ],
+        do=["If it needs more, join that to the log with ", Argument("query"), "."],
+    )
 
 
 def _name(dialect: Any) -> str:
@@ -137,7 +147,7 @@ def _duckdb_reads(query: str) -> bool:
 
 
 def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
-    """The same check as in `parsed`, with DuckDB's own parser; and the text may not read files, or make rows or columns, on the side."""
+    """The same check as in `parsed`, with DuckDB's own parser; and the text may make no rows or columns on the side."""
     try:
         bare, bracketed = (parse(f"SELECT {column}\n") for column in (text, f"({text}\n)"))
     except ValueError as error:
@@ -147,19 +157,10 @@ def _check_duckdb_expression(parse: Parse, part: str, text: str) -> None:
     if len(bare) != 1 or bare != bracketed or len(bare[0]["node"]["select_list"]) != 1:
         raise not_one(part, text)
     tree = bare[0]["node"]["select_list"][0]
-    if any(_is_query(node) and node["type"] not in _READING for node in _nodes(tree)):
-        raise not_one(part, text)
-    if any(map(_reads_elsewhere, _nodes(tree))):
-        raise ColumnError(
-            [
-                argument_of(part, text),
-                " must read no files: it may look at tables of the database, and at nothing outside it.",
-            ],
-            do=["Select what it needs with ", Argument("query"), "."],
-        )
-    outside = list(_nodes(tree, inside_queries=False))
-    if any(node.get("function_name") == "unnest" for node in outside) or (
-        part != "where" and any(node.get("class") == "STAR" for node in outside)
+    if any(map(_is_query, _nodes(tree))):
+        raise _looks_elsewhere(part, text)
+    if any(node.get("function_name") == "unnest" for node in _nodes(tree)) or (
+        part != "where" and any(node.get("class") == "STAR" for node in _nodes(tree))
     ):
         raise ColumnError(
             [argument_of(part, text), " must give one value per row. Write it without unnest and COLUMNS."]
@@ -170,20 +171,11 @@ def _is_query(node: Mapping[str, Any]) -> bool:
     return str(node.get("type", "")).endswith("_NODE")
 
 
-def _reads_elsewhere(node: Mapping[str, Any]) -> bool:
-    """Whether a part of a query is a function that may read files, or the name of a file where a table's should be."""
-    if node.get("type") == "TABLE_FUNCTION":
-        return str((node.get("function") or {}).get("function_name", "")).lower() not in _HARMLESS
-    return node.get("type") == "BASE_TABLE" and re.search(r"[./\\:*?]", str(node.get("table_name"))) is not None
-
-
-def _nodes(tree: Any, *, inside_queries: bool = True) -> Iterator[Mapping[str, Any]]:
+def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(tree, dict):
-        if not inside_queries and _is_query(tree):
-            return
         yield tree
     for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _nodes(part, inside_queries=inside_queries)
+        yield from _nodes(part)
 
 
 def _without_places(tree: Any) -> Any:

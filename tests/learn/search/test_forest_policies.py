@@ -117,6 +117,17 @@ def test_damaged_forests_are_refused(tmp_path):
         load_policy(tmp_path / "forest")
 
 
+@pytest.mark.parametrize("name", ["feature", "left", "right", "leaf", "roots"])
+@pytest.mark.parametrize("place", [-1, 10**6])
+def test_a_tree_that_points_to_nothing_is_refused_by_name(name, place, tmp_path):
+    LEARNER.fit(REST, 0).save(tmp_path / "forest")
+    tensors, description = read_tensors(tmp_path / "forest")
+    tensors[f"scores.{name}"][0] = place
+    write_tensors(tmp_path / "forest", tensors, description)
+    with pytest.raises(PolicyFileError, match=f"'{name}' of its trees points to {place:,}"):
+        load_policy(tmp_path / "forest")
+
+
 def test_without_rewards_there_is_no_forest():
     rows = Rows(ROWS.context, ROWS.action, torch.ones(600), ROWS.propensity)
     with pytest.raises(LogError, match="all rewards are the same"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import ColumnError, OptionError
 from counterpoise.learn.logs.rows import Names
 
 if TYPE_CHECKING:
@@ -27,14 +27,17 @@ def columns_of(data: Any, names: Names, where: str | None) -> Found:
         return _computed(_frame_of(data, needed(names, where, list(data))), names, where)
     import narwhals as nw
 
+    from counterpoise.readers.frames import errors_told
+
     try:
         frame = nw.from_native(data)
     except TypeError as error:
         raise unreadable(type(data).__name__) from error
-    available = frame.collect_schema().names()
-    read = needed(names, where, available)
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.select(read).collect()
+    with errors_told(data):
+        available = frame.collect_schema().names()
+        read = needed(names, where, available)
+        if isinstance(frame, nw.LazyFrame):
+            frame = frame.select(read).collect()
     if where is None and set(names.all) <= set(available):
         return {name: _values(frame.get_column(name)) for name in names.all}, None
     return _computed(frame.select(read).to_polars(), names, where)
@@ -60,9 +63,23 @@ def _values(column: Any) -> Any:
 
     from counterpoise.readers.frames import series_of
 
+    if column.dtype in (nw.Int128, nw.UInt128):  # NumPy has no such numbers
+        column = _of_64_bits(column)
     if column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.List, nw.Array):
         return series_of(column, is_number=False)
     return column.to_numpy()
+
+
+def _of_64_bits(column: Any) -> Any:
+    import narwhals as nw
+
+    try:
+        return column.cast(nw.Int64)
+    except Exception as error:  # of whichever library the frame is
+        raise ColumnError(
+            f"column {column.name!r} has whole numbers of more than 64 bits, which policies cannot take.",
+            do="Make them text, or number them from 0.",
+        ) from error
 
 
 def needed(names: Names, where: str | None, available: Sequence[str]) -> list[str]:

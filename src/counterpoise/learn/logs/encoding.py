@@ -175,7 +175,7 @@ class _Seen:
             raise ColumnError(f"context {self.name!r} has {values.dtype} in some rows and something else in others.")
         self.kind = kind
         if kind is Category:
-            counts = text_of(values.drop_nulls()).value_counts(name="count")
+            counts = text_of(values.drop_nulls()).alias("level").value_counts(name="count")
             self.levels.update(dict(zip(counts.to_series(0).to_list(), counts.to_series(1).to_list(), strict=True)))
             if len(self.levels) > MOST:
                 raise self._ids()

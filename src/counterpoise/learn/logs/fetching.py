@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from counterpoise.log.question import Question
-
-
-@dataclass(frozen=True)
-class AsItIs:
-    """The step of a question that needs context, action and candidates, and adds nothing to them."""
-
-    identity: tuple[str, ...] = ()
-
-    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
-        """The batch itself."""
-        return frame
 
 
 def in_memory(log: Log, modeled: bool) -> Log:
@@ -68,7 +56,7 @@ def _is_parquet(data: Any) -> bool:
 
 def _question(log: Log, ids: tuple[str, ...]) -> Question:
     """A question that reads what training and judging look at."""
-    from counterpoise.log.question import Question, RowWeight
+    from counterpoise.log.question import AsItIs, Question, RowWeight
 
     unread: LogFields = {
         "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,

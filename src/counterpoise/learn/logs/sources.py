@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, OptionError
+from counterpoise.forks import check_threads
 from counterpoise.learn.logs.actions import Ids, placed
 from counterpoise.learn.logs.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.logs.fetching import in_memory
@@ -20,6 +21,7 @@ from counterpoise.learn.logs.numbers import Good, is_plain
 from counterpoise.learn.logs.rows import Names, Problem, Rows, read_rows
 from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
+from counterpoise.log.sketches import Sketch, row_keys
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +49,7 @@ class Source:
         classes: NDArray[Any] | None = None,
         encoding: Encoding | None = None,
     ) -> None:
+        check_threads()
         self.names = Names.of(log)
         self.log = in_memory(log, model_rewards is not None)
         self.files = _files(self.log)
@@ -54,6 +57,7 @@ class Source:
         self.models: RewardModels | None = None
         self.without: int | None = None  # the fold whose rows no reward model may have seen
         self.rows = self.dropped = 0  # so far, on the first pass
+        self.sketch = Sketch()
         self._model_rewards = model_rewards
         self._before: dict[int, int] = {}
         self._digests: dict[int, bytes] = {}
@@ -106,8 +110,9 @@ class Source:
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """The rows of a chunk on the first pass, and what is wrong with them, unless bad rows are to be dropped."""
-        _, rows, good, problems = self._read(start)
+        columns, rows, good, problems = self._read(start)
         kept, seen = self._kept(rows, good), self.rows + self.dropped
+        self._remember(columns, good)
         self._before[start] = self.rows
         self.rows += len(kept)
         self.dropped += len(rows) - len(kept)
@@ -116,6 +121,12 @@ class Source:
         else:
             self._digests[start] = kept.digest()
         return kept, [replace(one, row=one.row + seen) for one in problems]
+
+    def _remember(self, columns: Mapping[str, Any], chosen: NDArray[Any]) -> None:
+        """Put the rows that are chosen into the sketch, by which a policy knows them again."""
+        names = self.names
+        keys = row_keys([columns[name] for name in names.context], columns[names.action], columns[names.reward])
+        self.sketch.add(keys[chosen])
 
     def chunk(self, start: int) -> Rows:
         """The rows of one chunk, with the predictions of reward models if there are any."""

@@ -40,6 +40,16 @@ class Trees(nn.Module):
             return self._scored(self._walked(context))
         return torch.cat([self._scored(self._reached(part)) for part in context.split(ROWS)])  # type: ignore[no-untyped-call]
 
+    def check(self, width: int) -> None:
+        """A ValueError if a node points to what is not there, for contexts of `width` numbers."""
+        nodes, leaves = len(self.feature), len(self.values)
+        sizes = {"feature": width, "left": nodes, "right": nodes, "leaf": leaves, "roots": nodes}
+        for name, size in sizes.items():
+            places = getattr(self, name)
+            odd = places[(places < 0) | (places >= size)]
+            if len(odd):
+                raise ValueError(f"{name!r} of its trees points to {int(odd[0]):,}, and there are {size:,}")
+
     def _scored(self, node: Tensor) -> Tensor:
         leaf = self.leaf[node]
         total = self.values[leaf[:, 0]]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from counterpoise.learn.logs.actions import Names
 from counterpoise.learn.policies.policy import Policy
+from counterpoise.log.sketches import Lesson
 
 
 def kept_columns(policy: Policy) -> dict[str, Any]:
@@ -21,6 +22,8 @@ def kept_columns(policy: Policy) -> dict[str, Any]:
         found["encoding"] = policy.encoding_.described()
     if policy.candidates_ is not None:
         found["candidates"] = policy.candidates_
+    if policy.lesson_ is not None:
+        found["lesson"] = policy.lesson_.to_plain()
     return found
 
 
@@ -33,6 +36,8 @@ def restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
         policy.encoding_ = encoding_of(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
             raise ValueError("its encoding is of other columns than its context")
+    if config.get("lesson") is not None:
+        policy.lesson_ = Lesson.from_plain(config["lesson"])
     candidates = config.get("candidates")
     if candidates is not None and not isinstance(candidates, str):
         raise ValueError("the name of its candidates is not text")

@@ -24,6 +24,7 @@ from counterpoise.learn.policies.softmax import cooled, logged_probability
 
 if TYPE_CHECKING:
     from counterpoise.learn.logs.encoding import Encoding
+    from counterpoise.log.sketches import Lesson
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
@@ -58,6 +59,8 @@ class Policy(nn.Module):
     """The column of the candidates it was learned with; None if it chooses among all actions."""
     learned_from_: str | None = None
     """A digest of the log that a learner trained it on; None before that, and after it was saved and loaded."""
+    lesson_: Lesson | None = None
+    """What it remembers of how it was learned: a sketch of the rows, and what learning said of it; it is saved with the policy."""
     temperature: float = 1.0
     """What logits are divided by when the policy serves (`predict_proba`, `sample`, an ONNX model), but not while it trains: below 1 it
     takes fewer chances, above 1 more, and at 0 it takes the most probable action always."""

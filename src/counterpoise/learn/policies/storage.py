@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
-from counterpoise.learn.policies.forest import Forest
+from counterpoise.learn.policies.forest import Forest, Trees
 from counterpoise.learn.policies.kept import bytes_of, kept_columns, names_of, restore_columns
 from counterpoise.learn.policies.kinds import MLP, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policies.onnx_files import Probabilities, write_onnx
@@ -57,7 +57,7 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
         tensors[NAMES] = bytes_of(list(policy.actions_))
     elif policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
-    form = WIDER if more or NAMES in tensors else FORMAT
+    form = WIDER if more.keys() - {"lesson"} or NAMES in tensors else FORMAT  # older versions may overlook a lesson
     write_tensors(path, tensors, {"format": form, "config": config | more})
 
 
@@ -121,10 +121,18 @@ def load_policy(
             policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
             restore_columns(policy, config)
             policy.check_context(config["context"])
+            _check_trees(policy)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
     policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
     return policy.eval()
+
+
+def _check_trees(policy: Policy) -> None:
+    """Check the trees of a forest, or of a forest that scores the items of lists."""
+    for part in policy.modules():
+        if isinstance(part, Forest) and isinstance(part.scores, Trees):
+            part.scores.check(part.context_dimension or 0)
 
 
 def _into(

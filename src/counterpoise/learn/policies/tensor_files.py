@@ -1,12 +1,14 @@
-"""Files of tensors: safetensors with a JSON description, never a pickle, checked before anything large is read."""
+"""Files of tensors: safetensors with a JSON description and a checksum, never a pickle, checked before anything large is read."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from torch import Tensor
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.whole_files import whole_file
 
+CHECKSUM = "checksum"  # of the whole file, with zeros in its own place; files of version 0.2 have none
+ZEROS = "0" * 32
+PIECE = 2**22  # bytes of a file in memory at a time
 LONGEST = 2**24  # characters of a description: 16 MB are enough for the history of 50,000 epochs
 FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 OTHERS = {
@@ -77,9 +82,38 @@ def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
     try:
         with _readable(path):
             found = TensorFile(path, file)
+            _check_sum(found, file.metadata().get(CHECKSUM))
         yield found
     finally:
         file.__exit__(None, None, None)
+
+
+def _check_sum(file: TensorFile, stored: str | None) -> None:
+    """Check that no byte of a file has changed since it was written."""
+    if stored is None:
+        return
+    with Path(file.path).open("rb") as stream:
+        length = stream.read(8)
+        header = stream.read(int.from_bytes(length, "little"))
+        blank = header.replace(_sum_in_header(stored), _sum_in_header(ZEROS), 1)
+        found = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
+    if found != stored:
+        raise PolicyFileError(
+            f"{str(file.path)!r} is damaged: its checksum is {found[:8]}…, and the file says {stored[:8]}….",
+            do="Copy it again from where it was made, or save it again.",
+        )
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=len(ZEROS) // 2)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _sum_in_header(checksum: str) -> bytes:
+    """A checksum as the header has it; within a description the quotes would have backslashes."""
+    return f'"{CHECKSUM}":"{checksum}"'.encode()
 
 
 @contextmanager
@@ -115,10 +149,8 @@ def read_tensors(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str
 def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write one safetensors file with a JSON description; it replaces an old one only once it is complete on disk."""
     save = _safetensors("save")
-    data = save(
-        _apart(tensors),
-        metadata={"counterpoise": json.dumps(description)},
-    )
+    data = save(_apart(tensors), metadata={"counterpoise": json.dumps(description), CHECKSUM: ZEROS})
+    data = data.replace(_sum_in_header(ZEROS), _sum_in_header(_digest([data])), 1)
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part:

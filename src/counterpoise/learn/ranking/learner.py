@@ -16,7 +16,7 @@ from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.guardrails import refused, warned
-from counterpoise.learn.judging import is_surely_better
+from counterpoise.learn.judging import is_surely_better, lesson_of
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.logs.actions import places
 from counterpoise.learn.logs.batches import Split
@@ -114,6 +114,7 @@ class RankingLearner(PolicyLearner):
                 if options.fallback == "raise":
                     raise refused(self.result_)
                 warnings.warn(warned(self.result_), stacklevel=2)
+        policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         return self
 
     def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:

@@ -85,6 +85,7 @@ class ListSource(Source):
         check_same_context(rows.context.numpy(), index)
         held = self._judging(columns, index)
         self.judged = {name: np.asarray(column)[_rows(index[held])] for name, column in columns.items()}
+        self._remember(columns, _rows(index[~held]))
         lists = self._lists(rows, columns, index[~held], first)
         self.memory, self.rows, self._before = lists, len(lists), {0: 0}
         self.dropped = len(rows) - int((index >= 0).sum())

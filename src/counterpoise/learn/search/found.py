@@ -13,6 +13,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.learn.judging import doubts
 from counterpoise.learn.policies.policy import Policy
 from counterpoise.learn.search.models import ModelPolicy
+from counterpoise.log.sketches import Lesson
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class Found:
     def classes_(self) -> NDArray[Any]:
         """The actions, in the order of `predict_proba`'s columns."""
         return self.policy.classes_
+
+    @property
+    def lesson_(self) -> Lesson | None:
+        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
+        return self.policy.lesson_
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read; networks and forests can be saved."""

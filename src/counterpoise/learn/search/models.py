@@ -17,6 +17,7 @@ from counterpoise.learn.policies.storage import foreign
 
 if TYPE_CHECKING:
     from counterpoise.learn.logs.encoding import Encoding
+    from counterpoise.log.sketches import Lesson
 
 Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -31,6 +32,7 @@ class ModelPolicy:
         self.actions_: NDArray[Any] | None = None
         self.encoding_: Encoding | None = None
         self.candidates_: str | None = None
+        self.lesson_: Lesson | None = None
 
     @property
     def classes_(self) -> NDArray[Any]:

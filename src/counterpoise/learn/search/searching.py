@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals import check_level
 from counterpoise.learn.guardrails import refused, warned
-from counterpoise.learn.judging import FOLDS, is_surely_better, judge
+from counterpoise.learn.judging import FOLDS, is_surely_better, judge, lesson_of
 from counterpoise.learn.logs.batches import Split
 from counterpoise.learn.logs.columns import needed
 from counterpoise.learn.logs.inspection import Inspection, inspect
@@ -120,6 +120,7 @@ def learn_policy(
         result = judge(source, policies, name=f"imitating {FOLDS}", level=level)
     start = time.perf_counter()
     policy = named(at_temperature(race.learned(race.contenders[best[0]], None), best[1]))
+    policy.lesson_ = lesson_of(source, result)
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],

@@ -1,0 +1,280 @@
+"""A sketch of the rows that a policy was learned from: small, the same in any order and from any source, and enough to know them again.
+
+A row is its context, action and reward. It has a key of 64 bits, the upper half from the context, the lower half from all of it; a sketch
+has the smallest keys, and how many rows have each. Since the upper half comes first, the rows of one context are in it together.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.uint64]
+
+SIZE = 2000  # different keys in a sketch
+STEP = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64 (Steele, Lea & Flood, OOPSLA 2014), as are the numbers below
+MISSING = np.uint64(0x7FF8000000000000)  # the bits of NaN, which stand for null, too
+UPPER = np.uint64(0xFFFFFFFF00000000)
+HALF = np.uint64(32)
+
+
+def row_keys(context: Sequence[Any], action: Any, reward: Any) -> Keys:
+    """The key of every row; columns are arrays, or series of polars.
+
+    >>> import polars as pl
+    >>> first = row_keys([np.array([0.5, 1.0], np.float32)], np.array(["tea", "jam"]), [1, 0])
+    >>> again = row_keys([pl.Series([0.5, 1.0])], pl.Series(["tea", "jam"], dtype=pl.Categorical), pl.Series([1.0, 0.0]))
+    >>> bool((first == again).all())
+    True
+    """
+    seed = np.zeros(len(action), dtype=np.uint64)
+    for column in context:
+        seed = _mixed(seed ^ _bits(column))
+    whole = _mixed(_mixed(seed ^ _bits(action)) ^ _bits(reward))
+    return (seed & UPPER) | (whole >> HALF)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How the rows of a log fit a sketch: the share of them that is in it, and of the sketch's that is in the log."""
+
+    share: float
+    share_of_sketch: float
+    is_same: bool  # rows of the log are those of the sketch, and not others like them
+
+
+@dataclass
+class Sketch:
+    """The smallest keys of some rows, with the number of rows that have each, and how many rows there are in all."""
+
+    keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    rows: int = 0
+    size: int = SIZE
+
+    def add(self, keys: Keys) -> None:
+        """Take in more rows."""
+        self.rows += len(keys)
+        if len(self.keys) == self.size:
+            keys = keys[keys <= self.keys[-1]]
+        new, counts = np.unique(keys, return_counts=True)
+        both, place = np.unique(np.concatenate([self.keys, new]), return_inverse=True)
+        total = np.bincount(place, np.concatenate([self.counts, counts]), len(both)).astype(np.int64)
+        self.keys, self.counts = both[: self.size], total[: self.size]
+
+    def after(self, earlier: Sketch) -> Sketch:
+        """The sketch of a policy that was first learned from other rows; learning from the same rows twice changes nothing."""
+        if np.array_equal(self.keys, earlier.keys) and np.array_equal(self.counts, earlier.counts):
+            return self
+        both, place = np.unique(np.concatenate([self.keys, earlier.keys]), return_inverse=True)
+        counts = np.bincount(place, np.concatenate([self.counts, earlier.counts]), len(both)).astype(np.int64)
+        return Sketch(both[: self.size], counts[: self.size], self.rows + earlier.rows, self.size)
+
+    def watch(self) -> Watch:
+        """What sees the rows of a log go by, and says how they fit."""
+        return Watch(self)
+
+    def to_plain(self) -> dict[str, Any]:
+        """What fits into JSON."""
+        texts = {"keys": self.keys.astype("<u8"), "counts": np.minimum(self.counts, 2**32 - 1).astype("<u4")}
+        return {name: base64.b64encode(one.tobytes()).decode() for name, one in texts.items()} | {"rows": self.rows}
+
+    @classmethod
+    def from_plain(cls, stored: Any) -> Sketch:
+        """The sketch that `to_plain` wrote; a ValueError if it is none."""
+        try:
+            keys = np.frombuffer(base64.b64decode(stored["keys"], validate=True), dtype="<u8").astype(np.uint64)
+            counts = np.frombuffer(base64.b64decode(stored["counts"], validate=True), dtype="<u4").astype(np.int64)
+            rows = stored["rows"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError("the sketch of its training rows cannot be read") from error
+        is_whole = isinstance(rows, int) and not isinstance(rows, bool) and len(keys) == len(counts) and rows > 0
+        if not is_whole or not len(keys) or bool((keys[1:] <= keys[:-1]).any()) or counts.min() < 1:
+            raise ValueError("the sketch of its training rows makes no sense")
+        return cls(keys, counts, rows, max(SIZE, len(keys)))
+
+
+@dataclass
+class Watch:
+    """Counts the rows of a log that a sketch has."""
+
+    sketch: Sketch
+    rows: int = 0
+    near: int = 0  # rows as low as those of the sketch
+    familiar: int = 0  # of those, rows with a context of the sketch
+    counts: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(len(self.sketch.keys), dtype=np.int64)
+
+    def add(self, keys: Keys) -> None:
+        """See some rows of the log."""
+        known = self.sketch.keys
+        self.rows += len(keys)
+        is_full = len(known) == self.sketch.size
+        near = keys[keys <= known[-1]] if is_full else keys
+        self.near += len(near)
+        at = np.minimum(np.searchsorted(known, near), len(known) - 1)
+        self.counts += np.bincount(at[known[at] == near], minlength=len(known))
+        contexts = np.unique(known & UPPER)
+        place = np.minimum(np.searchsorted(contexts, near & UPPER), len(contexts) - 1)
+        self.familiar += int((contexts[place] == near & UPPER).sum())
+
+    def overlap(self) -> Overlap:
+        """What came of it.
+
+        Rows may be alike by chance, the more so the fewer different ones there are, and users who come back bring the same context, maybe
+        with the same outcome. We only speak of the same rows if chance does not explain their number, and if nearly all rows with a
+        context of the sketch are in it, or nearly all of the sketch is in the log.
+        """
+        found, there = int(self.counts.sum()), self.sketch.counts
+        share_of_sketch = float(np.minimum(self.counts, there).sum() / there.sum())
+        is_whole = found >= SAME * self.familiar or share_of_sketch >= SAME
+        by_chance = not (self._too_many_once() or self._too_regular() or self._is_copy())
+        return Overlap(found / max(self.near, 1), share_of_sketch, found > 0 and is_whole and not by_chance)
+
+    @property
+    def _ratio(self) -> float:
+        return self.rows / self.sketch.rows
+
+    def _too_many_once(self) -> bool:
+        """Whether rows that the sketch has once are in the log more often than new rows of the same world would be.
+
+        The chance that a new row equals one that n rows have just once is about 2·F₂/n, F₂ the number of different rows that they have
+        twice (Good 1953); we allow for three standard errors of both.
+        """
+        once, twice = self.sketch.counts == 1, int((self.sketch.counts == 2).sum())
+        expected = 2 * self._ratio * (twice + 3 * np.sqrt(twice) + 3)
+        return bool(self.counts[once].sum() > expected + 3 * np.sqrt(expected))
+
+    def _too_regular(self) -> bool:
+        """Whether the numbers of frequent rows agree far better than those of two logs drawn apart, where each is binomial."""
+        both, part = self.counts + self.sketch.counts, self.rows / (self.rows + self.sketch.rows)
+        is_frequent = (self.sketch.counts >= OFTEN) & (self.sketch.counts * self._ratio >= OFTEN)
+        if is_frequent.sum() < KINDS:
+            return False
+        n = both[is_frequent]
+        squares = (self.counts[is_frequent] - n * part) ** 2 / (n * part * (1 - part))
+        return bool(squares.mean() < REGULAR)
+
+    def _is_copy(self) -> bool:
+        """Whether every number of rows is exactly that of the sketch, and there are enough of them for this to be no coincidence."""
+        if self.rows != self.sketch.rows or not np.array_equal(self.counts, self.sketch.counts):
+            return False
+        # of 2m rows, just half are in either log with a probability of about 1/√(πm)
+        return bool(np.log(np.pi * self.sketch.counts).sum() / 2 > COINCIDENCE)
+
+
+SAME = 0.95
+OFTEN, KINDS, REGULAR = 10, 30, 0.35
+COINCIDENCE = np.log(10_000)
+
+
+def _bits(column: Any) -> Keys:
+    """Every value of a column as 64 bits: equal ones alike, whatever their type."""
+    if hasattr(column, "detach"):
+        column = column.detach().cpu().numpy()
+    kind = str(getattr(column, "dtype", ""))
+    if hasattr(column, "to_physical"):  # a series of polars
+        if kind.startswith(("List", "Array")):
+            return _of_lists(column)
+        if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
+            return _of_texts(column.cast(_text_type()) if kind != "Object" else column)
+        if kind.startswith(("Date", "Time", "Duration")):
+            return _of_numbers(column.to_numpy())
+        return _of_numbers(column.cast(_float_type()).to_numpy())
+    array = np.ma.filled(column.astype(object), None) if np.ma.isMaskedArray(column) else np.asarray(column)
+    if array.ndim == 2:
+        return _of_table(array)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)  # in which None is NaN
+        except (TypeError, ValueError):
+            return _of_texts(array)
+    return _of_numbers(array) if array.dtype.kind in "biufmM" else _of_texts(array)
+
+
+def _of_numbers(array: NDArray[Any]) -> Keys:
+    if array.dtype.kind in "mM":
+        unknown = np.isnat(array)
+        whole = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
+        array = np.where(unknown, np.nan, whole.astype(np.float64))
+    numbers = array.astype(np.float64) + 0.0  # of which −0 and 0 are one
+    return np.where(np.isnan(numbers), MISSING, numbers.view(np.uint64))
+
+
+def _of_texts(values: Any) -> Keys:
+    texts = values.to_list() if hasattr(values, "to_list") else values.tolist()
+    known: dict[Any, int] = {None: int(MISSING)}
+    for text in texts:
+        if text not in known:
+            known[text] = int.from_bytes(hashlib.blake2b(str(text).encode(), digest_size=8).digest(), "little")
+    return np.fromiter((known[text] for text in texts), dtype=np.uint64, count=len(texts))
+
+
+def _of_lists(values: Any) -> Keys:
+    rows = [() if one is None else one for one in values.to_list()]
+    table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
+    for row, one in zip(table, rows, strict=True):
+        row[: len(one)] = one
+    return _of_table(table)
+
+
+def _of_table(array: NDArray[Any]) -> Keys:
+    seed = np.zeros(len(array), dtype=np.uint64)
+    for column in array.T:
+        seed = _mixed(seed ^ _of_numbers(column))
+    return seed
+
+
+def _mixed(x: Keys) -> Keys:
+    """The output function of splitmix64, after one step."""
+    with np.errstate(over="ignore"):
+        x = x + STEP
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _text_type() -> Any:
+    import polars as pl
+
+    return pl.String
+
+
+def _float_type() -> Any:
+    import polars as pl
+
+    return pl.Float64
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a policy remembers of how it was learned: a sketch of the rows, and what learning said of it by rows that it had not seen."""
+
+    sketch: Sketch
+    estimate: Mapping[str, Any] | None = None  # value, lower, upper, verdict
+
+    def to_plain(self) -> dict[str, Any]:
+        """What fits into JSON."""
+        return self.sketch.to_plain() | {"estimate": None if self.estimate is None else dict(self.estimate)}
+
+    @classmethod
+    def from_plain(cls, stored: Any) -> Lesson:
+        """What `to_plain` wrote; a ValueError if it is something else."""
+        sketch, estimate = Sketch.from_plain(stored), stored.get("estimate")
+        numbers = ("value", "lower", "upper")
+        is_fit = estimate is None or (
+            isinstance(estimate, dict)
+            and all(isinstance(estimate.get(name), int | float) for name in numbers)
+            and estimate.get("verdict") in ("ok", "caution", "not identified")
+        )
+        if not is_fit:
+            raise ValueError("the estimate that came of its learning makes no sense")
+        return cls(sketch, estimate)
