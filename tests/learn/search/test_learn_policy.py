@@ -89,7 +89,7 @@ def test_what_is_found_is_better_and_says_so(tmp_path):
 
 def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_saved(tmp_path):
     assert [one.name for one in portfolio(4)] == [
-        "softmax", "direct linear", "direct network", "forest", "log smoothing", "large direct network", "reduction to trees",
+        "direct linear", "softmax", "direct network", "forest", "log smoothing", "large direct network", "reduction to trees",
     ]  # fmt: skip
     assert not any("tree" in one.name or one.name == "forest" for one in portfolio(1000))
     rest = searching.Race(*_race(), 3, 4, 0)

@@ -76,7 +76,10 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
         by_hand = pessimistic_value(weight[rest], reward[rest])
         for part in ("value", "stderr", "effective_sample_size", "is_measured"):
             assert getattr(score, part) == pytest.approx(getattr(by_hand, part), rel=1e-9)
-    assert found.bound([("fixed", temperature)] * 3) == pytest.approx(whole.lower, rel=1e-9)
+    index, probability = found.certified([("fixed", temperature)] * 3, None)
+    np.testing.assert_array_equal(index, np.arange(900))
+    np.testing.assert_allclose(probability, target, rtol=1e-9)
+    assert found.bound(index, probability) == pytest.approx(whole.lower, rel=1e-9)
 
 
 def test_networks_are_judged_by_rows_outside_their_training():
@@ -146,20 +149,19 @@ def test_who_is_late_or_too_slow_is_left_out(monkeypatch):
     even = lambda x: 0 * x[:, :4]  # noqa: E731
     contenders = [
         Fixed("first", even, seconds=30, clock=clock),
-        Fixed("second", even, seconds=20, clock=clock),
         Fixed("quick", even, seconds=1, clock=clock),
         Fixed("slow", even, seconds=50, clock=clock),
         Fixed("late", even, seconds=1, clock=clock),
     ]
     found = Race(ROWS, FOLDS, 3, 4, 0)
-    reported = []
-    found.run(contenders, 200.0, reported.append)
-    assert list(found.policies) == ["first", "second", "quick"]
+    said = []
+    found.run(contenders, 143.0, said.append)
+    assert list(found.policies) == ["first", "quick"]
     assert found.skipped == {
-        "slow": "it takes 50.0 s for each of its fits, and there is no time for that.",
+        "slow": "it takes 50.0 s to learn from 613 rows, and there is no time for that.",
         "late": "there was no time left to try it.",
     }
-    assert sum(reported) == 9
+    assert said[:3] == [f"first (1 of 4), fold {fold} of 3" for fold in (1, 2, 3)]
 
 
 def test_who_cannot_be_learned_is_left_out_and_said_so():
@@ -178,6 +180,6 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
 def test_there_is_no_bound_where_rows_are_not_independent():
     contenders = [Fixed("even", lambda x: 0 * x[:, :4])]
     alone = raced(contenders, ROWS)
-    chosen = [alone.best(by_score)] * alone.n_folds
-    assert alone.bound(chosen) > -math.inf
-    assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(chosen) == -math.inf
+    certified = alone.certified([alone.best(by_score)] * alone.n_folds, None)
+    assert alone.bound(*certified) > -math.inf
+    assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(*certified) == -math.inf

@@ -57,6 +57,8 @@ class Found:
         Contenders for which there was no time, or that could not be fitted, and why.
     dropped_rows
         How many bad rows were left out.
+    cut
+        What the last fit left out for lack of time, in words; empty if nothing.
     """
 
     policy: Policy | ModelPolicy
@@ -71,6 +73,7 @@ class Found:
     fit_seconds: float
     skipped: dict[str, str]
     dropped_rows: int = 0
+    cut: str = ""
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
@@ -95,11 +98,14 @@ class Found:
         if self.rejected is not None:
             return (
                 "Nothing was surely better than the policy that ran, so this policy imitates it. "
-                f"{doubts(self.rejected)} The imitation would have earned {earned}."
+                f"{doubts(self.rejected)} The imitation would have earned {earned}. {self.cut}".strip()
             )
-        return (
-            f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}. {self._caution()}".strip()
-        )
+        said = [
+            f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.",
+            self._caution(),
+            self.cut,
+        ]
+        return " ".join(one for one in said if one)
 
     def _caution(self) -> str:
         """What the verdict has to say, if it is not ok."""
@@ -123,6 +129,7 @@ class Found:
             "leaderboard": [asdict(one) for one in self.leaderboard],
             "skipped": self.skipped,
             "dropped_rows": self.dropped_rows,
+            "cut": self.cut,
             "n_actions": self.policy.n_actions,
         }
 
