@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
@@ -59,6 +60,8 @@ class Found:
         How many bad rows were left out.
     cut
         What the last fit left out for lack of time, in words; empty if nothing.
+    reward_range
+        The lowest and the highest reward, between which every true value lies.
     """
 
     policy: Policy | ModelPolicy
@@ -74,6 +77,7 @@ class Found:
     skipped: dict[str, str]
     dropped_rows: int = 0
     cut: str = ""
+    reward_range: tuple[float, float] = (-math.inf, math.inf)
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
@@ -96,16 +100,27 @@ class Found:
             f"{self.mean_reward:.4g}"
         )
         if self.rejected is not None:
-            return (
-                "Nothing was surely better than the policy that ran, so this policy imitates it. "
-                f"{doubts(self.rejected)} The imitation would have earned {earned}. {self.cut}".strip()
-            )
-        said = [
-            f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.",
-            self._caution(),
-            self.cut,
-        ]
-        return " ".join(one for one in said if one)
+            said = [
+                "Nothing was surely better than the policy that ran, so this policy imitates it.",
+                doubts(self.rejected),
+                f"The imitation would have earned {earned}.",
+            ]
+        else:
+            said = [f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.", self._caution()]
+        return " ".join(one for one in (*said, self.outside(), self.cut) if one)
+
+    def outside(self) -> str:
+        """What to say where an estimate is no possible value, because no reward is as low or as high; empty elsewhere."""
+        low, high = self.reward_range
+        results = [self.result] if self.rejected is None else [self.rejected, self.result]
+        values = [float(one[one.targets[0], "beta_ips"].value) for one in results]
+        odd = [value for value in values if not low <= value <= high]
+        if not odd:
+            return ""
+        return (
+            f"{odd[0]:.4g} per row is impossible, as all rewards are between {low:.4g} and {high:.4g}: the propensities are wrong, or far "
+            "too few rows carry the estimate. `counterpoise doctor` tells more."
+        )
 
     def _caution(self) -> str:
         """What the verdict has to say, if it is not ok."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
+from counterpoise.learn.judging import TWICE
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.policies.policy import CELLS, Policy
 from counterpoise.learn.runs.criterion import Score, lambdas_of, score_of
@@ -47,9 +48,9 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.moments + other.moments, self.smoothed + other.smoothed)
 
-    def score(self, lowest: float) -> Score:
-        """How good the policy looks by them."""
-        return score_of(self.moments, self.smoothed, lowest)
+    def score(self, lowest: float, times: float = 1.0) -> Score:
+        """How good the policy looks by them; the bound allows for a variance that is `times` as large as that of independent rows."""
+        return score_of(self.moments, self.smoothed, lowest, times)
 
 
 @dataclass
@@ -232,13 +233,14 @@ class Race:
     def bound(self, index: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
         """The lower bound on the value of what was chosen for every fold, by the rows that `certified` returned.
 
-        It holds for independent rows: there is none where rows belong to clusters, or share a context.
+        It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
+        `counterpoise.learn.judging.lift_interval` explains, is allowed for.
         """
         if self.rows.unit is not None:
             return -math.inf
         rows = self.rows.take(torch.as_tensor(index))
         weight = probability / rows.propensity.double().numpy()
-        return self._sums(weight, rows.reward.double().numpy()).score(self.lowest).lower
+        return self._sums(weight, rows.reward.double().numpy()).score(self.lowest, times=TWICE**2).lower
 
     @property
     def logging_value(self) -> float:
@@ -251,16 +253,16 @@ class Race:
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)
 
-    def leaderboard(self, level: float) -> list[Standing]:
-        """All contenders, each at its best temperature, the best first."""
+    def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
+        """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
         found: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
-            half = z * estimate.stderr
+            half, value = z * estimate.stderr, score.value + lowest
             standing = Standing(
-                name, temperature, score.value, score.value - half, score.value + half, score.effective_sample_size,
+                name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],
             )  # fmt: skip
             if name not in found or standing.score > found[name].score:

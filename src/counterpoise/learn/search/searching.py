@@ -19,7 +19,7 @@ from counterpoise.learn.guardrails import refused, warned
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge_rows
 from counterpoise.learn.logs.batches import Split
 from counterpoise.learn.logs.columns import needed
-from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.logs.inspection import Inspection, inspect, refuse_leaks
 from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.policies.making import describe_columns
 from counterpoise.learn.runs.options import whole
@@ -204,8 +204,9 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
-        tuple(race.leaderboard(search.level)), policies, seen.mean_reward, ended - search.began, ended - start,
-        race.skipped, search.source.dropped, cut,
+        tuple(race.leaderboard(search.level, search.source.lowest)), policies, seen.mean_reward + search.source.lowest,
+        ended - search.began, ended - start, race.skipped, search.source.dropped, cut,
+        (seen.rewards[0] + search.source.lowest, seen.rewards[1] + search.source.lowest),
     )  # fmt: skip
 
 
@@ -218,11 +219,17 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
                 ["learn_policy takes no ", Argument(part), "."],
                 do="PolicyLearner does; or leave it out, and every action is one to choose from.",
             )
-    source = Source(asked)
+    source = Source(asked, centers_rewards=True)
     if source.files is not None:
         columns = needed(source.names, asked.where, source.files.columns)
-        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)))
+        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)), centers_rewards=True)
     seen = inspect(source, None, Split(0.0, seed))
+    if seen.n_actions < 2:
+        raise LogError(
+            f"the log has a single action in {source.names.action!r}, so there is nothing to choose.",
+            do="Learn from a log in which at least two actions were taken.",
+        )
+    refuse_leaks(source)
     source.number(seen.ids)
     source.keep_alike_together(ALIKE * folds)
     return source, seen
