@@ -90,8 +90,10 @@ def main() -> int:
     rows = QUICK_ROWS if given.quick else ROWS
     jobs = [(world, rows, seed) for world in worlds for seed in range(given.runs)]
     with ProcessPoolExecutor(given.processes) as pool:
-        for world, alarm in pool.map(measure, jobs):
+        for done, (world, alarm) in enumerate(pool.map(measure, jobs), start=1):
             alarms[world] += alarm
+            if done % 50 == 0:
+                print(f"{done:,} of {len(jobs):,} logs, {sum(alarms.values())} handed out as better", file=sys.stderr)
     broken = False
     for world, count in [*alarms.items(), (("all",), sum(alarms.values()))]:
         runs = given.runs if len(world) > 1 else len(jobs)

@@ -90,16 +90,11 @@ class Names:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
         log.need_one_logger("learning")
-        for part, column in (("reward", log.reward[0]), ("action", log.action)):
-            if column in log.context:
-                raise OptionError(
-                    [
-                        f"the {part} {column!r} is also in ",
-                        Argument("context"),
-                        ", and nobody knows it before the choice.",
-                    ],
-                    do=["Leave it out of ", Argument("context"), "."],
-                )
+        if log.action in log.context:
+            raise OptionError(
+                [Argument("context"), f" names {log.action!r}, which is the action."],
+                do="Name columns that were known before the choice.",
+            )
         if len(log.reward) > 1:
             raise OptionError(
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",

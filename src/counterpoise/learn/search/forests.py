@@ -72,7 +72,9 @@ class ForestLearner:
         cost = (gain * inverse)[rewarded]
         began = time.perf_counter()
         found = ExtraTreesClassifier(0, min_samples_leaf=self.rows_per_leaf, random_state=seed, warm_start=True)
-        while found.n_estimators < trees and time.perf_counter() - began <= (end - began) / 2:
+        while not found.n_estimators or (
+            found.n_estimators < trees and time.perf_counter() - began <= (end - began) / 2
+        ):
             found.n_estimators = min(trees, found.n_estimators + TOGETHER)
             found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
         grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
