@@ -10,6 +10,8 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.runs.criterion import pessimistic_value
 from counterpoise.learn.search import Network, race
@@ -79,7 +81,11 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
     index, probability = found.certified([("fixed", temperature)] * 3, None)
     np.testing.assert_array_equal(index, np.arange(900))
     np.testing.assert_allclose(probability, target, rtol=1e-9)
-    assert found.bound(index, probability) == pytest.approx(whole.lower, rel=1e-9)
+    price, size = 2 * math.log(8 / 0.05), math.sqrt(900) * np.sqrt(np.mean(reward**2))  # twice: folds share rows
+    lambdas = [2.0**k / size for k in range(2, -6, -1)]
+    bounds = [math.expm1((np.log1p(one * weight * reward).sum() - price) / 900) / one for one in lambdas]
+    assert 0 < found.bound(index, probability) == pytest.approx(max(bounds), rel=1e-6)
+    assert found.bound(index, probability) < whole.lower
 
 
 def test_networks_are_judged_by_rows_outside_their_training():
@@ -183,3 +189,22 @@ def test_there_is_no_bound_where_rows_are_not_independent():
     certified = alone.certified([alone.best(by_score)] * alone.n_folds, None)
     assert alone.bound(*certified) > -math.inf
     assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(*certified) == -math.inf
+
+
+def test_what_folds_share_widens_the_interval_that_decides():
+    """Where nothing is better, rows that train each other's judges share their luck: the plain interval claims too much too often."""
+    random = np.random.default_rng(0)
+    luck = random.normal(size=(20_000, 3, 5))  # by log, fold and context: how much better the second action looks
+    mean = (luck * np.sign(luck.sum(axis=1, keepdims=True) - luck)).sum(axis=(1, 2)) / math.sqrt(15)  # of z
+    plain, wider = (float((mean > factor * 1.96).mean()) for factor in (1.0, TWICE))
+    error = math.sqrt(0.025 * 0.975 / 20_000)
+    assert plain > 0.05 + 3 * error
+    assert wider < 0.025 + 3 * error
+    weight, reward = np.tile([1.5, 0.5], 500), np.tile([1.0, 0.0, 0.0, 0.0], 250)
+    for name, factor in (("fold policies", TWICE), ("imitating fold policies", TWICE), ("another", 1.0)):
+        result = evaluate(reward=reward, propensity=np.full(1000, 0.5), target={name: weight / 2})
+        lift = result[name, "lift"]
+        lower, upper = lift_interval(result, name)
+        assert lower == pytest.approx(lift.value - factor * (lift.value - lift.interval.lower))
+        assert upper - lower == pytest.approx(factor * (lift.interval.upper - lift.interval.lower))
+        assert is_surely_better(result) == (lower > 0 and result.verdict(name).verdict == "ok")

@@ -31,6 +31,7 @@ from counterpoise.moments.smoothed import Smoothed
 SHARES = 3  # a contender may use a third of the time that is left, unless it is one of the last two
 JUDGING = 0.3  # of a contender's time is for judging it
 LEAST_SECONDS = 0.15  # for a fit and for what is judged: less is no time at all
+LARGE, FASTEST = 100_000, 400_000  # rows that a fit is given anyway, and for every second that it has
 PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others take, and by how much more the next one has
 BLOCK = 1_024  # rows that are judged before a first look at the clock
 Tell = Callable[[str], None]
@@ -131,12 +132,18 @@ class Race:
 
     def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy | ModelPolicy:
         """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
-        rows = self.rows if fold is None else self.rows.take(torch.as_tensor(np.flatnonzero(self.folds != fold)))
-        cuts: list[str] = []
+        index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
+        n, cuts = len(index), list[str]()
+        if seconds is not None and n > (
+            most := LARGE + int(FASTEST * seconds)
+        ):  # no fit looks at more rows in that time
+            index = np.sort(np.random.default_rng(self.seed).choice(index, most, replace=False))
+        rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
         is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
         if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
-            cuts.append(f"{some:,} of {len(rows):,} rows")
             rows = self._sample(rows, some)
+        if len(rows) < n:
+            cuts.append(f"{len(rows):,} of {n:,} rows")
         began = time.perf_counter()
         policy = as_policy(contender.fit(Rest(rows, self.n_actions, seconds, cuts), self.seed), self.n_actions)
         if is_watched and contender.name not in self._paces:
