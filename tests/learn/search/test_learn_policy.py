@@ -194,6 +194,20 @@ def test_time_that_is_too_short_leaves_out_all_but_the_first_contender():
     assert "forest: there was no time left to try it." in str(found)
 
 
+def test_an_imitation_is_handed_out_however_late_it_is():
+    found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=1e-6)
+    assert (found.kind, found.result.targets) == ("imitation", ("imitating fold policies",))
+
+
+def test_ctrl_c_during_the_imitation_leaves_what_was_learned(monkeypatch):
+    stopping = Stopping(2)
+    stopping.name = "imitation"
+    monkeypatch.setattr(searching, "imitation", lambda: stopping)
+    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+        found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=None)
+    assert (found.kind, found.name) == ("learned", "linear")
+
+
 class Slow(Recording):
     """The same, but every row takes a while, and the clock knows."""
 

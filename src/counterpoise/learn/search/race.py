@@ -86,15 +86,16 @@ class Race:
             if contender.name in self.contenders:
                 raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
             seconds = None if deadline is None else self._share(deadline, len(contenders) - place)
+            has_run = any(one.name in self.policies for one in contenders[:place])
             if self.is_stopped:
                 why: str | None = "the search was stopped before it."
-            elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and self.policies:
+            elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and has_run:
                 why = "there was no time left to try it."
             else:
                 try:
                     why = self._enter(contender, seconds, tell, f"{contender.name} ({place + 1} of {len(contenders)})")
                 except KeyboardInterrupt:
-                    if not self.policies:
+                    if not has_run:
                         raise
                     self.is_stopped, why = True, "the search was stopped while it was learning."
             if why is not None:
