@@ -1,6 +1,7 @@
 """`counterpoise learn` saves a policy that `evaluate` takes as a target, from frames and files alike."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -101,6 +102,15 @@ def test_a_policy_goes_to_a_file_in_a_folder_that_exists(learnt):
         assert refused.exit_code == 2
         assert says in refused.stderr
     assert not absent.exists()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody may write to")
+def test_a_folder_that_cannot_be_written_to_is_told_before_learning(learnt, monkeypatch):
+    _, command, _ = learnt
+    monkeypatch.setattr("counterpoise.learn.PolicyLearner", None)  # which would crash
+    refused = invoke(*command[:-1], "/proc/policy")
+    assert refused.exit_code == 2
+    assert "cannot write to the folder '/proc'" in refused.stderr
 
 
 def test_passwords_of_databases_are_not_shown(learnt):

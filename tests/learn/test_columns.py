@@ -352,7 +352,7 @@ def test_gaps_in_ids_are_mapped_or_refused():
             r"action 'item' must be given: 1 of 1,200",
         ),
         (
-            {"age": pl.when(pl.int_range(1200) == 5).then(None).otherwise("age")},
+            {"age": pl.when(pl.int_range(1200) == 5).then(float("inf")).otherwise("age")},
             LogError,
             r"context 'age' must be a finite number: 1 of",
         ),
@@ -448,6 +448,98 @@ def test_onnx_takes_the_columns_and_names_them_and_the_actions(precision, tmp_pa
     odd = learner(epochs=1).fit(LOG.rename({"country": "candidates"}), **PARTS, context="candidates").policy_
     with pytest.raises(OptionError, match=r"'candidates' is a name that it needs itself"):
         export_onnx(odd, tmp_path / "policy.onnx")
+
+
+GAPS = LOG.with_columns(
+    age=pl.when(pl.int_range(len(LOG)) % 3 == 0).then(None).otherwise(pl.col("age").cast(pl.Float64))
+)
+
+
+@pytest.mark.parametrize("context", [["age"], ["age", "country", "member"]])
+def test_missing_numbers_are_marked_as_missing_text_is(context, tmp_path, monkeypatch):
+    names = NAMES | {"context": context}
+    found = learner().fit(GAPS, **names)
+    known, mean = GAPS["age"], GAPS["age"].mean()
+    assert found.encoding_.features[:2] == ("age", "age is missing")
+    table = found.encoding_.table(GAPS)
+    np.testing.assert_allclose(table[:, 0], known.fill_null(mean))
+    np.testing.assert_array_equal(table[:, 1], known.is_null())
+    assert found.policy_.body.scale[1] == 1.0
+    nan = GAPS.with_columns(pl.col("age").fill_null(float("nan")))
+    same(learner().fit(nan, **names), found)
+    same(learner().fit(GAPS.to_pandas(), **names), found)
+    GAPS.write_parquet(tmp_path / "log.parquet")
+    same(learner().fit(tmp_path / "log.parquet", **names), found)
+    monkeypatch.setattr(sources, "CHUNK", 500)
+    assert learner().fit(tmp_path / "log.parquet", **names).encoding_.features == found.encoding_.features
+    loaded = saved(found.policy_, tmp_path / "policy")
+    np.testing.assert_array_equal(loaded.predict_proba(nan), found.predict_proba(GAPS))
+    assert ips_of(GAPS, loaded, names) == pytest.approx(by_hand(found.predict_proba(GAPS)), rel=1e-6)
+    alone = {"age": None, "country": "DE", "member": True}
+    np.testing.assert_allclose(
+        loaded.predict_proba({name: alone[name] for name in context}),
+        found.predict_proba(
+            pl.DataFrame([alone], schema=GAPS.select("age", "country", "member").schema).select(context)
+        ),
+    )
+
+
+def saved(policy, path):
+    policy.save(path)
+    return load_policy(path)
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+def test_missing_numbers_in_arrays_are_marked_too():
+    x = np.column_stack([GAPS["age"].to_numpy(), np.arange(len(GAPS)) % 7.0])
+    parts = {
+        "action": np.arange(len(GAPS)) % 2,
+        "reward": GAPS["reward"].to_numpy(),
+        "propensity": np.full(len(GAPS), 0.5),
+    }
+    found = learner(epochs=1).fit(context=x, **parts)
+    table = found.predict_proba(x)
+    assert np.isfinite(table).all()
+    frame = pl.DataFrame({"context_0": x[:, 0], "context_1": x[:, 1], **parts})
+    names = {name: name for name in parts} | {"context": ["context_0", "context_1"]}
+    result = cp.evaluate(frame, **names, target=found.policy_)
+    by_rows = np.mean(table[np.arange(len(x)), parts["action"]] / 0.5 * parts["reward"])
+    assert result[result.targets[0], "ips"].value == pytest.approx(by_rows, rel=1e-6)
+
+
+def test_onnx_fills_what_is_missing_as_the_policy_does(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    policy = learner(epochs=1).fit(GAPS, **NAMES | {"context": ["age", "member"]}).policy_
+    export_onnx(policy, tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    columns = {name: GAPS[name].cast(pl.Float32).to_numpy() for name in ("age", "member")}
+    found = session.run(["probabilities"], columns)[0]
+    np.testing.assert_allclose(found, policy.predict_proba(GAPS), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+def test_the_unit_of_times_is_told_and_numbers_are_not_taken_for_them(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    log = LOG.with_columns(t=pl.date(2026, 1, 1) + pl.duration(days=pl.int_range(len(LOG)) % 300))
+    policy = learner(epochs=1).fit(log, **NAMES | {"context": ["t", "member"]}).policy_
+    export_onnx(policy, tmp_path / "policy.onnx")
+    told = {one.key: json.loads(one.value) for one in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    assert told["counterpoise.context"][0] == {"name": "t", "kind": "number", "unit": "microseconds since 1970-01-01"}
+    loaded = saved(policy, tmp_path / "policy")
+    np.testing.assert_array_equal(loaded.predict_proba(log), policy.predict_proba(log))
+    seconds = log.with_columns(pl.col("t").cast(pl.Datetime("us")).dt.epoch("s"))
+    with pytest.raises(ColumnError, match="points in time"):
+        loaded.predict_proba(seconds)
+
+
+def test_one_context_may_have_a_list():
+    policy = learner(epochs=1).fit(TASTE, **LISTS).policy_
+    first = TASTE.select(LISTS["context"]).row(0, named=True)
+    np.testing.assert_array_equal(policy.predict_proba(first), policy.predict_proba(TASTE[:1]))
+    lists = learner(epochs=1).fit(TASTE, **PARTS, context="taste").policy_
+    np.testing.assert_array_equal(lists.predict_proba({"taste": first["taste"]}), lists.predict_proba(TASTE[:1]))
+    both = {"taste": TASTE["taste"].to_list()[:2]}
+    np.testing.assert_array_equal(lists.predict_proba(both), lists.predict_proba(TASTE[:2]))
 
 
 def test_onnx_of_plain_numbers_tells_their_names(tmp_path):

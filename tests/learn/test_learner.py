@@ -206,9 +206,9 @@ def broken(part, row, value):
             r"must lie in \(0, 1\]: 2 of 3,000 rows do not; the first is row 3 with 0.0",
         ),
         (
-            broken("context", (4, 2), np.nan),
+            broken("context", (4, 2), np.inf),
             LogError,
-            r"context 'context_2' must be a finite number.*row 4 with nan",
+            r"context 'context_2' must be a finite number.*row 4 with",
         ),
         (broken("reward", slice(None), 0), LogError, r"all 3,000 rewards are 0"),
         (broken("reward", 5, np.inf), LogError, r"reward 'reward' must be a finite number"),

@@ -162,8 +162,8 @@ def test_numbers_that_single_precision_cannot_hold_are_no_bad_rows_but_cannot_be
 
 def test_rows_without_a_context_or_an_action_can_be_dropped_too():
     at = pl.int_range(3000) == ROW
-    for column in ("context_3", "action"):
-        bad = FRAME.with_columns(pl.when(at).then(None).otherwise(pl.col(column)).alias(column))
+    for column, value in (("context_3", float("inf")), ("action", None)):
+        bad = FRAME.with_columns(pl.when(at).then(value).otherwise(pl.col(column)).alias(column))
         with pytest.raises(LogError, match=rf"{column}.*1 of 3,000 rows does not.*drop_bad_rows=True"):
             learner().fit(bad, **NAMES)
         same(learner().fit(bad, **NAMES, drop_bad_rows=True), learner().fit(FRAME.filter(~at), **NAMES))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 import warnings
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +22,7 @@ from counterpoise.log.log import LogFields
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
-@ends_at_once
+@partial(ends_at_once, on_second=True)
 def learn(
     log: Annotated[
         list[str],
@@ -204,3 +207,14 @@ def _check_free(out: Path, force: bool) -> None:
         )
     if out.exists() and not force:
         raise OptionError(f"{str(out)!r} already exists.", do="Name another file, or pass --force to replace it.")
+    if out.exists() and not out.is_file():
+        raise OptionError(f"{str(out)!r} is not a regular file.", do="Name another one.")
+    trial = out.resolve().parent / f".{secrets.token_hex(6)}"
+    try:
+        os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        trial.unlink()
+    except OSError as error:
+        raise OptionError(
+            f"cannot write to the folder {str(trial.parent)!r}: {error.strerror or error}.",
+            do="Name a file in a folder that you may write to.",
+        ) from error

@@ -28,6 +28,7 @@ INTERRUPTED = 130  # as shells count it: 128 + SIGINT
 CRASHED = 70  # EX_SOFTWARE of sysexits.h: not the user's mistake but ours
 TRACEBACK = "COUNTERPOISE_TRACEBACK"
 MESSAGE = "Interrupted; nothing was left half-written."
+STOPPING = "\nStopping with what there is so far; press Ctrl-C again to end at once.\n"
 PATIENCE = 0.5  # seconds that native code has to notice Ctrl-C
 
 
@@ -107,13 +108,16 @@ def _forget_output() -> None:
         os.close(nowhere)
 
 
-def ends_at_once(command: Callable[P, T]) -> Callable[P, T]:
-    """`without_traceback`, and Ctrl-C or a scheduler's SIGTERM ends the command within a second whatever it is doing."""
+def ends_at_once(command: Callable[P, T], *, on_second: bool = False) -> Callable[P, T]:
+    """`without_traceback`, and Ctrl-C or a scheduler's SIGTERM ends the command within a second whatever it is doing.
+
+    With `on_second`, only a second Ctrl-C does: the first is for the command, which may have something to hand out.
+    """
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            with _impatient():
+            with _impatient(on_second):
                 return command(*args, **kwargs)
         except KeyboardInterrupt:
             _leave()  # not by way of the interpreter's own end, which waits for queries that are still running
@@ -150,7 +154,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
+def _impatient(on_second: bool) -> Iterator[None]:
     """End the process soon after Ctrl-C or SIGTERM even where native code is too busy to notice it.
 
     Python sees a signal only between its own instructions, and one query over a large log is a single instruction. A thread is
@@ -165,12 +169,16 @@ def _impatient() -> Iterator[None]:
     ended = threading.Event()
 
     def watch() -> None:
+        excused = on_second
         while True:
             sent = os.read(told, 64)
             if ended.is_set() or not sent:
                 return
             for sign in {signal.SIGINT, signal.SIGTERM} & set(sent):
-                if not ended.wait(PATIENCE):
+                if sign == signal.SIGINT and excused:
+                    excused = False
+                    os.write(2, STOPPING.encode())
+                elif not ended.wait(PATIENCE):
                     _leave(sign)
 
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)

@@ -21,7 +21,7 @@ from counterpoise.learn.gradients.steps import Norms
 from counterpoise.learn.guardrails import flattered, fold_policies, refused, remarks, warned
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge, lesson_of
-from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.logs.inspection import Inspection, inspect, refuse_leaks
 from counterpoise.learn.logs.scaling import standardize
 from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.policies.making import describe_columns, known_actions, new_policy
@@ -280,10 +280,12 @@ class PolicyLearner(ScikitLearn):
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
         known = known_actions(policy, asked)
-        source = Source(asked, model_rewards, known.classes, None if policy is None else policy.encoding_)
+        encoding = None if policy is None else policy.encoding_
+        source = Source(asked, model_rewards, known.classes, encoding, fills_gaps=policy is None)
         if policy is not None:
             policy.check_width(source.width)
         found = inspect(source, known.count(options.n_actions, source), options.split, known.ids)
+        refuse_leaks(source)
         check_sizes(source, found, options)
         source.number(found.ids)
         if asked.model is not None:

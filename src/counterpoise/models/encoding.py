@@ -18,12 +18,13 @@ LEVELS = 200  # of a category that are told apart, the most frequent ones
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: its mean and scale, and whether values were missing."""
+    """A column of numbers: its mean and scale, whether values were missing, and the unit of what were points in time."""
 
     name: str
     mean: float
     scale: float
     has_gaps: bool
+    unit: str | None = None
 
     def native(self, values: pl.Series) -> Floats:
         """The numbers; those missing or infinite are NaN."""

@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -11,8 +12,8 @@ from learning import torch  # noqa: F401  the room needs it
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
-from counterpoise.learn import Direct, LearningWarning, Reduction, learn_policy, load_policy, portfolio
-from counterpoise.learn.search import ForestLearner, Network, networks, searching
+from counterpoise.learn import Direct, LearningWarning, PolicyLearner, Reduction, learn_policy, load_policy, portfolio
+from counterpoise.learn.search import ForestLearner, Network, networks, race, searching
 from counterpoise.learn.search.networks import Softmax
 
 linear = pytest.importorskip("sklearn.linear_model")
@@ -89,7 +90,7 @@ def test_what_is_found_is_better_and_says_so(tmp_path):
 
 def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_saved(tmp_path):
     assert [one.name for one in portfolio(4)] == [
-        "softmax", "direct linear", "direct network", "forest", "log smoothing", "large direct network", "reduction to trees",
+        "direct linear", "softmax", "direct network", "forest", "log smoothing", "large direct network", "reduction to trees",
     ]  # fmt: skip
     assert not any("tree" in one.name or one.name == "forest" for one in portfolio(1000))
     rest = searching.Race(*_race(), 3, 4, 0)
@@ -191,6 +192,127 @@ def test_time_that_is_too_short_leaves_out_all_but_the_first_contender():
     assert sorted(one.name for one in found.leaderboard) == ["linear"]
     assert found.skipped == dict.fromkeys(["forest", "my classifier"], "there was no time left to try it.")
     assert "forest: there was no time left to try it." in str(found)
+
+
+def test_an_imitation_is_handed_out_however_late_it_is():
+    found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=1e-6)
+    assert (found.kind, found.result.targets) == ("imitation", ("imitating fold policies",))
+
+
+def test_ctrl_c_during_the_imitation_leaves_what_was_learned(monkeypatch):
+    stopping = Stopping(2)
+    stopping.name = "imitation"
+    monkeypatch.setattr(searching, "imitation", lambda: stopping)
+    with pytest.warns(LearningWarning, match="not surely better than the policy that wrote the log"):
+        found = learn_policy(**little_exploration(), contenders=QUICK[:1], minutes=None)
+    assert (found.kind, found.name) == ("learned", "linear")
+
+
+class Slow(Recording):
+    """The same, but every row takes a while, and the clock knows."""
+
+    name = "slow"
+
+    def __init__(self, clock, per_row):
+        super().__init__()
+        self.clock, self.per_row = clock, per_row
+
+    def fit(self, rest, seed):
+        self.clock[0] += self.per_row * len(rest.rows)
+        return super().fit(rest, seed)
+
+
+def test_a_model_that_cannot_be_interrupted_learns_from_as_many_rows_as_there_is_time_for(monkeypatch):
+    log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(30_000)
+    parts = {"context": log.context, "action": log.action, "reward": log.reward, "propensity": log.propensity}
+    clock = [0.0]
+    for module in (race, searching):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    slow = Slow(clock, 1e-3)  # 90 s for the fits in folds and the last one
+    found = learn_policy(**parts, contenders=[slow], minutes=0.5)
+    assert clock[0] < 1.2 * 30
+    assert len(slow.given[-1]) < 30_000
+    assert f"There was time for {len(slow.given[-1]):,} of 30,000 rows in its last fit" in str(found)
+    assert log.value(found.predict_proba) > log.reward.mean() + 0.1
+    assert learn_policy(**ARRAYS, contenders=[Slow(clock, 1e-3)], minutes=None).cut == ""
+
+
+@pytest.mark.parametrize(
+    "one", [Network("linear", Softmax(0.03), hidden=(8,), epochs=10**5), ForestLearner(trees=10**5)]
+)
+def test_networks_and_forests_do_as_much_as_there_is_time_for(one):
+    """Left alone, each of these would go on for days."""
+    found = learn_policy(**ARRAYS, contenders=[one], minutes=0.02)
+    assert found.cut
+    assert LOG.value(found.predict_proba) > LOG.reward.mean()
+
+
+class Stopping(Recording):
+    """A contender during whose n-th fit somebody presses Ctrl-C."""
+
+    name = "stopping"
+
+    def __init__(self, fit):
+        super().__init__()
+        self.stops = fit
+
+    def fit(self, rest, seed):
+        found = super().fit(rest, seed)
+        if len(self.given) == self.stops:
+            raise KeyboardInterrupt
+        return found
+
+
+def test_ctrl_c_hands_out_the_best_so_far():
+    found = learn_policy(**ARRAYS, contenders=[QUICK[0], Stopping(2), QUICK[1]], minutes=None)
+    assert found.name == "linear"
+    assert found.skipped == {
+        "stopping": "the search was stopped while it was learning.",
+        "forest": "the search was stopped before it.",
+    }
+    assert LOG.value(found.predict_proba) > LOG.reward.mean() + 0.1
+    last = learn_policy(**ARRAYS, contenders=[Stopping(4)], minutes=None)
+    assert "learned from 67% of the rows" in str(last)
+    np.testing.assert_array_equal(last.predict_proba(LOG.context), last.policies[0].predict_proba(LOG.context))
+    with pytest.raises(KeyboardInterrupt):  # nothing is there to hand out
+        learn_policy(**ARRAYS, contenders=[Stopping(2), QUICK[0]], minutes=None)
+
+
+def test_a_single_action_leaves_nothing_to_choose():
+    with pytest.raises(LogError, match="nothing to choose"):
+        learn_policy(**ARRAYS | {"action": np.full(1500, 3), "propensity": np.ones(1500)})
+
+
+def test_rewards_far_from_zero_are_learned_from_like_any_others():
+    plain = learn_policy(**ARRAYS, contenders=QUICK[:1], minutes=None)
+    far = learn_policy(**ARRAYS | {"reward": LOG.reward + 1e8}, contenders=QUICK[:1], minutes=None)
+    np.testing.assert_allclose(far.predict_proba(LOG.context), plain.predict_proba(LOG.context), atol=1e-5)
+    assert far.mean_reward == pytest.approx(1e8 + LOG.reward.mean(), rel=0, abs=1e-6)
+    assert far.leaderboard[0].value == pytest.approx(1e8 + plain.leaderboard[0].value, rel=0, abs=1e-6)
+    assert far.kind == plain.kind == "learned"
+    with pytest.raises(LogError, match=r"reward 'reward' has numbers near 1e\+08 that differ too little"):
+        PolicyLearner().fit(**ARRAYS | {"reward": LOG.reward + 1e8})
+
+
+@pytest.mark.parametrize("learn", [learn_policy, lambda *log, **parts: PolicyLearner().fit(*log, **parts)])
+def test_columns_that_are_not_known_before_the_choice_are_refused(learn):
+    frame = LOG.frame().with_columns(clicked=pl.when(pl.col("reward") > 0).then(pl.lit("yes")).otherwise(pl.lit("no")))
+    with pytest.raises(LogError, match="'clicked' tells 100% of the reward's variance"):
+        learn(frame, **NAMES | {"context": [*CONTEXT, "clicked"]})
+    for name in ("reward", "action"):
+        with pytest.raises(OptionError, match=f"names '{name}', which is the {name}"):
+            learn(frame, **NAMES | {"context": [*CONTEXT, name]})
+    with pytest.raises(LogError, match="of the reward's variance"):
+        learn(**ARRAYS | {"context": np.column_stack([LOG.context, LOG.reward])})
+
+
+def test_an_estimate_that_no_reward_allows_is_called_impossible():
+    """Propensities that are too small by a factor of 3 promise three times the clicks."""
+    found = learn_policy(**ARRAYS | {"propensity": LOG.propensity / 3}, contenders=QUICK, minutes=None)
+    assert found.kind == "imitation"
+    assert found.reward_range == (0.0, 1.0)
+    assert "per row is impossible, as all rewards are between 0 and 1: the propensities are wrong" in str(found)
+    assert "impossible" not in str(learn_policy(**ARRAYS, contenders=QUICK[:1], minutes=None))
 
 
 def test_objectives_take_a_model():

@@ -10,6 +10,8 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
+from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.runs.criterion import pessimistic_value
 from counterpoise.learn.search import Network, race
@@ -76,7 +78,14 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
         by_hand = pessimistic_value(weight[rest], reward[rest])
         for part in ("value", "stderr", "effective_sample_size", "is_measured"):
             assert getattr(score, part) == pytest.approx(getattr(by_hand, part), rel=1e-9)
-    assert found.bound([("fixed", temperature)] * 3) == pytest.approx(whole.lower, rel=1e-9)
+    index, probability = found.certified([("fixed", temperature)] * 3, None)
+    np.testing.assert_array_equal(index, np.arange(900))
+    np.testing.assert_allclose(probability, target, rtol=1e-9)
+    price, size = 2 * math.log(8 / 0.05), math.sqrt(900) * np.sqrt(np.mean(reward**2))  # twice: folds share rows
+    lambdas = [2.0**k / size for k in range(2, -6, -1)]
+    bounds = [math.expm1((np.log1p(one * weight * reward).sum() - price) / 900) / one for one in lambdas]
+    assert 0 < found.bound(index, probability) == pytest.approx(max(bounds), rel=1e-6)
+    assert found.bound(index, probability) < whole.lower
 
 
 def test_networks_are_judged_by_rows_outside_their_training():
@@ -146,20 +155,19 @@ def test_who_is_late_or_too_slow_is_left_out(monkeypatch):
     even = lambda x: 0 * x[:, :4]  # noqa: E731
     contenders = [
         Fixed("first", even, seconds=30, clock=clock),
-        Fixed("second", even, seconds=20, clock=clock),
         Fixed("quick", even, seconds=1, clock=clock),
         Fixed("slow", even, seconds=50, clock=clock),
         Fixed("late", even, seconds=1, clock=clock),
     ]
     found = Race(ROWS, FOLDS, 3, 4, 0)
-    reported = []
-    found.run(contenders, 200.0, reported.append)
-    assert list(found.policies) == ["first", "second", "quick"]
+    said = []
+    found.run(contenders, 143.0, said.append)
+    assert list(found.policies) == ["first", "quick"]
     assert found.skipped == {
-        "slow": "it takes 50.0 s for each of its fits, and there is no time for that.",
+        "slow": "it takes 50.0 s to learn from 613 rows, and there is no time for that.",
         "late": "there was no time left to try it.",
     }
-    assert sum(reported) == 9
+    assert said[:3] == [f"first (1 of 4), fold {fold} of 3" for fold in (1, 2, 3)]
 
 
 def test_who_cannot_be_learned_is_left_out_and_said_so():
@@ -178,6 +186,25 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
 def test_there_is_no_bound_where_rows_are_not_independent():
     contenders = [Fixed("even", lambda x: 0 * x[:, :4])]
     alone = raced(contenders, ROWS)
-    chosen = [alone.best(by_score)] * alone.n_folds
-    assert alone.bound(chosen) > -math.inf
-    assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(chosen) == -math.inf
+    certified = alone.certified([alone.best(by_score)] * alone.n_folds, None)
+    assert alone.bound(*certified) > -math.inf
+    assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(*certified) == -math.inf
+
+
+def test_what_folds_share_widens_the_interval_that_decides():
+    """Where nothing is better, rows that train each other's judges share their luck: the plain interval claims too much too often."""
+    random = np.random.default_rng(0)
+    luck = random.normal(size=(20_000, 3, 5))  # by log, fold and context: how much better the second action looks
+    mean = (luck * np.sign(luck.sum(axis=1, keepdims=True) - luck)).sum(axis=(1, 2)) / math.sqrt(15)  # of z
+    plain, wider = (float((mean > factor * 1.96).mean()) for factor in (1.0, TWICE))
+    error = math.sqrt(0.025 * 0.975 / 20_000)
+    assert plain > 0.05 + 3 * error
+    assert wider < 0.025 + 3 * error
+    weight, reward = np.tile([1.5, 0.5], 500), np.tile([1.0, 0.0, 0.0, 0.0], 250)
+    for name, factor in (("fold policies", TWICE), ("imitating fold policies", TWICE), ("another", 1.0)):
+        result = evaluate(reward=reward, propensity=np.full(1000, 0.5), target={name: weight / 2})
+        lift = result[name, "lift"]
+        lower, upper = lift_interval(result, name)
+        assert lower == pytest.approx(lift.value - factor * (lift.value - lift.interval.lower))
+        assert upper - lower == pytest.approx(factor * (lift.interval.upper - lift.interval.lower))
+        assert is_surely_better(result) == (lower > 0 and result.verdict(name).verdict == "ok")

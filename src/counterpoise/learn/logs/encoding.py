@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError, first_line
-from counterpoise.models.encoding import LEVELS, Category, Column, Number, Vector, text_of
+from counterpoise.models.encoding import LEVELS, Category, Column, Number, Vector, numbers_of, text_of
 from counterpoise.moments import Floats
 from counterpoise.readers.frames import from_array, series_of
 
@@ -22,14 +22,21 @@ TEXT = (pl.String, pl.Categorical, pl.Enum)
 MOST = 1_000_000  # different texts that are counted before we say that they are ids
 COVERED = 0.1  # the share of the rows that must have one of the levels that are kept
 KINDS = {Number: "number", Category: "category", Vector: "list"}
+UNITS: dict[Any, str] = {
+    pl.Date: "microseconds since 1970-01-01",
+    pl.Datetime: "microseconds since 1970-01-01",
+    pl.Duration: "microseconds",
+    pl.Time: "nanoseconds since midnight",
+}
 
 
 @dataclass(frozen=True)
 class Encoding:
     """How the columns of a context become numbers, in their order; learned once, and kept with the policy.
 
-    Numbers and truth values stay as they are. A text has a column for each of its most frequent levels, and one for missing values if the
-    log had any; whatever else turns up ("other") has 0 in all of them. A list has a column for each of its numbers.
+    Numbers and truth values stay as they are; where the log lacks some, those are at the mean of the others, and a second column marks
+    them. Points in time are numbers of microseconds. A text has a column for each of its most frequent levels, and one for missing values
+    if the log had any; whatever else turns up ("other") has 0 in all of them. A list has a column for each of its numbers.
 
     Examples
     --------
@@ -60,10 +67,20 @@ class Encoding:
 
     @cached_property
     def is_indicator(self) -> NDArray[np.bool_]:
-        """Which inputs are 0 or 1 for a level: standardized, rare ones would be very large."""
-        return np.repeat(
-            [isinstance(one, Category) for one in self.columns], [len(_features(one)) for one in self.columns]
+        """Which inputs are 0 or 1 for a level, or for what is missing: standardized, rare ones would be very large."""
+        return np.array(
+            [
+                isinstance(one, Category) or (isinstance(one, Number) and k > 0)
+                for one in self.columns
+                for k in range(len(_features(one)))
+            ],
+            dtype=bool,
         )
+
+    @property
+    def marks_gaps(self) -> bool:
+        """Whether a column of numbers was lacking some."""
+        return any(isinstance(one, Number) and one.has_gaps for one in self.columns)
 
     def blocks(self, columns: Mapping[str, Any]) -> dict[str, Floats]:
         """The inputs that each column becomes, a table for each; NaN where a number is missing."""
@@ -71,7 +88,7 @@ class Encoding:
 
     def table(self, context: Any) -> Floats:
         """The inputs for contexts as a user has them: a frame, a mapping of columns, or rows of values in the order of the columns."""
-        blocks = self.blocks(_columns(context, self.names))
+        blocks = self.blocks(_columns(context, self.columns))
         for name, block in blocks.items():
             bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
             if len(bad):
@@ -102,13 +119,17 @@ def _described(one: Column) -> dict[str, Any]:
         found |= {"levels": list(one.levels), "missing": one.has_gaps}
     if isinstance(one, Vector):
         found |= {"length": one.width}
+    if isinstance(one, Number) and one.has_gaps:
+        found |= {"missing": True, "mean": one.mean}
+    if isinstance(one, Number) and one.unit is not None:
+        found |= {"unit": one.unit}
     return found
 
 
 def _of_description(one: Any) -> Column:
     match one:
         case {"name": str(name), "kind": "number"}:
-            return as_it_is(name)
+            return _number_of(name, one.get("missing", False), one.get("mean", 0.0), one.get("unit"))
         case {"name": str(name), "kind": "category", "levels": list(levels), "missing": bool(missing)} if all(
             isinstance(level, str) for level in levels
         ) and len(set(levels)) == len(levels):
@@ -118,28 +139,47 @@ def _of_description(one: Any) -> Column:
     raise ValueError(f"{str(one)[:60]!r} does not say how a column of the context is encoded")
 
 
-def as_it_is(name: str) -> Number:
-    """A column of numbers that nothing is done to."""
-    return Number(name, 0.0, 1.0, False)
+def _number_of(name: str, missing: Any, mean: Any, unit: Any) -> Number:
+    is_known = isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean)
+    if not is_known or unit not in (None, *UNITS.values()):
+        raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
+    return Number(name, float(mean), 1.0, missing, unit)
 
 
 def _features(one: Column) -> list[str]:
     if isinstance(one, Category):
         missing = [f"{one.name} is missing"] if one.has_gaps else []
         return [*(f"{one.name} = {level!r}" for level in one.levels), *missing]
+    if isinstance(one, Number) and one.has_gaps:
+        return [one.name, f"{one.name} is missing"]
     return [f"{one.name}[{k}]" for k in range(one.width)] if isinstance(one, Vector) else [one.name]
 
 
 def _block(one: Column, values: pl.Series) -> Floats:
     if isinstance(one, Category):
         return one.plain(values.cast(pl.String) if values.dtype == pl.Null else values)
+    if isinstance(one, Number) and one.unit is not None and values.dtype.is_numeric():
+        raise ColumnError(
+            f"the policy was learned from points in time or durations in the context {one.name!r}, and now it has {values.dtype}.",
+            do=f"Pass what the log had; encoded, they are {one.unit}.",
+        )
     try:
-        return one.native(values)
+        found = one.native(values)
+        if isinstance(one, Number) and one.has_gaps:
+            gaps = is_missing(values)
+            found = np.column_stack([np.where(gaps, one.mean, found[:, 0]), gaps])
+        return found
     except pl.exceptions.PolarsError as error:
         raise ColumnError(
             f"the policy was learned from numbers in the context {one.name!r}, and now it has {values.dtype}: {first_line(error)}.",
             do="Cast the column to numbers.",
         ) from error
+
+
+def is_missing(values: pl.Series) -> NDArray[np.bool_]:
+    """Which numbers are missing: null or NaN, but not infinite."""
+    gaps = values.is_null()
+    return (gaps | values.is_nan().fill_null(True) if values.dtype.is_float() else gaps).to_numpy()
 
 
 # -- learning it -----------------------------------------------------------------------------------------------------
@@ -161,13 +201,15 @@ class _Seen:
     def __init__(self, name: str) -> None:
         self.name = name
         self.kind: type[Column] | None = None
+        self.unit: str | None = None
         self.levels: Counter[str] = Counter()
         self.rows = self.missing = self.width = 0
+        self.total, self.counted = 0.0, 0
 
     def add(self, values: pl.Series) -> None:
         """Take in some rows; a column without a single value says nothing yet."""
         self.rows += len(values)
-        self.missing += values.null_count()
+        self.missing += int(is_missing(values).sum())
         if values.null_count() == len(values):
             return
         kind = kind_of(values)
@@ -181,6 +223,11 @@ class _Seen:
                 raise self._ids()
         if kind is Vector:
             self._check_width(values)
+        if kind is Number:
+            self.unit = UNITS.get(values.dtype.base_type(), self.unit)
+            numbers = numbers_of(values)
+            known = numbers[~np.isnan(numbers)]
+            self.total, self.counted = self.total + float(known.sum()), self.counted + len(known)
 
     def _check_width(self, values: pl.Series) -> None:
         lengths = (values.arr.to_list() if isinstance(values.dtype, pl.Array) else values).list.len().drop_nulls()
@@ -198,7 +245,8 @@ class _Seen:
         if self.kind is Vector:
             return Vector(self.name, self.width)
         if self.kind is not Category:
-            return as_it_is(self.name)
+            mean = self.total / self.counted if self.missing and self.counted else 0.0
+            return Number(self.name, mean, 1.0, self.missing > 0 and self.counted > 0, self.unit)
         kept = self.levels.most_common(LEVELS)
         if sum(count for _, count in kept) < COVERED * (self.rows - self.missing):
             raise self._ids()
@@ -248,13 +296,14 @@ def series(name: str, values: Any) -> pl.Series:
     return from_array(name, values, is_number=False)
 
 
-def _columns(context: Any, names: Sequence[str]) -> dict[str, Any]:
+def _columns(context: Any, known: Sequence[Column]) -> dict[str, Any]:
     """The columns of a context by name."""
+    names = [one.name for one in known]
     if isinstance(context, Mapping):
         _check_there(names, list(context))
         columns = {name: context[name] for name in names}
-        # a single context, as a server gets it
-        alone = all(isinstance(one, str) or one is None or np.ndim(one) == 0 for one in columns.values())
+        # a single context, as a server gets it, has a list where the log has one in every row
+        alone = all(_is_alone(columns[one.name], isinstance(one, Vector)) for one in known)
         return {name: [one] for name, one in columns.items()} if alone else columns
     if isinstance(context, list | tuple) and context and all(isinstance(one, Mapping) for one in context):
         for one in context:
@@ -263,6 +312,8 @@ def _columns(context: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(context, pl.DataFrame):
         _check_there(names, context.columns)
         return {name: context.get_column(name) for name in names}
+    if isinstance(context, np.ndarray) and context.dtype.kind in "biuf" and context.shape[1:] == (len(names),):
+        return {name: context[:, k] for k, name in enumerate(names)}
     if isinstance(context, np.ndarray | list | tuple):
         return _of_rows(context, names)
     try:
@@ -275,6 +326,15 @@ def _columns(context: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(frame, nw.LazyFrame):
         frame = frame.select(list(names)).collect()
     return {name: series_of(frame[name], is_number=False) for name in names}
+
+
+def _is_alone(value: Any, is_list: bool) -> bool:
+    """Whether this is what one row has in a column."""
+    if isinstance(value, str) or value is None:
+        return True
+    if not is_list or np.ndim(value) == 0:
+        return np.ndim(value) == 0
+    return all(np.ndim(one) == 0 for one in value)
 
 
 def _of_rows(context: Any, names: Sequence[str]) -> dict[str, Any]:

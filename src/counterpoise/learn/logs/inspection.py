@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from counterpoise.learn.logs.batches import Split
 from counterpoise.learn.logs.rows import Problem, Rows, merge, refusal
 from counterpoise.learn.logs.scaling import Columns
 from counterpoise.learn.logs.sources import CHUNK, Source
+
+SAMPLED = 20_000  # first rows in which the columns of a context are tried as a model of the reward, as the doctor does
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,26 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
         ids=ids,
         **found.rewards.of(source.rows),
     )
+
+
+def refuse_leaks(source: Source) -> None:
+    """Refuse a context with a column that tells the reward almost exactly, by the doctor's own check of the first rows."""
+    if find_spec("polars") is None:
+        return
+    import polars as pl
+
+    from counterpoise.models.leaks import leaks
+
+    names = source.names
+    rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)
+    rows = rows.with_columns(pl.col(names.reward).cast(pl.Float64, strict=False))
+    found = leaks(rows.lazy(), names.reward, names.context)
+    if found:
+        raise LogError(
+            f"the context column {found[0].column!r} tells {found[0].r2:.0%} of the reward's variance, on rows it was not learned from: "
+            "it was probably written after the choice, and a policy that uses it is worth nothing on new rows.",
+            do=["Leave it out of ", Argument("context"), "; `counterpoise doctor` has more about the log."],
+        )
 
 
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:

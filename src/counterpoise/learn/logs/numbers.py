@@ -30,6 +30,13 @@ def _is_there(one: Any) -> bool:
     return one is not None and isinstance(same, bool | np.bool_) and bool(same)
 
 
+def lacks_some(column: Any) -> bool:
+    """Whether numbers, one per row, are missing somewhere but not everywhere: null or NaN."""
+    found = _array(column)
+    gaps = np.ma.getmaskarray(found) | (np.isnan(np.ma.getdata(found)) if found.dtype.kind == "f" else False)
+    return bool(found.ndim == 1 and found.dtype.kind in "biuf" and gaps.any())
+
+
 def plain(column: Any) -> Numbers:
     """What a column holds, whatever of it is masked."""
     data: Numbers = np.ma.getdata(_array(column))

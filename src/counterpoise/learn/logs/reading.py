@@ -107,13 +107,20 @@ def mask_in(name: str, values: Any) -> NDArray[np.bool_] | None:
 
 
 def reading_of(
-    parts: Parts, names: Names, classes: NDArray[Any] | None, encoding: Encoding | None = None
+    parts: Parts,
+    names: Names,
+    classes: NDArray[Any] | None,
+    encoding: Encoding | None = None,
+    has_gaps: bool = False,
 ) -> Reading | None:
-    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy."""
+    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy.
+
+    With `has_gaps`, numbers of the context are missing, which the encoding marks.
+    """
     first = next(parts(), {})
     if not first:
         return None
-    plain = all(_is_numbers("context", name, first[name]) for name in names.context)
+    plain = not has_gaps and all(_is_numbers("context", name, first[name]) for name in names.context)
     is_text = is_text_in(names.action, first[names.action])
     _check_kinds(names.action, is_text, classes)
     if encoding is not None:

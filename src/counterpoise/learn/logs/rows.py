@@ -90,6 +90,11 @@ class Names:
         """The names in a log, which must give all of them, and exactly one reward."""
         log.need("context", "action", "reward", "propensity")
         log.need_one_logger("learning")
+        if log.action in log.context:
+            raise OptionError(
+                [Argument("context"), f" names {log.action!r}, which is the action."],
+                do="Name columns that were known before the choice.",
+            )
         if len(log.reward) > 1:
             raise OptionError(
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
@@ -139,10 +144,12 @@ def read_rows(
     reading: Reading | None = None,
     *,
     is_whole: bool = True,
+    lowest: float = 0.0,
 ) -> tuple[Rows, Good, list[Problem]]:
     """Columns as tensors, which of their rows are good, and what is wrong with the others; `reading` if some are not numbers.
 
-    Only the whole log tells whether a context varies too little for single precision: a chunk of a log in order may be nearly constant.
+    Only the whole log tells whether a context or a reward varies too little for single precision: a chunk of a log in order may be nearly
+    constant. `lowest` is taken away from the rewards.
     """
     encoding = None if reading is None else reading.encoding
     if reading is not None:
@@ -156,8 +163,11 @@ def read_rows(
     _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
     floats = {name: column.astype(np.float64) for name, column in found.items()}
     contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
+    if lowest:
+        floats[names.reward] = floats[names.reward] - lowest
     if is_whole:
-        _check_digits(contexts)
+        _check_digits({f"context {name!r}": block for name, block in contexts.items()})
+        _check_digits({f"reward {names.reward!r}": floats[names.reward][:, None]})
     action = as_ids(found[names.action])
     candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
     table = None if model_rewards is None else _table(model_rewards, len(action))
@@ -291,21 +301,36 @@ def _check_lengths(columns: Mapping[str, Numbers]) -> None:
         raise ColumnError(f"all columns must have the same number of rows, and {told}.")
 
 
-def _check_digits(contexts: Mapping[str, NDArray[np.float64]]) -> None:
-    """Check that single precision tells the values of a context apart."""
-    for name, values in contexts.items():
-        known = values[np.isfinite(values).all(axis=1) & (np.abs(values) < 1e30).all(axis=1)]
-        if not len(known):
-            continue
-        means, spread = known.mean(axis=0), known.std(axis=0)
-        lost = np.abs(known - known.astype(np.float32)).max(axis=0)
-        bad = (lost > LOST * spread) & (spread > NOISE * np.abs(means))
-        if bad.any():
-            mean = float(means[bad][0])
+def _check_digits(columns: Mapping[str, NDArray[np.float64]]) -> None:
+    """Check that single precision tells the values of a column apart; its part of the log and its name are its key."""
+    for name, values in columns.items():
+        mean = _lost(values)
+        if mean is not None:
             raise LogError(
-                f"context {name!r} has numbers near {mean:.4g} that differ too little for single precision, in which policies compute.",
-                do=f"Name an expression that takes the mean away, such as {name} - {mean:.12g}.",
+                f"{name} has numbers near {mean:.4g} that differ too little for single precision, in which policies compute.",
+                do=f"Name an expression that takes the mean away, such as {name.split(' ', 1)[1][1:-1]} - {mean:.12g}.",
             )
+
+
+def _lost(values: NDArray[np.float64]) -> float | None:
+    """The mean of the first column whose values single precision cannot tell apart, if there is one."""
+    known = values[np.isfinite(values).all(axis=1) & (np.abs(values) < 1e30).all(axis=1)]
+    if not len(known):
+        return None
+    means, spread = known.mean(axis=0), known.std(axis=0)
+    lost = np.abs(known - known.astype(np.float32)).max(axis=0)
+    bad = (lost > LOST * spread) & (spread > NOISE * np.abs(means))
+    return float(means[bad][0]) if bad.any() else None
+
+
+def lowest_of(values: Any, name: str) -> float:
+    """The lowest reward, if rewards differ too little for single precision, and else 0.
+
+    >>> lowest_of([1e8, 1e8 + 1.0, 1e8 + 3.0], "revenue"), lowest_of([2.0, 3.0], "stars")
+    (100000000.0, 0.0)
+    """
+    found = numeric("reward", name, values).astype(np.float64)
+    return 0.0 if _lost(found[:, None]) is None else float(found[np.abs(found) < 1e30].min())
 
 
 def _table(model_rewards: Any, rows: int) -> NDArray[np.float32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ from counterpoise.forks import check_threads
 from counterpoise.learn.logs.actions import Ids, placed
 from counterpoise.learn.logs.columns import Found, columns_of, needed, unreadable
 from counterpoise.learn.logs.fetching import in_memory
-from counterpoise.learn.logs.numbers import Good, is_plain
-from counterpoise.learn.logs.rows import Names, Problem, Rows, read_rows
+from counterpoise.learn.logs.numbers import Good, is_plain, lacks_some
+from counterpoise.learn.logs.rows import Names, Problem, Rows, lowest_of, read_rows
 from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
 from counterpoise.log.sketches import Sketch, row_keys
@@ -39,7 +40,8 @@ class Source:
 
     The first pass calls `look` for all `starts` in order; from then on, `chunk` returns the same rows again. Bad rows are left out and
     counted if the log says so (`drop_bad_rows`), and otherwise reported by `look`. `classes` are the actions and `encoding` is that
-    of the contexts, if they are known already.
+    of the contexts, if they are known already. With `fills_gaps`, numbers that are missing in a context are marked instead of refused; with
+    `centers_rewards`, a log in memory whose rewards differ too little for single precision has `lowest` taken away from them.
     """
 
     def __init__(
@@ -48,12 +50,16 @@ class Source:
         model_rewards: Any = None,
         classes: NDArray[Any] | None = None,
         encoding: Encoding | None = None,
+        *,
+        fills_gaps: bool = True,
+        centers_rewards: bool = False,
     ) -> None:
         check_threads()
         self.names = Names.of(log)
         self.log = in_memory(log, model_rewards is not None)
         self.files = _files(self.log)
         self.memory: Rows | None = None
+        self._good: Good | None = None  # which rows of the log those in memory are
         self.models: RewardModels | None = None
         self.without: int | None = None  # the fold whose rows no reward model may have seen
         self.rows = self.dropped = 0  # so far, on the first pass
@@ -68,17 +74,26 @@ class Source:
                 self.names, log.where, self.files.columns
             )  # names that are not there are told before anything is read
         self._columns: Found | None = None  # of a log in memory, until its rows are made
+        self._fills_gaps, self._centers = fills_gaps, centers_rewards
+        self.lowest = 0.0
         self.reading: Reading | None = self._reading(classes, encoding)
 
     def _reading(self, classes: NDArray[Any] | None, encoding: Encoding | None) -> Reading | None:
         """How to read what is not a number; a machine without polars has numbers only."""
         first = self._first()
         is_plain = encoding is None and (classes is None or classes.dtype.kind in "iu")
-        if first is None or (is_plain and _are_numbers(first, self.names)):
+        has_gaps = first is not None and encoding is None and self._fills_gaps and self._has_gaps()
+        if first is None or (is_plain and not has_gaps and _are_numbers(first, self.names)):
             return None
         from counterpoise.learn.logs.reading import reading_of
 
-        return reading_of(self._all_columns, self.names, classes, encoding)
+        return reading_of(self._all_columns, self.names, classes, encoding, has_gaps)
+
+    def _has_gaps(self) -> bool:
+        """Whether numbers of the context are missing somewhere, which only a machine with polars can do something about."""
+        if find_spec("polars") is None:
+            return False
+        return any(lacks_some(columns[name]) for columns in self._all_columns() for name in self.names.context)
 
     def _first(self) -> Mapping[str, Any] | None:
         """The columns of a log in memory, or of the first row of files, which says what they contain."""
@@ -117,7 +132,7 @@ class Source:
         self.rows += len(kept)
         self.dropped += len(rows) - len(kept)
         if self.files is None:
-            self.memory, self._columns = kept, None
+            self.memory, self._columns, self._good = kept, None, good
         else:
             self._digests[start] = kept.digest()
         return kept, [replace(one, row=one.row + seen) for one in problems]
@@ -145,7 +160,10 @@ class Source:
 
         from counterpoise.learn.logs.encoding import series
 
-        columns, kept, good = self._again(start)
+        if self.memory is not None and self._good is not None:
+            columns, kept, good = self._columns_of(start, CHUNK)[0], self.memory, self._good
+        else:
+            columns, kept, good = self._again(start)
         found = pl.DataFrame([series(name, columns[name]) for name in dict.fromkeys(names)])
         return found if len(kept) == found.height else found.filter(good)
 
@@ -201,9 +219,11 @@ class Source:
         rows = self.memory
         if rows is None or rows.unit is not None or not rows.context.shape[1]:
             return
-        bits = np.ascontiguousarray(rows.context.cpu().numpy())
-        whole = bits.view(np.dtype((np.void, bits.itemsize * bits.shape[1]))).ravel()
-        _, unit = np.unique(whole, return_inverse=True)
+        bits = np.ascontiguousarray(rows.context.cpu().numpy()).view(np.uint32).astype(np.uint64)
+        random = np.random.default_rng(0)
+        odd = np.asarray(2 * random.integers(2**63, size=bits.shape[1], dtype=np.uint64) + np.uint64(1))
+        mixed = bits * odd  # sums of products with odd numbers tell rows apart, and are sorted much faster than rows
+        _, unit = np.unique(np.sum(mixed ^ (mixed >> np.uint64(32)), axis=1), return_inverse=True)
         if least <= unit.max() + 1 < len(unit):
             self.memory = replace(rows, unit=torch.as_tensor(unit))
 
@@ -243,7 +263,10 @@ class Source:
         if index is not None and model_rewards is not None:
             model_rewards = np.asarray(model_rewards)[index]
         is_whole = self.files is None
-        return columns, *read_rows(columns, self.names, model_rewards, self.reading, is_whole=is_whole)
+        if is_whole and self._centers:
+            self.lowest = lowest_of(columns[self.names.reward], self.names.reward)
+        lowest = self.lowest
+        return columns, *read_rows(columns, self.names, model_rewards, self.reading, is_whole=is_whole, lowest=lowest)
 
     def _kept(self, rows: Rows, good: Good) -> Rows:
         return rows.take(torch.as_tensor(good)) if self.log.drop_bad_rows and not good.all() else rows

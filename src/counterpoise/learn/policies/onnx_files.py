@@ -121,7 +121,18 @@ def _column(column: dict[str, Any], out: str, kind: int) -> tuple[list[Any], Any
     if column["kind"] == "number":
         shape = _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64))
         given = helper.make_tensor_value_info(name, kind, ["rows"])
-        return [shape, helper.make_node("Reshape", [name, f"{out} shape"], [out])], given
+        if not column.get("missing"):
+            return [shape, helper.make_node("Reshape", [name, f"{out} shape"], [out])], given
+        mean = _constant(f"{out} mean", np.array(column["mean"], dtype=helper.tensor_dtype_to_np_dtype(kind)))
+        return [
+            shape,
+            mean,
+            helper.make_node("Reshape", [name, f"{out} shape"], [f"{out} numbers"]),
+            helper.make_node("IsNaN", [f"{out} numbers"], [f"{out} gaps"]),
+            helper.make_node("Where", [f"{out} gaps", f"{out} mean", f"{out} numbers"], [f"{out} filled"]),
+            helper.make_node("Cast", [f"{out} gaps"], [f"{out} marks"], to=kind),
+            helper.make_node("Concat", [f"{out} filled", f"{out} marks"], [out], axis=1),
+        ], given
     # ONNX has no missing text: it is empty
     keys = [*column["levels"], *([""] if column["missing"] and "" not in column["levels"] else [])]
     width = len(column["levels"]) + column["missing"]

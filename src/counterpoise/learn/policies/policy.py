@@ -418,8 +418,12 @@ def table_of(context: Any, names: Sequence[str], encoding: Encoding | None) -> N
     `names` are the columns that it was learned from, if they had names.
     """
     is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
-    if encoding is not None and not is_numbers:
-        return encoding.table(context)
+    # numbers may be the policy's inputs themselves, or the columns of a log some of whose numbers were missing
+    is_encoded = is_numbers and (
+        encoding is None or context.shape[-1:] != (len(encoding.names),) or not encoding.marks_gaps
+    )
+    if encoding is not None and not is_encoded:
+        return encoding.table(np.atleast_2d(context) if is_numbers else context)
     if isinstance(context, Mapping) and names:
         _check_columns(names, context)
         columns = {name: np.atleast_1d(context[name]) for name in names}

@@ -89,8 +89,11 @@ def lambdas_of(rows: int, size: float) -> tuple[float, ...]:
     return tuple(factor / (math.sqrt(max(rows, 1)) * (size or 1.0)) for factor in FACTORS)
 
 
-def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
-    """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest)."""
+def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float = 1.0) -> Score:
+    """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest).
+
+    The bound allows for a variance that is `times` as large as that of independent rows.
+    """
     n = moments.n
     if not n:
         return Score(math.nan, math.nan, math.nan, 0.0, False)
@@ -100,13 +103,13 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float) -> Score:
     error = math.sqrt(scatter / n / max(n - 1, 1))
     allowed = ERRORS * error + ROUNDING
     measured = effective >= ROWS and abs(mean - 1) <= allowed
-    lower = lowest + (_lower(smoothed, n) if mean - 1 <= allowed else 0.0)
+    lower = lowest + (_lower(smoothed, n, times) if mean - 1 <= allowed else 0.0)
     estimate = beta_ips(moments)
     return Score(float(estimate.value), float(estimate.stderr), lower, effective, bool(measured))
 
 
-def _lower(smoothed: Smoothed, n: int) -> float:
+def _lower(smoothed: Smoothed, n: int, times: float) -> float:
     """The bound on the mean of what was smoothed."""
-    price = math.log(len(smoothed.lambdas) / DELTA)
+    price = times * math.log(len(smoothed.lambdas) / DELTA)
     found = [(total - price / one) / n for one, total in zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)]
     return max(0.0, *(math.expm1(one * bound) / one for one, bound in zip(smoothed.lambdas, found, strict=True)))

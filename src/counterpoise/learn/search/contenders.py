@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -20,10 +20,16 @@ SMALL, LARGE = (128,), (256, 128)  # hidden layers
 
 @dataclass(frozen=True)
 class Rest:
-    """The rows that a policy is learned from: all of a log, or those outside a fold."""
+    """The rows that a policy is learned from: all of a log, or those outside a fold.
+
+    A contender with `keeps_time` stays within `seconds`, if there is a limit, and writes to `cuts` what it left out for that. Any other
+    one is given as few rows as it can be expected to take in that time.
+    """
 
     rows: Rows
     n_actions: int
+    seconds: float | None = None
+    cuts: list[str] = field(default_factory=list)
 
     @cached_property
     def columns(self) -> Columns:
@@ -59,16 +65,16 @@ class Contender(Protocol):
 
 
 def portfolio(n_actions: int) -> list[Contender]:
-    """The contenders that a search tries by default, the most useful first, as time may run out.
+    """The contenders that a search tries by default, cheap and useful ones first, as time may run out.
 
     >>> [one.name for one in portfolio(1000)]
-    ['softmax', 'direct linear', 'direct network', 'log smoothing', 'large direct network']
+    ['direct linear', 'softmax', 'direct network', 'log smoothing', 'large direct network']
     """
     from counterpoise.learn.search import forests, networks, reduction
 
     found: list[Contender] = [
-        networks.Network("softmax", networks.Softmax(imitation=0.03), hidden=SMALL, epochs=20),
         networks.Network("direct linear", networks.Direct(), hidden=(), epochs=10, rate=0.02),
+        networks.Network("softmax", networks.Softmax(imitation=0.03), hidden=SMALL, epochs=20),
         networks.Network("direct network", networks.Direct(), hidden=SMALL, epochs=10),
         networks.Network("log smoothing", networks.LogSmoothing(), hidden=SMALL, epochs=20),
         networks.Network("large direct network", networks.Direct(), hidden=LARGE, epochs=30, rate=0.005, decay=0.01),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from counterpoise.learn.search.contenders import Rest
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
 Nodes = dict[str, NDArray[Any]]
+FEW = 20  # trees; where there is no time for so many of all rows, they are grown from fewer rows
+PILOT_ROWS, PILOT_TREES = 2_000, 2  # of the forest that tells how long one takes
+TOGETHER = 10  # trees that are grown before a look at the clock
 PRIOR = 1.0  # rows of an action's mean over all leaves that its mean in a leaf is mixed with
 
 
@@ -30,9 +35,31 @@ class ForestLearner:
     rows_per_leaf: int = 5
     name: str = "forest"
     temperatures: tuple[float, ...] = (0.0, 0.05)
+    keeps_time: ClassVar[bool] = True
 
     def fit(self, rest: Rest, seed: int) -> Forest:
         """The forest, with scores in units of the rewards' standard deviation."""
+        if rest.seconds is None:
+            return self._grown(rest, self.trees, seed, math.inf)
+        end, n = time.perf_counter() + rest.seconds, len(rest.rows)
+        pilot, size = _sample(rest, PILOT_ROWS, seed), PILOT_ROWS
+        while size < n and not bool((pilot.rows.reward > pilot.lowest).any()):  # rewards may be rare
+            size *= 10
+            pilot = _sample(rest, size, seed)
+        began = time.perf_counter()
+        self._grown(pilot, PILOT_TREES, seed, math.inf)
+        pace = (time.perf_counter() - began) / (PILOT_TREES * _work(len(pilot.rows)))
+        work = 0.7 * max(end - time.perf_counter(), 0.0) / pace
+        trees = min(self.trees, max(FEW, int(work / _work(n))))
+        some = n if trees * _work(n) <= work else max(min(n, PILOT_ROWS), int(work / trees / math.log2(n + 2)))
+        forest = self._grown(_sample(rest, some, seed), trees, seed, end)
+        grown = int(forest.config()["trees"])
+        if some < n or grown < self.trees:
+            rest.cuts.append(f"{grown:,} of {self.trees:,} trees, grown from {some:,} of {n:,} rows")
+        return forest
+
+    def _grown(self, rest: Rest, trees: int, seed: int, end: float) -> Forest:
+        """A forest of so many trees, or of fewer if half of the time is over before."""
         from sklearn.ensemble import ExtraTreesClassifier
 
         rows, n_actions = rest.rows, rest.n_actions
@@ -43,12 +70,31 @@ class ForestLearner:
         if not rewarded.any():
             raise LogError("all rewards are the same.")
         cost = (gain * inverse)[rewarded]
-        found = ExtraTreesClassifier(self.trees, min_samples_leaf=self.rows_per_leaf, random_state=seed)
-        found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
+        began = time.perf_counter()
+        found = ExtraTreesClassifier(0, min_samples_leaf=self.rows_per_leaf, random_state=seed, warm_start=True)
+        while not found.n_estimators or (
+            found.n_estimators < trees and time.perf_counter() - began <= (end - began) / 2
+        ):
+            found.n_estimators = min(trees, found.n_estimators + TOGETHER)
+            found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
         grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
         nodes = _flat(grown)
         values = _values(grown, nodes, x, action, gain, inverse, n_actions)
         return _forest(grown, nodes, values / float(gain.std() or 1.0), x.shape[1])
+
+
+def _work(rows: int) -> float:
+    """What a tree costs, up to a factor."""
+    return rows * math.log2(rows + 2)
+
+
+def _sample(rest: Rest, rows: int, seed: int) -> Rest:
+    """Some of the rows, drawn at random."""
+    n = len(rest.rows)
+    if rows >= n:
+        return rest
+    chosen = np.sort(np.random.default_rng(seed).choice(n, rows, replace=False))
+    return Rest(rest.rows.take(torch.as_tensor(chosen)), rest.n_actions)
 
 
 def of_classifier(model: Any, n_actions: int) -> Forest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
@@ -58,6 +59,10 @@ class Found:
         Contenders for which there was no time, or that could not be fitted, and why.
     dropped_rows
         How many bad rows were left out.
+    cut
+        What the last fit left out for lack of time, in words; empty if nothing.
+    reward_range
+        The lowest and the highest reward, between which every true value lies.
     """
 
     policy: Policy | ModelPolicy
@@ -72,6 +77,8 @@ class Found:
     fit_seconds: float
     skipped: dict[str, str]
     dropped_rows: int = 0
+    cut: str = ""
+    reward_range: tuple[float, float] = (-math.inf, math.inf)
 
     def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
         """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
@@ -99,12 +106,26 @@ class Found:
             f"{self.mean_reward:.4g}"
         )
         if self.rejected is not None:
-            return (
-                "Nothing was surely better than the policy that ran, so this policy imitates it. "
-                f"{doubts(self.rejected)} The imitation would have earned {earned}."
-            )
+            said = [
+                "Nothing was surely better than the policy that ran, so this policy imitates it.",
+                doubts(self.rejected),
+                f"The imitation would have earned {earned}.",
+            ]
+        else:
+            said = [f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.", self._caution()]
+        return " ".join(one for one in (*said, self.outside(), self.cut) if one)
+
+    def outside(self) -> str:
+        """What to say where an estimate is no possible value, because no reward is as low or as high; empty elsewhere."""
+        low, high = self.reward_range
+        results = [self.result] if self.rejected is None else [self.rejected, self.result]
+        values = [float(one[one.targets[0], "beta_ips"].value) for one in results]
+        odd = [value for value in values if not low <= value <= high]
+        if not odd:
+            return ""
         return (
-            f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}. {self._caution()}".strip()
+            f"{odd[0]:.4g} per row is impossible, as all rewards are between {low:.4g} and {high:.4g}: the propensities are wrong, or far "
+            "too few rows carry the estimate. `counterpoise doctor` tells more."
         )
 
     def _caution(self) -> str:
@@ -129,6 +150,7 @@ class Found:
             "leaderboard": [asdict(one) for one in self.leaderboard],
             "skipped": self.skipped,
             "dropped_rows": self.dropped_rows,
+            "cut": self.cut,
             "n_actions": self.policy.n_actions,
         }
 

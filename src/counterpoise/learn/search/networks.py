@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,8 @@ from counterpoise.learn.search.contenders import Rest
 
 BATCH = 256
 LEAST, MOST = 300, 6_000  # steps; where a log is so large that there would be more, batches grow instead
+WARM, TIMED = 2, 3  # steps that tell how long one takes
+RISE = 0.1  # of the steps, in which the rate rises
 Loss = Callable[[Tensor, Rows], Tensor]
 
 
@@ -40,7 +44,8 @@ class Network:
     """A softmax policy over a linear map or hidden layers, trained for a goal.
 
     The rate rises to `rate` over a tenth of the steps and falls to 0 (Smith & Topin 2018), so that there is no epoch to choose and no row
-    to hold out. The last layer starts at 0, as the uniform policy.
+    to hold out. The last layer starts at 0, as the uniform policy. Where time is short there are fewer steps, and should they take longer
+    than expected, the rate falls with the time that is left.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Network:
     epochs: int
     rate: float = 0.01
     decay: float = 0.0
+    keeps_time: ClassVar[bool] = True
 
     @property
     def temperatures(self) -> tuple[float, ...]:
@@ -57,24 +63,55 @@ class Network:
 
     def fit(self, rest: Rest, seed: int) -> Policy:
         """The policy after all steps."""
-        rows, random = rest.rows, torch.Generator().manual_seed(seed)
+        began, rows, random = time.perf_counter(), rest.rows, torch.Generator().manual_seed(seed)
         policy = self._start(rest, seed)
         loss, n = self.goal.loss(rest), len(rows)
-        steps = min(max(math.ceil(self.epochs * n / BATCH), LEAST), MOST)
-        size = min(n, max(BATCH, math.ceil(self.epochs * n / steps)))
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=self.rate, weight_decay=self.decay)
-        rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.rate, total_steps=steps, pct_start=0.1)
-        order, at = torch.randperm(n, generator=random), 0
-        for _ in range(steps):
+        wanted = max(self.epochs * n, LEAST * BATCH)  # rows, each as often as it is visited
+        visits, end = wanted, math.inf
+        if rest.seconds is not None:
+            end = began + rest.seconds
+            pace = self._pace(policy, loss, rows)
+            visits = min(wanted, max(BATCH, int((end - time.perf_counter()) / pace)))
+        steps = min(max(math.ceil(visits / BATCH), LEAST), MOST)
+        size = min(n, max(BATCH, math.ceil(visits / steps)))
+        optimizer = self._optimizer(policy)
+        order, at, place, made = torch.randperm(n, generator=random), 0, 0.0, 0
+        start = time.perf_counter()
+        while place < steps:
+            self._set_rate(optimizer, place, steps)
             if at + size > n:
                 order, at = torch.randperm(n, generator=random), 0
-            batch = rows.take(order[at : at + size])
+            _step(policy, loss, rows.take(order[at : at + size]), optimizer)
             at += size
-            optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss(policy(batch.context), batch))
-            optimizer.step()
-            rates.step()
+            made += 1
+            place = max(place + 1, 0.0 if end == math.inf else steps * (time.perf_counter() - start) / (end - start))
+        if made * size < 0.95 * wanted:
+            rest.cuts.append(f"{made * size / wanted:.1%} of its training")
         return policy.eval()
+
+    def _optimizer(self, policy: Policy) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(policy.parameters(), lr=self.rate, weight_decay=self.decay)
+
+    def _pace(self, policy: Policy, loss: Loss, rows: Rows) -> float:
+        """The seconds that a row takes in a step."""
+        twin, batch, began = deepcopy(policy), rows.take(slice(0, BATCH)), 0.0
+        optimizer = self._optimizer(twin)
+        for step in range(WARM + TIMED):
+            if step == WARM:
+                began = time.perf_counter()
+            _step(twin, loss, batch, optimizer)
+        return max(time.perf_counter() - began, 1e-9) / TIMED / len(batch)
+
+    def _set_rate(self, optimizer: torch.optim.Optimizer, place: float, steps: int) -> None:
+        """The rate and the momentum at a place between the first step and the last, as those of torch's OneCycleLR."""
+        top = max(RISE * steps - 1, 1e-9)
+        if place <= top:
+            rate, momentum = _cosine(self.rate / 25, self.rate, place / top), _cosine(0.95, 0.85, place / top)
+        else:
+            share = min((place - top) / (steps - 1 - top), 1.0)
+            rate, momentum = _cosine(self.rate, self.rate / 25e4, share), _cosine(0.85, 0.95, share)
+        for group in optimizer.param_groups:
+            group["lr"], group["betas"] = rate, (momentum, group["betas"][1])
 
     def _start(self, rest: Rest, seed: int) -> Policy:
         width = rest.rows.context.shape[1]
@@ -89,6 +126,17 @@ class Network:
             nn.init.zeros_(parameter)
         standardize(policy, rest.columns)
         return policy
+
+
+def _step(policy: Policy, loss: Loss, batch: Rows, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    torch.autograd.backward(loss(policy(batch.context), batch))
+    optimizer.step()
+
+
+def _cosine(first: float, last: float, share: float) -> float:
+    """A value on the way from the first to the last, along half a cosine."""
+    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
 
 
 @dataclass(frozen=True)

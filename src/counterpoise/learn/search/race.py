@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
+from counterpoise.learn.judging import TWICE
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.policies.policy import CELLS, Policy
 from counterpoise.learn.runs.criterion import Score, lambdas_of, score_of
@@ -26,9 +27,14 @@ from counterpoise.learn.search.found import Standing
 from counterpoise.learn.search.models import ModelPolicy, as_policy
 from counterpoise.moments import Moments
 from counterpoise.moments.smoothed import Smoothed
-from counterpoise.readers.progress import Report
 
-LAST = 1.5  # how many fits without a fold the last fit, on all rows, is like
+SHARES = 3  # a contender may use a third of the time that is left, unless it is one of the last two
+JUDGING = 0.3  # of a contender's time is for judging it
+LEAST_SECONDS = 0.15  # for a fit and for what is judged: less is no time at all
+LARGE, FASTEST = 100_000, 400_000  # rows that a fit is given anyway, and for every second that it has
+PILOT, GROWTH = 1_000, 4  # rows of the first fit that tells how long others take, and by how much more the next one has
+BLOCK = 1_024  # rows that are judged before a first look at the clock
+Tell = Callable[[str], None]
 Served = tuple[str, float]  # a contender, and the temperature at which it serves
 Rule = Callable[[Score], float]
 
@@ -43,9 +49,9 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.moments + other.moments, self.smoothed + other.smoothed)
 
-    def score(self, lowest: float) -> Score:
-        """How good the policy looks by them."""
-        return score_of(self.moments, self.smoothed, lowest)
+    def score(self, lowest: float, times: float = 1.0) -> Score:
+        """How good the policy looks by them; the bound allows for a variance that is `times` as large as that of independent rows."""
+        return score_of(self.moments, self.smoothed, lowest, times)
 
 
 @dataclass
@@ -62,91 +68,209 @@ class Race:
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    cuts: dict[str, str] = field(default_factory=dict)  # what a contender's last fit left out for lack of time
+    is_stopped: bool = False  # by Ctrl-C
+    _paces: dict[str, Pace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         reward = self.rows.reward.double().numpy()
         self.lowest = float(reward.min())
         self.lambdas = lambdas_of(len(reward), float(np.sqrt(np.mean((reward - self.lowest) ** 2))))
 
-    def run(self, contenders: Sequence[Contender], deadline: float | None, report: Report | None) -> None:
-        """Let contenders run, one after another, as long as there is time; the first always does."""
+    def run(self, contenders: Sequence[Contender], deadline: float | None, tell: Tell | None) -> None:
+        """Let contenders run, one after another, as long as there is time; the first always does, however little there is.
+
+        Ctrl-C ends the race, and what has run by then stays, if anything has.
+        """
         for place, contender in enumerate(contenders):
             if contender.name in self.contenders:
                 raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
-            late = place > 0 and deadline is not None and time.perf_counter() > deadline
-            why = (
-                "there was no time left to try it."
-                if late
-                else self._enter(contender, deadline if place > 0 else None, report)
-            )
+            seconds = None if deadline is None else self._share(deadline, len(contenders) - place)
+            has_run = any(one.name in self.policies for one in contenders[:place])
+            if self.is_stopped:
+                why: str | None = "the search was stopped before it."
+            elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and has_run:
+                why = "there was no time left to try it."
+            else:
+                try:
+                    why = self._enter(contender, seconds, tell, f"{contender.name} ({place + 1} of {len(contenders)})")
+                except KeyboardInterrupt:
+                    if not has_run:
+                        raise
+                    self.is_stopped, why = True, "the search was stopped while it was learning."
             if why is not None:
                 self.skipped[contender.name] = why
         if not any(one.name in self.policies for one in contenders):
             raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
 
-    def _enter(self, contender: Contender, deadline: float | None, report: Report | None) -> str | None:
-        """Learn a contender without each fold, or say why not."""
-        began, policies = time.perf_counter(), []
+    @staticmethod
+    def _share(deadline: float, contenders: int) -> float:
+        """The seconds that the next of so many contenders may use."""
+        return (deadline - time.perf_counter()) / min(contenders, SHARES)
+
+    def _enter(self, contender: Contender, seconds: float | None, tell: Tell | None, what: str) -> str | None:
+        """Learn a contender without each fold and judge it, in so many seconds, or say why not."""
+        began, policies, judged = time.perf_counter(), [], []
         for fold in range(self.n_folds):
+            if tell is not None:
+                tell(f"{what}, fold {fold + 1} of {self.n_folds}")
+            allowed = None
+            if seconds is not None:
+                left = seconds - (time.perf_counter() - began)
+                allowed = max(left / (self.n_folds - fold), LEAST_SECONDS)
             try:
-                policies.append(self.learned(contender, fold))
+                policies.append(self.learned(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
             except CounterpoiseError as error:
                 return str(error)
-            took = (time.perf_counter() - began) / len(policies)
-            left = self.n_folds - len(policies) + LAST
-            if deadline is not None and time.perf_counter() + left * took > deadline:
-                return f"it takes {took:,.1f} s for each of its fits, and there is no time for that."
-            if report is not None:
-                report(1)
+            judging = None if allowed is None else JUDGING * allowed
+            judged.append(list(self._judged(policies[-1], fold, contender.temperatures, judging)))
         self.contenders[contender.name], self.policies[contender.name] = contender, policies
-        for fold, policy in enumerate(policies):
-            for temperature, sums in self._judged(policy, fold, contender.temperatures):
+        for some in judged:
+            for temperature, sums in some:
                 self.sums.setdefault((contender.name, temperature), []).append(sums)
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, contender: Contender, fold: int | None) -> Policy | ModelPolicy:
-        """What a contender learns from the rows outside a fold, or from all."""
-        rows = self.rows if fold is None else self.rows.take(torch.as_tensor(self.folds != fold))
-        return as_policy(contender.fit(Rest(rows, self.n_actions), self.seed), self.n_actions)
+    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy | ModelPolicy:
+        """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
+        index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
+        n, cuts = len(index), list[str]()
+        if seconds is not None and n > (
+            most := LARGE + int(FASTEST * seconds)
+        ):  # no fit looks at more rows in that time
+            index = np.sort(np.random.default_rng(self.seed).choice(index, most, replace=False))
+        rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
+        is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
+        if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
+            rows = self._sample(rows, some)
+        if len(rows) < n:
+            cuts.append(f"{len(rows):,} of {n:,} rows")
+        began = time.perf_counter()
+        policy = as_policy(contender.fit(Rest(rows, self.n_actions, seconds, cuts), self.seed), self.n_actions)
+        if is_watched and contender.name not in self._paces:
+            self._paces[contender.name] = Pace(len(rows), time.perf_counter() - began)
+        self.cuts[contender.name] = ", ".join(cuts)
+        return policy
 
-    def _judged(self, policy: Any, fold: int, temperatures: Sequence[float]) -> Iterator[tuple[float, Sums]]:
-        rows = self.rows.take(torch.as_tensor(self.folds == fold))
-        reward, propensity = rows.reward.double().numpy(), rows.propensity.double().numpy()
-        for temperature, logged in logged_probabilities(policy, rows, temperatures).items():
+    def _affordable(self, contender: Contender, rows: Rows, seconds: float) -> int:
+        """How many rows a contender can learn from in so many seconds, from how long it takes for fewer."""
+        n, pace = len(rows), self._paces.get(contender.name)
+        size = PILOT if pace is None else GROWTH * pace.rows
+        if pace is None and n <= GROWTH * PILOT:
+            return n  # the fit itself will tell
+        while size < n and (pace is None or not pace.is_enough(seconds, n)):
+            began = time.perf_counter()
+            try:
+                contender.fit(Rest(self._sample(rows, size), self.n_actions), self.seed)
+                pace = Pace(size, time.perf_counter() - began, pace)
+            except CounterpoiseError:  # so few rows may have nothing to learn from
+                pass
+            size *= GROWTH
+        if pace is None:
+            return n
+        self._paces[contender.name] = pace
+        some, least = pace.rows_in(seconds, n), min(PILOT, n)
+        if some < least and self.policies:
+            raise TrainingError(
+                f"it takes {pace.seconds:,.1f} s to learn from {pace.rows:,} rows, and there is no time for that."
+            )
+        return max(some, least)
+
+    def _sample(self, rows: Rows, size: int) -> Rows:
+        """Some rows, drawn at random."""
+        chosen = np.random.default_rng(self.seed).choice(len(rows), size, replace=False)
+        return rows.take(torch.as_tensor(np.sort(chosen)))
+
+    def _judged(
+        self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
+    ) -> Iterator[tuple[float, Sums]]:
+        index = self._fold_rows(fold)
+        found = self.logged(policy, index, temperatures, seconds)
+        judges = self.rows.take(torch.as_tensor(index[: len(found[temperatures[0]])]))
+        reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
+        for temperature, logged in found.items():
             weight = logged / propensity
-            moments = Moments.of(weight=weight, reward=reward)
-            yield temperature, Sums(moments, Smoothed.of(weight * (reward - self.lowest), self.lambdas))
+            yield temperature, self._sums(weight, reward)
+
+    def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> Sums:
+        smoothed = Smoothed.of(weight * (reward - self.lowest), self.lambdas)
+        return Sums(Moments.of(weight=weight, reward=reward), smoothed)
+
+    def _fold_rows(self, fold: int) -> NDArray[np.int64]:
+        """The rows of a fold in random order, so that the first of them stand for all."""
+        return np.random.default_rng([self.seed, fold]).permutation(np.flatnonzero(self.folds == fold))
+
+    def logged(
+        self, policy: Any, index: NDArray[np.int64], temperatures: Sequence[float], seconds: float | None
+    ) -> dict[float, NDArray[np.float64]]:
+        """The probability of the logged action in these rows, or in the first of them for which there is time."""
+        began, at, size = time.perf_counter(), 0, BLOCK
+        parts: dict[float, list[NDArray[np.float64]]] = {temperature: [] for temperature in temperatures}
+        while at < len(index):
+            rows = self.rows.take(torch.as_tensor(index[at : at + size]))
+            for temperature, part in logged_probabilities(policy, rows, temperatures).items():
+                parts[temperature].append(part)
+            at += size
+            if seconds is not None:
+                took = time.perf_counter() - began
+                if took >= seconds:
+                    break
+                size = max(1, min(64 * BLOCK, int((seconds - took) * at / max(took, 1e-9))))
+        return {temperature: np.concatenate(some) for temperature, some in parts.items()}
+
+    def certified(
+        self, chosen: Sequence[Served], seconds: float | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows, and the probability of their logged action by what was chosen for their fold; as many as there is time for."""
+        index, probability = [], []
+        for fold, (name, temperature) in enumerate(chosen):
+            rows = self._fold_rows(fold)
+            each = None if seconds is None else seconds / self.n_folds
+            found = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
+            index.append(rows[: len(found)])
+            probability.append(found)
+        all_rows, all_probabilities = np.concatenate(index), np.concatenate(probability)
+        order = np.argsort(all_rows)
+        return all_rows[order], np.minimum(all_probabilities[order], 1.0)
 
     def best(self, rule: Rule, without: int | None = None) -> Served:
         """The contender and temperature with the best score, by all rows or by those outside a fold."""
         scores = {served: rule(self._total(sums, without).score(self.lowest)) for served, sums in self.sums.items()}
         return max(scores, key=scores.__getitem__)
 
-    def bound(self, chosen: Sequence[Served]) -> float:
-        """The lower bound on the value of what was chosen for every fold, by the rows of that fold.
+    def bound(self, index: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
+        """The lower bound on the value of what was chosen for every fold, by the rows that `certified` returned.
 
-        It holds for independent rows: there is none where rows belong to clusters, or share a context.
+        It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
+        `counterpoise.learn.judging.lift_interval` explains, is allowed for.
         """
         if self.rows.unit is not None:
             return -math.inf
-        return reduce(add, (self.sums[one][fold] for fold, one in enumerate(chosen))).score(self.lowest).lower
+        rows = self.rows.take(torch.as_tensor(index))
+        weight = probability / rows.propensity.double().numpy()
+        return self._sums(weight, rows.reward.double().numpy()).score(self.lowest, times=TWICE**2).lower
+
+    @property
+    def logging_value(self) -> float:
+        """An upper limit of what the policy that ran earns, which its rows show up to their own error."""
+        reward = self.rows.reward.double().numpy()
+        return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 
     def served(self, chosen: Served, fold: int) -> Any:
         """The policy of a fold at a temperature."""
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)
 
-    def leaderboard(self, level: float) -> list[Standing]:
-        """All contenders, each at its best temperature, the best first."""
+    def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
+        """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
         found: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
-            half = z * estimate.stderr
+            half, value = z * estimate.stderr, score.value + lowest
             standing = Standing(
-                name, temperature, score.value, score.value - half, score.value + half, score.effective_sample_size,
+                name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],
             )  # fmt: skip
             if name not in found or standing.score > found[name].score:
@@ -175,6 +299,38 @@ def at_temperature(policy: Any, temperature: float) -> Any:
     return found
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How long a fit to so many rows took, and a fit to fewer before it, if there was one."""
+
+    rows: int
+    seconds: float
+    before: Pace | None = None
+
+    @property
+    def exponent(self) -> float:
+        """By which power of the rows the time grows: at least as they do, and as it did from one fit to the next."""
+        if self.before is None or min(self.seconds, self.before.seconds) <= 0:
+            return 1.0
+        grown = math.log(self.seconds / self.before.seconds) / math.log(self.rows / self.before.rows)
+        return min(max(grown, 1.0), 3.0)
+
+    def rows_in(self, seconds: float, most: int) -> int:
+        """How many rows can be expected to take no longer than this, with a fifth to spare.
+
+        >>> Pace(1000, 0.5).rows_in(2.5, 1_000_000), Pace(1000, 0.5, Pace(500, 0.125)).rows_in(2.5, 1_000_000)
+        (4000, 2000)
+        """
+        if self.seconds <= 0:
+            return most
+        return min(most, max(1, int(self.rows * (0.8 * seconds / self.seconds) ** (1 / self.exponent) + 0.5)))
+
+    def is_enough(self, seconds: float, most: int) -> bool:
+        """Whether another fit would tell nothing new, or cost too much."""
+        known = self.before is not None or GROWTH * self.rows >= most
+        return (known and self.rows_in(seconds, most) >= most) or self.seconds * GROWTH**self.exponent > 0.1 * seconds
+
+
 @torch.no_grad()
 def logged_probabilities(
     policy: Policy | ModelPolicy, rows: Rows, temperatures: Sequence[float]
@@ -184,14 +340,17 @@ def logged_probabilities(
     size = max(1, CELLS // policy.n_actions)
     for at in range(0, len(rows), size):
         part = slice(at, at + size)
-        context, action = rows.context[part], rows.action[part].numpy()
-        scores = policy(context).numpy() if isinstance(policy, Policy) else policy.scores(context.numpy())
-        scores = np.asarray(scores, dtype=np.float64)
-        places = np.arange(len(action))
+        context, action = rows.context[part], rows.action[part]
+        scores = (
+            policy(context)
+            if isinstance(policy, Policy)
+            else torch.as_tensor(np.asarray(policy.scores(context.numpy()), dtype=np.float64))
+        )
+        own = scores.gather(1, action[:, None])[:, 0]
         for temperature, probability in found.items():
             if temperature == 0:
-                probability[part] = scores.argmax(axis=1) == action
+                probability[part] = (scores.argmax(1) == action).numpy()
             else:
-                share = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
-                probability[part] = share[places, action] / share.sum(axis=1)
+                whole = torch.logsumexp(scores / temperature, 1)
+                probability[part] = (own / temperature - whole).double().exp().numpy()
     return found

@@ -6,31 +6,38 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.guardrails import refused, warned
-from counterpoise.learn.judging import FOLDS, is_surely_better, judge, lesson_of
+from counterpoise.learn.judging import FOLDS, is_surely_better, judge_rows, lesson_of
 from counterpoise.learn.logs.batches import Split
 from counterpoise.learn.logs.columns import needed
-from counterpoise.learn.logs.inspection import Inspection, inspect
+from counterpoise.learn.logs.inspection import Inspection, inspect, refuse_leaks
 from counterpoise.learn.logs.sources import Source
 from counterpoise.learn.policies.making import describe_columns
 from counterpoise.learn.runs.options import whole
 from counterpoise.learn.search.contenders import IMITATION, Contender, imitation, portfolio
 from counterpoise.learn.search.direct import Direct
 from counterpoise.learn.search.found import Found
-from counterpoise.learn.search.race import Race, at_temperature, by_bound, by_score
+from counterpoise.learn.search.race import Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.search.reduction import Reduction
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
-from counterpoise.readers.progress import progress_bar
+from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
+SHORT = 0.5  # seconds that there are at the end, however late it is
+RACE = 0.7  # of the time that is left once the log is read is for the race; the rest is for judging and the last fit
+CERTIFYING = 0.15  # of what is left then, for judging what was chosen
+IMITATING = 0.6  # of what is left after that, for an imitation in folds, if there is one
+LAST = 0.9  # of what is left in the end, for the last fit
 ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
 
 
@@ -55,17 +62,21 @@ def learn_policy(
     The policy handed out is that of the contender best over all folds, learned from all rows.
 
     Contenders are chosen by β-IPS less its standard error where the rows measure a policy, and elsewhere by a lower bound
-    (`counterpoise.learn.runs.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift is above 0
-    with the verdict ok, or, where rows are independent of each other, if that lower bound is above what ran earned. If it is not,
-    contenders are chosen once more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
+    (`counterpoise.learn.runs.criterion`). What was chosen is surely better than the policy that ran if the interval of its lift, widened
+    because the folds share their rows (`counterpoise.learn.judging.lift_interval`), is above 0 with the verdict ok; or, where rows are
+    independent of each other, if that lower bound is above an upper limit of what ran earns. If it is not, contenders are chosen once
+    more, by the bound alone, and if that is not surely better either, `fallback` says what to do.
+
+    Ctrl-C ends the search early: the best contender that has run by then is handed out, as it would have been in the end.
 
     Parameters
     ----------
     log
         A `Log`, or its data with the parts of a log, as in `evaluate`; it must fit into memory.
     minutes
-        The time to stay within, as far as contenders can be left out: the first one and an imitation are always tried. Which ones are
-        tried then depends on the speed of the machine; None tries all of them.
+        The time to stay within, reading and the last fit included. Where it is short, contenders are left out, networks take fewer steps,
+        forests have fewer trees or rows, other models learn from a sample, and policies are judged by one; `Found.skipped` and
+        `Found.cut` say so. What is left out then depends on the speed of the machine; None tries everything, however long it takes.
     contenders
         What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, or your own.
     objective
@@ -89,43 +100,114 @@ def learn_policy(
     _check(minutes, folds, fallback, level, seed)
     given = as_log(log, parts)
     model, asked = given.model, given.but(model=None)
-    source, seen = _opened(asked, folds, seed)
-    names = () if asked.is_arrays else source.names.context
-    wanted = _wanted(contenders, objective, model, seen.n_actions)
-    rows = source.chunk(source.starts[0])
-    race = Race(rows, _folds(source, folds), folds, seen.n_actions, seed)
-    with progress_bar(progress, "trying policies", "fits") as report:
-        race.run(wanted, None if minutes is None else began + 60 * minutes, report)
+    with progress_line(progress, "reading the log") as tell:
+        source, seen = _opened(asked, folds, seed)
+        wanted = _wanted(contenders, objective, model, seen.n_actions)
+        clock = Clock(None if minutes is None else began + 60 * minutes)
+        race = Race(source.chunk(source.starts[0]), _folds(source, folds), folds, seen.n_actions, seed)
+        race.run(wanted, clock.after(RACE), tell)
+        return _handed_out(
+            _Search(source, seen, race, clock, tell, began, level, () if asked.is_arrays else None), fallback
+        )
 
-    def named(policy: Any) -> Any:
-        policy.context_, policy.actions_ = names, seen.ids
-        describe_columns(policy, source)
+
+@dataclass(frozen=True)
+class Clock:
+    """When a search should be over, if there is a limit."""
+
+    end: float | None
+
+    def after(self, share: float) -> float | None:
+        """When this share of the time that is left will be over."""
+        return None if self.end is None else self.end - (1 - share) * self.left(1.0)
+
+    def left(self, share: float) -> Any:
+        """So much of the time that is left, in seconds."""
+        return None if self.end is None else share * max(self.end - time.perf_counter(), SHORT)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What a race left to do: to judge what it chose, and to learn it from all rows."""
+
+    source: Source
+    seen: Inspection
+    race: Race
+    clock: Clock
+    tell: Tell | None
+    began: float
+    level: float
+    names: tuple[str, ...] | None
+
+    def named(self, policy: Any) -> Any:
+        """A policy that knows the columns and actions of the log."""
+        policy.context_ = self.source.names.context if self.names is None else self.names
+        policy.actions_ = self.seen.ids
+        describe_columns(policy, self.source)
         return policy
 
+    def policies(self, chosen: Sequence[Served]) -> tuple[Any, ...]:
+        """What was chosen for every fold."""
+        return tuple(self.named(self.race.served(one, fold)) for fold, one in enumerate(chosen))
+
+    def judged(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
+        """What was chosen for every fold, on rows that had no part in it, and the lower bound on what it earns."""
+        if self.tell is not None:
+            self.tell("judging what was chosen")
+        index, probability = self.race.certified(chosen, self.clock.left(CERTIFYING))
+        result = judge_rows(self.source, index, probability, name=name, level=self.level)
+        return result, self.race.bound(index, probability)
+
+    def last(self, best: Served) -> tuple[Any, str]:
+        """The policy to hand out, learned from all rows, and what was left out for lack of time."""
+        name, temperature = best
+        if self.tell is not None:
+            self.tell(f"{name}, learned from all rows")
+        try:
+            policy = self.race.learned(self.race.contenders[name], None, self.clock.left(LAST))
+            cuts = self.race.cuts[name]
+            said = f"There was time for {cuts} in its last fit; with more minutes there will be more." if cuts else ""
+        except KeyboardInterrupt:
+            policy = self.race.policies[name][0]
+            share = 1 - 1 / self.race.n_folds
+            said = f"The search was stopped before its last fit, so it has learned from {share:.0%} of the rows."
+        return self.named(at_temperature(policy, temperature)), said
+
+
+def _handed_out(search: _Search, fallback: str) -> Found:
+    """The policy that a search ends with: what is surely better, or what `fallback` says."""
+    race, seen = search.race, search.seen
+    judged: dict[tuple[Served, ...], tuple[Result, float]] = {}
     for rule in (by_score, by_bound):
-        chosen = [race.best(rule, without=fold) for fold in range(folds)]
-        policies = [named(race.served(one, fold)) for fold, one in enumerate(chosen)]
-        result, best = judge(source, policies, level=level), race.best(rule)
-        if sure := is_surely_better(result) or race.bound(chosen) > seen.mean_reward:
+        chosen, best = tuple(race.best(rule, without=fold) for fold in range(race.n_folds)), race.best(rule)
+        if chosen not in judged:
+            judged[chosen] = search.judged(chosen)
+        result, bound = judged[chosen]
+        if sure := is_surely_better(result) or bound > race.logging_value:
             break
-    rejected = None
-    if not sure and fallback != "imitate":
-        if fallback == "raise":
-            raise refused(result)
-        warnings.warn(warned(result), stacklevel=2)
-    elif not sure:
-        race.run([imitation()], None, None)
-        best, rejected = (IMITATION, 1.0), result
-        policies = [named(race.served(best, fold)) for fold in range(folds)]
-        result = judge(source, policies, name=f"imitating {FOLDS}", level=level)
+    rejected, policies = None, search.policies(chosen)
+    if not sure and fallback == "raise":
+        raise refused(result)
+    if not sure and fallback == "imitate":
+        try:
+            race.is_stopped = False
+            race.run([imitation()], search.clock.after(IMITATING), search.tell)
+            best, rejected = (IMITATION, 1.0), result
+            chosen = (best,) * race.n_folds
+            policies, (result, _) = search.policies(chosen), search.judged(chosen, f"imitating {FOLDS}")
+        except KeyboardInterrupt:
+            fallback = "warn"  # what was learned is there, and no imitation
+    if not sure and fallback == "warn":
+        warnings.warn(warned(result), stacklevel=3)
     start = time.perf_counter()
-    policy = named(at_temperature(race.learned(race.contenders[best[0]], None), best[1]))
-    policy.lesson_ = lesson_of(source, result)
+    policy, cut = search.last(best)
+    policy.lesson_ = lesson_of(search.source, result)
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
-        tuple(race.leaderboard(level)), tuple(policies), seen.mean_reward, ended - began, ended - start, race.skipped,
-        source.dropped,
+        tuple(race.leaderboard(search.level, search.source.lowest)), policies, seen.mean_reward + search.source.lowest,
+        ended - search.began, ended - start, race.skipped, search.source.dropped, cut,
+        (seen.rewards[0] + search.source.lowest, seen.rewards[1] + search.source.lowest),
     )  # fmt: skip
 
 
@@ -139,11 +221,17 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
                 do="PolicyLearner does; or leave it out, and every action is one to choose from.",
             )
     asked.need_only("learn_policy")
-    source = Source(asked)
+    source = Source(asked, centers_rewards=True)
     if source.files is not None:
         columns = list(dict.fromkeys([*needed(source.names, asked.where, source.files.columns), *source.id_columns]))
-        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)))
+        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)), centers_rewards=True)
     seen = inspect(source, None, Split(0.0, seed))
+    if seen.n_actions < 2:
+        raise LogError(
+            f"the log has a single action in {source.names.action!r}, so there is nothing to choose.",
+            do="Learn from a log in which at least two actions were taken.",
+        )
+    refuse_leaks(source)
     source.number(seen.ids)
     source.keep_alike_together(ALIKE * folds)
     return source, seen
