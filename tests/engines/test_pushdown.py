@@ -291,3 +291,16 @@ def test_decimals_of_many_digits_are_numbers_in_postgresql(postgres, log):
     finally:
         connection.drop_table("digits")
         connection.disconnect()
+
+
+def test_segments_of_floating_point_numbers_work_in_sqlite(tmp_path):
+    import sqlite3
+
+    rows = [(k % 2, 0.5, 0.4 + k % 3 / 10, None if k % 4 == 0 else k % 4 / 2) for k in range(200)]
+    with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+        connection.execute("CREATE TABLE log (r REAL, p REAL, t REAL, size REAL)")
+        connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+    parts = {"reward": "r", "propensity": "p", "target": "t", "segment": "size", "estimator": "ips"}
+    found = cp.evaluate(f"sqlite://{tmp_path / 'log.sqlite'}", table="log", **parts)
+    here = cp.evaluate(pl.DataFrame(rows, schema=["r", "p", "t", "size"], orient="row"), **parts)
+    assert {key: one.n for key, one in found.estimates.items()} == {key: one.n for key, one in here.estimates.items()}
