@@ -203,7 +203,7 @@ def tail(job: tuple[str, int, int, int]) -> dict[float, tuple[int, int, int, int
             one = made.cvar(q)
             ok, held = one.verdict.verdict == "ok", truth in one.interval
             found[q] += [ok, ok and held, not ok and held, not ok and math.isfinite(one.interval.width)]
-    return {q: tuple(counts.tolist()) for q, counts in found.items()}  # type: ignore[misc]
+    return {q: tuple(counts.tolist()) for q, counts in found.items()}
 
 
 def tails(pool: ProcessPoolExecutor, runs: int, seed: int, parts: int) -> bool:
