@@ -300,11 +300,11 @@ def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
 
 def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
     """Numbers, segments and keys under internal names; NaN counts as a missing segment, or two groups would share one label."""
-    schema, has_nan = frame.collect_schema(), database_of(frame.to_native()) != "sqlite"
+    schema = frame.collect_schema()
 
     def value(column: str) -> nw.Expr:
         found = names.get(column, column)
-        if has_nan and schema[found].is_float():
+        if schema[found].is_float() and database_of(frame.to_native()) != "sqlite":  # which has no NaN
             return nw.when(~nw.col(found).is_nan()).then(nw.col(found))
         return nw.col(found)
 
