@@ -167,9 +167,11 @@ def dropped_run(lost: float, rate: float, n: int, seed: tuple[int, ...]) -> Run:
 def judged(found: cp.Result, truth: float, counts: bool) -> Run:
     verdict, estimate = found.verdict(), found["new", "beta_ips"]
     new = {str(one.text) for one in verdict.caveats if one.code in NEW and one.severity != "note"}
+    codes = {one.code for one in verdict.caveats}
     anew = bool(new) and set(map(str, verdict.reasons)) <= new
-    has_bounds = any("lower" in one.numbers for one in verdict.caveats)
-    return Run(counts, verdict.verdict == "ok", anew, has_bounds, truth in estimate.interval)
+    # bounds are about actions: rewards that were lost may lie outside of them
+    has_bounds = {one.code for one in verdict.caveats if "lower" in one.numbers} and "dropped-rows" not in codes
+    return Run(counts, verdict.verdict == "ok", anew, bool(has_bounds), truth in estimate.interval)
 
 
 def questions(part: str, n: int) -> Iterator[tuple[str, str, bool, partial[Run]]]:
@@ -182,7 +184,7 @@ def questions(part: str, n: int) -> Iterator[tuple[str, str, bool, partial[Run]]
                     yield f"{name}, lacks {gap}", kind, False, partial(missing_run, name, gap, kind, n)
     if part in ("all", "dropped"):
         for rate in (0.01, 0.06, 0.4):
-            yield f"{rate:.0%} clicks, none lost", "column", True, partial(dropped_run, 0.0, rate, n)
+            yield f"{rate:.0%} clicks, none lost", "dropped", True, partial(dropped_run, 0.0, rate, n)
             for lost in (0.05, 0.1, 0.3):
                 what = f"{rate:.0%} clicks, {lost:.0%} of them lost"
                 yield what, "dropped", False, partial(dropped_run, lost, rate, n)
