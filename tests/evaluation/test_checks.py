@@ -265,6 +265,11 @@ def test_other_bad_rows_are_told_of_as_before():
         cp.evaluate(log, **ASKED)
 
 
+def test_a_few_bad_rows_do_not_make_good_ones_something_else():
+    log = a_log().with_columns(p=pl.when(pl.int_range(pl.len()) % 50 == 0).then(0.0).otherwise("p"))
+    assert not caveats(cp.evaluate(log, **ASKED, drop_bad_rows=True), MISREAD)
+
+
 def test_probabilities_that_add_up_to_two_are_refused():
     class Policy:
         classes_ = np.array([0, 1])

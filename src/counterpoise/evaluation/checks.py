@@ -247,7 +247,7 @@ def explained(error: LogError, question: Question) -> LogError:
 
 def _misread(question: Question) -> tuple[str, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.misread import about_misread, try_readings
+    from counterpoise.diagnostics.misread import FEW, about_misread, try_readings
     from counterpoise.engines.rows import first_rows_with
 
     frame = first_rows_with(question, FIRST, ())
@@ -256,6 +256,8 @@ def _misread(question: Question) -> tuple[str, float] | None:
     if named not in known:
         return None
     tried = try_readings(frame.lazy(), named, targets)
+    if tried[0].valid >= FEW and not tried[0].is_off:  # a few bad rows among good ones
+        return None
     said = about_misread(named, tried)
     return (said[0].message, tried[0].valid) if said else None
 
