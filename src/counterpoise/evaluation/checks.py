@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.errors import Argument, LogError, Sentence
+from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
@@ -239,7 +240,9 @@ def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
 
 def explained(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
-    found = _misread(question) if _has_own_propensities(question) else None
+    found = None
+    with suppress(CounterpoiseError):  # the first error is the one to tell
+        found = _misread(question) if _has_own_propensities(question) else None
     if found is None or found[1] >= 1.0:
         return error
     return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", found[0]])
