@@ -6,9 +6,11 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
+from counterpoise.cli.options import cluster_of
+from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.rows import columns_of
-from counterpoise.errors import LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
 
@@ -265,6 +267,11 @@ def test_other_bad_rows_are_told_of_as_before():
         cp.evaluate(log, **ASKED)
 
 
+def test_a_few_bad_rows_do_not_make_good_ones_something_else():
+    log = a_log().with_columns(p=pl.when(pl.int_range(pl.len()) % 50 == 0).then(0.0).otherwise("p"))
+    assert not caveats(cp.evaluate(log, **ASKED, drop_bad_rows=True), MISREAD)
+
+
 def test_probabilities_that_add_up_to_two_are_refused():
     class Policy:
         classes_ = np.array([0, 1])
@@ -288,3 +295,24 @@ def test_probabilities_that_add_up_to_two_are_refused():
 def test_a_cluster_is_a_column_or_refused():
     with pytest.raises(OptionError):
         cp.evaluate(a_log(), **ASKED, cluster=True)
+
+
+def test_the_command_line_has_an_option_to_refuse_clusters():
+    with options_are({"cluster", "no_cluster"}):
+        assert as_option(Argument("cluster", False)) == "--no-cluster"
+        (one,) = caveats(cp.evaluate(a_log(), **ASKED), TOGETHER)
+        assert "--cluster user_id" in written(one.text)
+    with pytest.raises(OptionError, match="--no-cluster"):
+        cluster_of("user_id", True)
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "csv"])
+def test_learned_policies_are_judged_by_whole_users(kind, tmp_path):
+    learn = pytest.importorskip("counterpoise.learn")
+    path, log = tmp_path / f"log.{kind}", a_log()
+    if kind != "frame":
+        getattr(log, f"write_{kind}")(path)
+    asked = Log(log if kind == "frame" else path, reward="r", propensity="p", context="x", action="action")
+    policies = [learn.LinearSoftmax(1, 2), learn.LinearSoftmax(1, 2)]
+    assert [one.code for one in learn.judge(asked, policies).verdict().caveats] == [TOGETHER]
+    assert not learn.judge(asked.but(cluster=False), policies).verdict().caveats

@@ -62,8 +62,12 @@ class Tried:
     @property
     def fails(self) -> bool:
         """Whether the reading is out of the question."""
-        tests = self.means.values()
-        return self.valid < VALID or any(abs(mean - 1.0) > max(OFF, SURE * error) for mean, error in tests)
+        return self.valid < VALID or self.is_off
+
+    @property
+    def is_off(self) -> bool:
+        """Whether a mean that should be 1 is far from it."""
+        return any(abs(mean - 1.0) > max(OFF, SURE * error) for mean, error in self.means.values())
 
 
 def try_readings(

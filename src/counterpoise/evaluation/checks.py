@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy as np
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.diagnostics.together import FEWEST, Together, moving_together
-from counterpoise.errors import Argument, LogError, Sentence
+from counterpoise.errors import Argument, CounterpoiseError, LogError, Sentence
 from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.evaluation.training_rows import check_training_rows
@@ -241,7 +242,9 @@ def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
 
 def explained(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
-    found = _misread(question) if _has_own_propensities(question) else None
+    found = None
+    with suppress(CounterpoiseError):  # the first error is the one to tell
+        found = _misread(question) if _has_own_propensities(question) else None
     if found is None or found[1] >= 1.0:
         return error
     return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", found[0]])
@@ -249,7 +252,7 @@ def explained(error: LogError, question: Question) -> LogError:
 
 def _misread(question: Question) -> tuple[str, float] | None:
     """What propensities seem to hold, by the doctor's readings of the first rows, and the share of those that can be propensities."""
-    from counterpoise.diagnostics.misread import about_misread, try_readings
+    from counterpoise.diagnostics.misread import FEW, about_misread, try_readings
     from counterpoise.engines.rows import first_rows_with
 
     frame = first_rows_with(question, FIRST, ())
@@ -258,6 +261,8 @@ def _misread(question: Question) -> tuple[str, float] | None:
     if named not in known:
         return None
     tried = try_readings(frame.lazy(), named, targets)
+    if tried[0].valid >= FEW and not tried[0].is_off:  # a few bad rows among good ones
+        return None
     said = about_misread(named, tried)
     return (said[0].message, tried[0].valid) if said else None
 
