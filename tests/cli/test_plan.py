@@ -102,6 +102,8 @@ def test_the_plan_says_from_how_many_rows_on_the_verdict_is_ok(tmp_path):
     pl.DataFrame(log).write_parquet(tmp_path / "log.parquet")
     said = invoke("plan", tmp_path / "log.parquet", "--target", "target", "--difference", "0.12")
     assert f"ok from about {found.ok_rows:,.0f} rows on" in " ".join(said.stdout.split())
+    enough = invoke("plan", tmp_path / "log.parquet", "--target", "target", "--difference", "0.01")
+    assert "expect the verdict ok" in " ".join(enough.stdout.split())
     # and never where more of the same rows change nothing
     doubled = {name: np.concatenate([column, column]) for name, column in log.items()} | {"key": np.arange(6000) % 3000}
     assert plan(**doubled, difference=0.12).ok_rows == math.inf

@@ -133,11 +133,12 @@ def _show(out: Console, found: Plan) -> None:
 
 def _verdict_later(found: Plan) -> str:
     """What the verdict will be on the rows that were asked for."""
-    if found.ok_rows <= found.n:
-        return "The verdict on that many rows will be ok, as it is on these, unless rows change."
     if math.isinf(found.ok_rows):
         return "More rows alone will not make the verdict ok: see below."
-    return f"The verdict will be ok from about {found.ok_rows:,.0f} rows on, and caution on fewer."
+    needs = found.needs
+    if found.ok_rows <= min(needs.value_rows, needs.difference_rows, needs.power_rows):
+        return "On that many rows, expect the verdict ok."
+    return f"Expect the verdict to be ok from about {found.ok_rows:,.0f} rows on, and caution on fewer."
 
 
 def _questions(
