@@ -23,7 +23,6 @@ from sklearn.linear_model import (
     SGDRegressor,
 )
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -636,7 +635,7 @@ def kinds_of_models(*, binary):
         "auto": "auto", "ridge": "ridge", "boosted": "boosted", "Ridge": Ridge(), "PoissonRegressor": PoissonRegressor(),
         "HistGradientBoosting": HistGradientBoostingRegressor(**TREES),
         "RandomForest": RandomForestRegressor(3, max_depth=3, random_state=0),
-        "KNeighbors": KNeighborsRegressor(5),
+        "DecisionTree": DecisionTreeRegressor(max_depth=4),
         "scaled, then Ridge": make_pipeline(StandardScaler(), Ridge()),  # centers, and so takes no sparse table
         "boosted in a pipeline": make_pipeline(HistGradientBoostingRegressor(**TREES)),  # takes no sparse table, either
         "one of your own": Shares(),
