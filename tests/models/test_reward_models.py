@@ -680,7 +680,7 @@ KINDS = [(kind, binary) for binary in (True, False) for kind in kinds_of_models(
     ("kind", "binary"), KINDS, ids=[f"{kind}, {'0 or 1' if b else 'numbers'}" for kind, b in KINDS]
 )
 def test_every_kind_of_model_answers_for_any_number_of_actions(kind, binary, actions):
-    log = many_actions(actions, 300 if actions < 1_000 else 1_500, binary=binary)
+    log = many_actions(actions, 300, binary=binary)
     model = kinds_of_models(binary=binary)[kind]
     model = model if isinstance(model, cp.models.Reward) else cp.models.Reward(model, folds=2)
     policy = Tilted(actions)
