@@ -187,7 +187,7 @@ def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
     result = cp.evaluate(log, **names, target=policy)
     assert result[result.targets[0], "lift"].interval.lower > 0
     printed = invoke(*asked, "--out", folder / "found", "--force").stdout
-    assert "Softmax is best. It would have earned" in printed
+    assert "Direct linear is best. It would have earned" in printed
     assert "contender" in printed
     assert f"{folder / 'found'}: the policy, for 5 actions, the distinct values of 'action'." in printed
 
