@@ -178,7 +178,7 @@ def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
     found = json.loads(answer.stdout)
     assert found["file"] == str(folder / "found")
     assert (found["kind"], found["verdict"], found["n_actions"], found["dropped_rows"]) == ("learned", "ok", 5, 0)
-    assert {one["name"] for one in found["leaderboard"]} == {"softmax"}
+    assert {one["name"] for one in found["leaderboard"]} == {"direct linear"}
     assert set(found["skipped"].values()) == {"there was no time left to try it."}
     policy = load_policy(folder / "found")
     assert policy.context_ == tuple(CONTEXT)
@@ -187,7 +187,7 @@ def test_several_ways_to_learn_are_tried_unless_one_is_named(learnt, few_steps):
     result = cp.evaluate(log, **names, target=policy)
     assert result[result.targets[0], "lift"].interval.lower > 0
     printed = invoke(*asked, "--out", folder / "found", "--force").stdout
-    assert "Softmax is best. It would have earned" in printed
+    assert "Direct linear is best. It would have earned" in printed
     assert "contender" in printed
     assert f"{folder / 'found'}: the policy, for 5 actions, the distinct values of 'action'." in printed
 
