@@ -86,7 +86,7 @@ def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
 def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
     """A high and a low reward that a row not seen yet may well have: from either end, the size-weighted mean distance of the others.
 
-    >>> usual_rewards(Powers.of([0.0, 0.0, 0.0, 10.0, 30.0]), (0.0, 30.0))[1]
+    >>> float(usual_rewards(Powers.of([0.0, 0.0, 0.0, 10.0, 30.0]), (0.0, 30.0))[1])
     25.0
     """
     low, high = ends
