@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -249,7 +250,7 @@ def run(kind: str, seed: int) -> tuple[bool, bool, float, float]:
     return is_doubted, verdict.verdict == "ok", one.value - (0.0 if math.isnan(truth) else truth), one.stderr
 
 
-def main() -> None:
+def main() -> int:
     """Print every kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
@@ -282,7 +283,8 @@ def main() -> None:
                 failed += [kind] if fails else []
                 print(f"{group:9}{kind:52}{said}{'  FAILS' if fails else ''}", flush=True)
     print("all as it should be" if not failed else f"fails: {'; '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

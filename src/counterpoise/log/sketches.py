@@ -136,7 +136,7 @@ class Watch:
         found, there = int(self.counts.sum()), self.sketch.counts
         share_of_sketch = float(np.minimum(self.counts, there).sum() / there.sum())
         is_whole = found >= SAME * self.familiar or share_of_sketch >= SAME
-        by_chance = not (self._too_many_once() or self._too_regular() or self._is_copy())
+        by_chance = not (self._too_many_once() or self._is_within() or self._too_regular() or self._is_copy())
         return Overlap(found / max(self.near, 1), share_of_sketch, found > 0 and is_whole and not by_chance)
 
     @property
@@ -152,6 +152,21 @@ class Watch:
         once, twice = self.sketch.counts == 1, int((self.sketch.counts == 2).sum())
         expected = 2 * self._ratio * (twice + 3 * np.sqrt(twice) + 3)
         return bool(self.counts[once].sum() > expected + 3 * np.sqrt(expected))
+
+    def _is_within(self) -> bool:
+        """Whether no number of rows is larger in the log than in the sketch, or none is smaller, as in a part of the rows or more than them.
+
+        Of the rows with one key in two logs that were drawn apart, the number in either is binomial. A few exceptions may come from rows
+        that only one of them has; their number is then held against Chernoff's bound.
+        """
+        from scipy.special import bdtr
+
+        here, there = self.counts, self.sketch.counts
+        both, part = here + there, self.rows / (self.rows + self.sketch.rows)
+        more, fewer = 1.0 - bdtr(both // 2, both, part), bdtr((both - 1) // 2, both, part)
+        new = self.near - int(here.sum())
+        tests = (more, int((here > there).sum()) + new), (fewer, int((here < there).sum()))
+        return any(_surprise(chances, exceptions) > COINCIDENCE for chances, exceptions in tests)
 
     def _too_regular(self) -> bool:
         """Whether the numbers of frequent rows agree far better than those of two logs drawn apart, where each is binomial."""
@@ -169,6 +184,14 @@ class Watch:
             return False
         # of 2m rows, just half are in either log with a probability of about 1/√(πm)
         return bool(np.log(np.pi * self.sketch.counts).sum() / 2 > COINCIDENCE)
+
+
+def _surprise(chances: NDArray[Any], exceptions: int) -> float:
+    """How surprising it is, as a logarithm, that so few of these have happened."""
+    if exceptions == 0:
+        return float(-np.log1p(-np.minimum(chances, 1.0 - 1e-12)).sum())
+    expected = float(chances.sum())
+    return (expected - exceptions) ** 2 / (2 * expected) if exceptions < expected else 0.0
 
 
 SAME = 0.95

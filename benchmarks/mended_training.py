@@ -1,7 +1,7 @@
 """How often a policy's training rows are known again, and how often fresh rows are taken for them.
 
-python benchmarks/training_rows.py                        # 200 pairs of logs of each kind, about a minute
-python benchmarks/training_rows.py --logs 1000 --seed 7
+python benchmarks/mended_training.py                        # 200 pairs of logs of each kind, about a minute
+python benchmarks/mended_training.py --runs 1000 --seed 7
 
 Every line is a kind of world. `fresh` are two logs drawn apart, which must not be doubted; the others have rows in common.
 """
@@ -47,7 +47,7 @@ def is_known(training: Keys, log: Keys) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--logs", type=int, default=200, help="of each kind and size")
+    parser.add_argument("--runs", type=int, default=200, help="of each kind and size")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     names = ["fresh", "same", "shuffled", "60 %", "10 %", "superset"]
@@ -55,7 +55,7 @@ def main() -> None:
     for kind in CONTEXTS:
         found: dict[str, list[bool]] = {name: [] for name in names}
         random = np.random.default_rng([options.seed, list(CONTEXTS).index(kind)])
-        for number in range(options.logs):
+        for number in range(options.runs):
             n, other = SIZES[number % len(SIZES)]
             training, fresh = rows(kind, n, random), rows(kind, other, random)
             shuffled = random.permutation(training)
