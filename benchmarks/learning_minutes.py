@@ -15,22 +15,58 @@ import argparse
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 
 import counterpoise as cp
-from counterpoise.environments import SyntheticBandit
-from counterpoise.environments.feedback import Feedback
 
 JUDGES = 20_000  # contexts on which true values are computed
+CHUNK = 10_000_000  # probabilities that are drawn from at a time
+WIDTH = 8
 
 
-def world(actions: int, seed: int) -> SyntheticBandit:
-    """Rewards that a model of degree 2 in the context gives, and logging that prefers bad actions a little."""
-    return SyntheticBandit(n_actions=actions, inverse_temperature=-1, degree=2, ratio=0.5, seed=seed)
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Clicks whose odds are quadratic in the context, logged by a policy that prefers bad actions a little."""
+
+    context: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    propensity: np.ndarray
+    linear: np.ndarray
+    squared: np.ndarray
+
+    def expected(self, rows: slice) -> np.ndarray:
+        """What every action earns."""
+        return chances(self.context[rows], self.linear, self.squared)
 
 
-def search(log: Feedback, minutes: float) -> tuple[float, object]:
+def chances(context: np.ndarray, linear: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """The chance of a click by context and action."""
+    return 1 / (1 + np.exp(-(context @ linear + (context**2 - 1) @ squared)))
+
+
+def draw(actions: int, rows: int, seed: int) -> Log:
+    """A log, a part at a time."""
+    random = np.random.default_rng([seed, actions])
+    linear, squared = 0.5 * random.normal(size=(WIDTH, actions)), 0.2 * random.normal(size=(WIDTH, actions))
+    context = random.normal(size=(rows, WIDTH)).astype(np.float32)
+    action, propensity, reward = np.empty(rows, dtype=np.int64), np.empty(rows), np.empty(rows)
+    size = max(1, CHUNK // actions)
+    for start in range(0, rows, size):
+        part = slice(start, start + size)
+        clicks = chances(context[part], linear, squared)
+        weights = np.exp(-clicks)
+        below = np.cumsum(weights, axis=1)
+        drawn = (below < random.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
+        places = np.arange(len(drawn))
+        action[part], propensity[part] = drawn, weights[places, drawn] / below[:, -1]
+        reward[part] = random.random(len(drawn)) < clicks[places, drawn]
+    return Log(context, action, reward, propensity, linear, squared)
+
+
+def search(log: Log, minutes: float) -> tuple[float, object]:
     """The seconds that a search took, and what it found."""
     began = time.perf_counter()
     with warnings.catch_warnings():
@@ -42,7 +78,7 @@ def search(log: Feedback, minutes: float) -> tuple[float, object]:
     return time.perf_counter() - began, found
 
 
-def true_value(log: Feedback, rows: slice, table: np.ndarray) -> float:
+def true_value(log: Log, rows: slice, table: np.ndarray) -> float:
     """The value of a policy on some contexts."""
     return float((log.expected(rows) * table).sum(axis=1).mean())
 
@@ -55,14 +91,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print(f"counterpoise {cp.__version__} from {cp.__path__[0]}")
-    search(world(3, 0).draw(500), 0.05)
+    search(draw(3, 500, 0), 0.05)
     print(
         f"{'rows':>9} {'actions':>7} {'minutes':>7} {'seconds':>8} {'allowed':>8} {'logging':>8} {'learned':>8} {'best':>8}  contender"
     )
     late = False
     for rows in map(int, options.rows):
         for actions in options.actions:
-            log = world(actions, options.seed).draw(rows)
+            log = draw(actions, rows, options.seed)
             for minutes in options.minutes:
                 seconds, found = search(log, minutes)
                 allowed = 1.2 * 60 * minutes + 3

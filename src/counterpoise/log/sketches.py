@@ -154,7 +154,7 @@ class Watch:
         return bool(self.counts[once].sum() > expected + 3 * np.sqrt(expected))
 
     def _is_within(self) -> bool:
-        """Whether no number of rows is larger in the log than in the sketch, or none is smaller, as in a part of the rows or more than them.
+        """Whether no number of rows is larger in the log than in the sketch, or none is smaller, as in a part of them or more.
 
         Of the rows with one key in two logs that were drawn apart, the number in either is binomial. A few exceptions may come from rows
         that only one of them has; their number is then held against Chernoff's bound.
