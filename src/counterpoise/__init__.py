@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.sql import from_sums, sql
     from counterpoise.learn.search import learn_policy
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "ESTIMATORS",
