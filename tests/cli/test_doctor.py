@@ -45,7 +45,7 @@ FAULTS = {
         pl.when(pl.int_range(pl.len()) % 10 < 7).then(0.2).otherwise("p").alias("p"), "look", "of 'p' is 0.2, and the rest varies",
     ),
     "too small": ((pl.col("p") / 2).alias("p"), "look", "the mean of 1/p is"),
-    "mean weight": ((pl.col("p") / 2).alias("p"), "look", "should be 1 (p = 6.2e-08): either the propensities"),
+    "mean weight": ((pl.col("p") / 2).alias("p"), "look", "should be 1 (p = 6.2e-08): the propensities or target probabilities are wrong"),
     "no reward yet": (
         pl.when(pl.int_range(pl.len()) < 5).then(None).otherwise("click").alias("click"), "fix", "5 of 3,000 values of 'click'",
     ),

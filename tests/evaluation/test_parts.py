@@ -56,6 +56,9 @@ def frame(seed):
 
 FRAME = frame(0)
 BAD = FRAME.with_columns(r=pl.when(pl.col("id") == 3).then(None).otherwise("r"))
+ROWS = FRAME.drop(
+    "list", "query", "place", "rank", "seen", "shown", "item"
+)  # which nobody takes for positions of lists
 ITEMS = pl.DataFrame({"a": [0, 1, 2], "price": [1.0, 5.0, 2.0]})
 PLAIN = {"reward": "r", "propensity": "p", "target": "t"}
 POLICY = PLAIN | {"action": "a", "context": ["x"], "target": {"new": Softmax()}}
@@ -92,6 +95,7 @@ CELLS = {
     "groups": (PLAIN | {"cluster": "user"}, 10, 20),
     "reward_bounds": (PLAIN, None, (-2.0, -1.0)),
     "drop_bad_rows": (PLAIN, None, True),
+    "max_segments": (PLAIN, None, 5),
 }
 
 
@@ -240,7 +244,8 @@ def test_every_part_is_used_or_refused_by_name(verb):
         for name, rows in TABLES.items():
             connection.register(name, rows.to_arrow())
         for part, (base, first, second) in CELLS.items():
-            log = BAD if part == "drop_bad_rows" else connection if part in ("table", "query") else FRAME
+            rows = FRAME if base is LISTS or verb == "RankingLearner" else ROWS
+            log = BAD if part == "drop_bad_rows" else connection if part in ("table", "query") else rows
             one, two = (outcome(verb, log, base | {part: value}) for value in (first, second))
             goes_with = {part, *(name for name in base if base[name] is not PLAIN.get(name))}
             if isinstance(two, OptionError) and not any(name in str(two) for name in goes_with):
@@ -256,7 +261,9 @@ def test_two_rewards_are_answered_for_both_or_refused(verb):
     if "earn" in verb:
         pytest.importorskip("torch")
     found = outcome(verb, FRAME, (LISTS if verb == "RankingLearner" else POLICY) | {"reward": ["r", "s"]})
-    if verb in ("evaluate", "compare"):
+    if verb == "doctor":
+        assert "one of 2 rewards" in str(found)
+    elif verb in ("evaluate", "compare"):
         assert "s" in {
             one.reward for one in getattr(cp, verb)(FRAME, **(PLAIN | {"reward": ["r", "s"]})).by_reward.values()
         }

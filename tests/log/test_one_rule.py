@@ -32,8 +32,16 @@ def test_there_is_a_bad_row_of_every_kind():
     assert GOOD.equals(BAD.filter(~pl.col("row").is_in(list(planted.KINDS))))
 
 
-def same(found, expected):
-    assert (found.n, found.dropped_rows) == (len(GOOD), len(planted.KINDS))
+CONTROLLED = [row for row, (column, _) in planted.KINDS.items() if column in planted.PARTS["control"]]
+
+
+def uncontrolled(log):
+    """The log without further control variates, which these verbs refuse, and without the rows that they alone make bad."""
+    return log.but(control=None, where=f"row NOT IN ({', '.join(map(str, CONTROLLED))})")
+
+
+def same(found, expected, kinds=planted.KINDS):
+    assert (found.n, found.dropped_rows) == (len(GOOD), len(kinds))
     for key, estimate in expected.estimates.items():
         assert found.estimates[key].value == pytest.approx(estimate.value, rel=1e-12), key
 
@@ -52,11 +60,12 @@ def test_each_row_is_bad_by_itself(row, column):
 
 
 def test_compare(log, good):
-    same(cp.compare(log, target="new", interval="normal"), cp.compare(good, target="new", interval="normal"))
+    found, expected = (cp.compare(uncontrolled(one), target="new", interval="normal") for one in (log, good))
+    same(found, expected, planted.KINDS.keys() - set(CONTROLLED))
 
 
 def test_plan(log, good):
-    found, expected = (cp.plan(one, target="new", difference=0.1, actions=100) for one in (log, good))
+    found, expected = (cp.plan(uncontrolled(one), target="new", difference=0.1, actions=100) for one in (log, good))
     assert found.n == expected.n == len(GOOD)
     assert found.needs == expected.needs
     assert found.exploration
@@ -93,7 +102,7 @@ def test_the_report_and_its_pictures(log):
     rows = profile(result.question, ["new"], rows=result.n, level=0.95)["new"]
     assert int(rows.counts.sum()) + rows.zeros == rows.steps[-1].n == len(GOOD)
     assert rows.steps[-1].value == pytest.approx(result["new", "beta_ips"].value, rel=1e-12)
-    asked = cp.compare(log, target="new", interval="normal").question
+    asked = cp.compare(uncontrolled(log), target="new", interval="normal").question
     drawn = heaviest(asked, target="new", baseline=0.0, count=len(BAD))
     assert {one.row for one in drawn.rows} == set(GOOD["row"])
     page = re.sub(r"(<[^>]+>|\s+)+", " ", render(result))

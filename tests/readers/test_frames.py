@@ -126,7 +126,10 @@ def test_dates_as_segments_survive_storing():
 
 def test_a_lazy_frame_is_read_once_for_ten_targets_and_five_segments():
     log = a_log(50_000).with_columns(pl.Series("five", np.arange(50_000) % 5))
-    log = log.with_columns(**{f"pi_{k}": pl.col("new") * (1 - k / 20) for k in range(10)})
+    turns = 1 - 2 * (pl.int_range(50_000) % 2)  # a mean weight of 1: odd ones get a second look
+    log = log.with_columns(p=pl.col("p") / 2).with_columns(
+        **{f"pi_{k}": pl.col("p") * (1 + turns * k / 20) for k in range(10)}
+    )
     seen = []
 
     def count(batch):

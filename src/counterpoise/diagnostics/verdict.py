@@ -120,7 +120,8 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     weights = [
         replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)
     ]
-    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats([*weights, *_of_dropped_rows(shared)])
+    caveats = [replace(one, text=in_units(one.text, unit)) for one in (*weights, *_of_dropped_rows(shared))]
+    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats(caveats)
 
 
 def _fatal(found: Diagnostics) -> str:

@@ -79,8 +79,9 @@ def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[st
 
 
 def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
-    """The first rows, with what the question names but policies, and some other columns."""
-    return first_rows(_with_columns(question, others), rows)
+    """The first rows, with what the question names but policies, clusters and keys, and some other columns."""
+    lean = replace(question, log=question.log.but(cluster=None, key=()))
+    return first_rows(_with_columns(lean, others), rows)
 
 
 def _with_columns(question: Question, others: Sequence[str]) -> Question:

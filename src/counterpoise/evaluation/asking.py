@@ -211,7 +211,10 @@ def bad_rows_explained(question: Question) -> Iterator[None]:
     except LogError as error:
         from counterpoise.evaluation.checks import explained  # which stands on this module
 
-        raise explained(error, question) from error
+        told = explained(error, question)
+        if told is error:
+            raise
+        raise told from error
 
 
 def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:

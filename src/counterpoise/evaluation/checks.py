@@ -41,7 +41,15 @@ def checked(asked: Asked) -> Asked:
     question = asked.question
     if question is None:
         return asked
-    return replace(asked, concerns=tuple(concern for check in CHECKS for concern in check(question, asked)))
+    return replace(asked, concerns=tuple(concern for check in CHECKS for concern in _tried(check, question, asked)))
+
+
+def _tried(check: Check, question: Question, asked: Asked) -> list[Concern]:
+    """What a check says; if it cannot read its sample, the answer stands without it."""
+    try:
+        return list(check(question, asked))
+    except LogError:
+        return []
 
 
 def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
@@ -164,6 +172,8 @@ def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Ite
     """Whether rows are the positions of lists, which nobody said: the doctor's check, on whole lists."""
     log = question.log
     if not question.weight.needs_propensity or not any(map(_may_be_position, names)):
+        return
+    if question.propensity_model is not None:  # which has the verdict at most `caution` already
         return
     from counterpoise.diagnostics.findings import about_lists, meaning_of
     from counterpoise.diagnostics.list_logs import fall_of, find_lists, says_list, says_position, shows_once

@@ -181,7 +181,11 @@ def doctor(
     ]
     findings += _about_lists(sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers)
     blind = [name for name in usable if name not in {one.target for one in overlap}]
-    findings += [*_about_blind(blind), *(_about_repeated(duplicates, rows, key) if is_odd else ())]
+    findings += [
+        *_about_others(asked_log.reward),
+        *_about_blind(blind),
+        *(_about_repeated(duplicates, rows, key) if is_odd else ()),
+    ]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda one: order[one.severity])
     return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
@@ -243,6 +247,13 @@ def _about_leak(one: Leak) -> Finding:
         ]
     )
     return Finding("fix", one.column, said)
+
+
+def _about_others(rewards: Sequence[str]) -> Iterator[Finding]:
+    """Rewards besides the first, which nobody has looked at."""
+    if len(rewards) > 1:
+        what = f"this is about {rewards[0]!r}, one of {len(rewards)} rewards. Ask about the others one at a time."
+        yield Finding("note", "reward", what)
 
 
 def _about_blind(targets: Sequence[str]) -> Iterator[Finding]:

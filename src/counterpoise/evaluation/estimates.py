@@ -95,6 +95,9 @@ class Lazily(Mapping[Key, Value]):
         both._made = self._made | other._made
         return both
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)  # a pickle has the values themselves
 

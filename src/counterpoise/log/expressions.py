@@ -112,18 +112,20 @@ def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def _checked_sql(frame: Frame, query: str, *texts: str) -> Frame:
-    """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later.
-
-    Whatever a NaN is compared with in the `texts` of the query, the answer is unknown, as it is for null.
-    """
+    """The answer to a query; whatever a NaN is compared with in its `texts`, the answer is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
     if kept:
         frame = frame.with_columns(
             *(column(name).alias(copy) for name, copy in kept.items()), *(column(name).fill_nan(None) for name in kept)
         )
-        frame = _checked_sql(frame, query)
+        frame = _tried_sql(frame, query)
         return frame.with_columns(column(copy).alias(name) for name, copy in kept.items()).drop(*kept.values())
+    return _tried_sql(frame, query)
+
+
+def _tried_sql(frame: Frame, query: str) -> Frame:
+    """The answer to a query, tried on one row of nulls first, because a lazy frame would complain about types only later."""
     schema = frame.collect_schema()
     plain = _plain_names(schema)
     query = _respelt(query, plain)

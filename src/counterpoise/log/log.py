@@ -119,7 +119,7 @@ LIMITS = {
     "rank": Limits("rank", *_CONTROLLED, instead="baseline"),
     "plan": Limits("plan", *_CONTROLLED, instead="baseline"),
     "backtest": Limits("backtest", *_CONTROLLED, instead="baseline"),
-    "doctor": Limits("doctor"),
+    "doctor": Limits("doctor", one_reward=False),
     "ab_test": Limits("ab_test", (*LISTS, *MODELS, "control"), "compares the mean rewards of arms, row by row", instead="baseline"),
     "distribution": Limits("a distribution", (*LISTS, *MODELS, "control", "baseline")),
     "sensitivity": Limits("sensitivity", (*LISTS, *MODELS, "control", "baseline"), "is about weights and rewards alone"),
@@ -246,6 +246,8 @@ class Log:
                 ["Name what rewards depend on with ", Argument(limits.instead), "."] if limits.instead else ""
             )
             raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
+        if self.max_segments is not None and verb not in ("evaluate", "compare"):
+            raise OptionError([f"{limits.what} makes no segments: leave out ", Argument("max_segments"), "."])
         several = isinstance(self.propensity, Mapping)
         extra = (
             None if several else "logger" if self.logger is not None else "shares" if self.shares is not None else None

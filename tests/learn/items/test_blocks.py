@@ -8,7 +8,7 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
 from counterpoise.learn.gradients.objectives import OBJECTIVES
 from counterpoise.learn.gradients.steps import Logged, backward
-from counterpoise.learn.items import blocks, logits, threads
+from counterpoise.learn.items import blocks, logits
 from counterpoise.learn.logs.batches import Batch
 from counterpoise.learn.logs.rows import Rows
 from counterpoise.learn.runs.measure import moments_of
@@ -121,7 +121,7 @@ def test_huge_logits_do_not_overflow():
 
 def test_threads_change_nothing(monkeypatch):
     """Parts of the items are the same for any number of threads, and so are their sums to the last bit."""
-    monkeypatch.setattr(threads, "LEAST", 20)
+    monkeypatch.setattr(blocks, "LEAST", 20)
     random = torch.Generator().manual_seed(5)
     made = logits.Logits(*(torch.randn(n, 4, generator=random) for n in (9, 203)))
     action, scale = torch.randint(203, (9,), generator=random), torch.rand(9, generator=random)

@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_refused():
         ({"n_actions": 5}, BY_GIVEN, "the policy has no item 5"),
         ({}, BY_GIVEN | {"weight": cp.weights.Independent()}, "does not go with these propensities"),
         ({}, BY_AT | {"weight": cp.weights.PseudoInverse()}, "pseudo-inverse"),
-        ({}, BY_GIVEN | {"context": [*CONTEXT, "item"]}, "one context per list"),
+        ({}, BY_GIVEN | {"context": [*CONTEXT, "position"]}, "one context per list"),
     ):
         with pytest.raises((OptionError, LogError), match=says):
             learner(**options).fit(log, **given)
