@@ -67,8 +67,10 @@ def _evaluated(
     found: Estimates = Lazily({})
     seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     doubts: dict[str, Mapping[Segment, list[str]]] = {}
+    suspects: dict[str, set[Segment]] = {}
     for contrast in contrasts:
         view = climbed.view(contrast)
+        suspects[contrast[0]] = _suspects(view)
         doubts[contrast[0]] = doubtful_baselines(view)
         found |= estimates(view, estimators, options)
         seen |= _named(contrast[0], diagnostics(view))
@@ -81,7 +83,6 @@ def _evaluated(
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
         return (_missing(whole, target, reward, place, seen, suspects),)
 
-    suspects = {contrast[0]: _suspects(climbed.view(contrast)) for contrast in contrasts}
     weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
     rewards = rewards_of(moments, options.reward_bounds)
     found, verdicts = _answers(found, verdict, missing, weighted, rewards)
@@ -101,9 +102,12 @@ def _compared(
         raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
     climbed = climb(moments, options)
     seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    suspects: dict[str, set[Segment]] = {}
     for contrast in moments.moments:
         if not contrast[1]:
-            seen |= _named(contrast[0], diagnostics(climbed.view(contrast)))
+            single = climbed.view(contrast)
+            seen |= _named(contrast[0], diagnostics(single))
+            suspects[contrast[0]] = _suspects(single)
     views = {contrast: climbed.view(contrast) for contrast in contrasts}
     own = {
         contrast[0]: estimates(view, differences_of(view.whole.columns), options) for contrast, view in views.items()
@@ -132,7 +136,6 @@ def _compared(
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
         return tuple(_missing(whole, name, reward, place, seen, suspects) for name in (target, other))
 
-    suspects = {contrast[0]: _suspects(climbed.view(contrast)) for contrast in moments.moments if not contrast[1]}
     known = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
     found, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))

@@ -109,7 +109,8 @@ def of_result(
     if unknown or not chosen:
         raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
     plain = lean(question)
-    asked = replace(plain, log=plain.log.but(reward_bounds=result.reward_bounds), smoothings=())
+    log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
+    asked = replace(plain, log=log, smoothings=())
     if is_of_two(result):
         _check(asked)
         # imported here, so that importing counterpoise does not import narwhals and polars
