@@ -75,6 +75,7 @@ def test_independent_rows_of_users_who_come_again_are_not_doubted():
 @pytest.mark.parametrize("source", ["pandas", "arrow", "lazy", "mapping", "parquet", "csv", "ndjson", "duckdb", "text"])
 def test_whole_ids_are_looked_at_wherever_the_rows_are(source, tmp_path):
     log = a_log(12_000, 1500, text=source == "text")
+    connection = duckdb.connect()
     path = tmp_path / f"log.{source}"
     if source in ("parquet", "csv", "ndjson"):
         getattr(log, f"write_{source}")(path)
@@ -83,7 +84,7 @@ def test_whole_ids_are_looked_at_wherever_the_rows_are(source, tmp_path):
         "arrow": log.to_arrow,
         "lazy": log.lazy,
         "mapping": lambda: {name: log[name].to_numpy() for name in log.columns},
-        "duckdb": lambda: duckdb.connect().from_arrow(log.to_arrow()),
+        "duckdb": lambda: connection.from_arrow(log.to_arrow()),
         "text": lambda: log,
     }.get(source, lambda: path)()
     (one,) = caveats(cp.evaluate(data, **ASKED), TOGETHER)
@@ -308,6 +309,7 @@ def test_the_command_line_has_an_option_to_refuse_clusters():
 
 @pytest.mark.parametrize("kind", ["frame", "parquet", "csv"])
 def test_learned_policies_are_judged_by_whole_users(kind, tmp_path):
+    pytest.importorskip("torch")
     learn = pytest.importorskip("counterpoise.learn")
     path, log = tmp_path / f"log.{kind}", a_log()
     if kind != "frame":

@@ -1,6 +1,7 @@
 """Every part of a log and every verb: the part is used, or refused by name; what no answer depends on is written down here."""
 
 import ast
+import re
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -207,7 +208,9 @@ def outcome(verb, log, parts):
     """What a verb answers, or the error it raises."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            return VERBS[verb](log, **{name: value for name, value in parts.items() if value is not None})
+            found = VERBS[verb](log, **{name: value for name, value in parts.items() if value is not None})
+            # sums over threads may differ in their last digits
+            return re.sub(r"\d+\.\d+(e-?\d+)?", lambda digits: f"{float(digits[0]):.8g}", found)
     except CounterpoiseError as error:
         return error
 

@@ -638,7 +638,7 @@ def kinds_of_models(*, binary):
         "auto": "auto", "ridge": "ridge", "boosted": "boosted", "Ridge": Ridge(), "PoissonRegressor": PoissonRegressor(),
         "HistGradientBoosting": HistGradientBoostingRegressor(**TREES),
         "RandomForest": RandomForestRegressor(3, max_depth=3, random_state=0),
-        "DecisionTree": DecisionTreeRegressor(max_depth=4),
+        "DecisionTree": DecisionTreeRegressor(max_depth=4, random_state=0),
         "scaled, then Ridge": make_pipeline(StandardScaler(), Ridge()),  # centers, and so takes no sparse table
         "boosted in a pipeline": make_pipeline(HistGradientBoostingRegressor(**TREES)),  # takes no sparse table, either
         "one of your own": Shares(),

@@ -91,12 +91,13 @@ def _knows_actions(target: Target) -> bool:
 def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
     from counterpoise.engines.registry import engine_of
+    from counterpoise.readers.policies import of_64_bits
 
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
     plain = replace(plain, log=plain.log.but(key=(), cluster=None), segment=tuple(places), groups=1, contrasts=())
     rows = asked.moments[0].n + asked.moments[0].dropped - asked.earlier_rows
-    drawn = engine_of(plain.log).drawn(plain, ROWS, max(rows, 1))
+    drawn = of_64_bits(engine_of(plain.log).drawn(plain, ROWS, max(rows, 1)), plain)
     known = drawn.filter(drawn.get_column(str(plain.log.action)).is_not_null())
     return known if known.height else None
 

@@ -30,7 +30,7 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
 
     `batch` is what an error calls it, and `first_row` the number of its first row, where rows are numbered.
     """
-    frame = _of_64_bits(frame, question)
+    frame = of_64_bits(frame, question)
     if question.propensity_model is not None:
         frame = question.propensity_model.complete(frame, question, batch, first_row)
     if question.model is not None:
@@ -39,7 +39,7 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
     return add_policies(frame, question, batch) if question.policies else frame
 
 
-def _of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
+def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
     """The batch with actions and contexts that NumPy can hold, which has no whole numbers of 128 bits."""
     looked_at = {str(question.log.action), *question.log.context}
     wide = [name for name, dtype in frame.schema.items() if name in looked_at and str(dtype) in WIDE]
