@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import closing
 from decimal import Decimal
 from importlib.util import find_spec
 
@@ -297,7 +298,7 @@ def test_segments_of_floating_point_numbers_work_in_sqlite(tmp_path):
     import sqlite3
 
     rows = [(k % 2, 0.5, 0.4 + k % 3 / 10, None if k % 4 == 0 else k % 4 / 2) for k in range(200)]
-    with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+    with closing(sqlite3.connect(tmp_path / "log.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE log (r REAL, p REAL, t REAL, size REAL)")
         connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
     parts = {"reward": "r", "propensity": "p", "target": "t", "segment": "size", "estimator": "ips"}

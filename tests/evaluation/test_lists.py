@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import duckdb
@@ -476,7 +477,7 @@ def sqlite(tmp_path: Any) -> Any:
     import sqlite3
 
     def stored(log: pl.DataFrame) -> str:
-        with sqlite3.connect(tmp_path / "log.sqlite") as connection:
+        with closing(sqlite3.connect(tmp_path / "log.sqlite")) as connection, connection:
             connection.execute(f"CREATE TABLE log ({', '.join(f'{name} REAL' for name in log.columns)})")
             connection.executemany(f"INSERT INTO log VALUES ({', '.join('?' * log.width)})", log.rows())
         return f"sqlite://{tmp_path / 'log.sqlite'}"

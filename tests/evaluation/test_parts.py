@@ -17,6 +17,8 @@ from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation import documents
 from counterpoise.log.log import LIMITS, LogFields
 
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(0)
 N = 600
 
