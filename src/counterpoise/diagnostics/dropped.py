@@ -52,9 +52,12 @@ class Dropped:
         """How often rows dropped at random are as unlike the others."""
         from scipy.special import gammainc, gammaincc, ndtr
 
-        m, n, both = self.left_out.n, self.kept.n, self.left_out + self.kept
+        m, n = self.left_out.n, self.kept.n
+        if not m or not n:
+            return 1.0
+        both = self.left_out + self.kept
         variance = both.mean(2, _mean(both))
-        if not m or not n or not variance > 0:
+        if not variance > 0:
             return 1.0
         z = (_mean(self.left_out) - _mean(both)) / math.sqrt(variance * (1 / m - 1 / (n + m)))
         skew = both.skewness / math.sqrt(m)
