@@ -358,7 +358,8 @@ def writers(place: Path, rows: int) -> list[Writer]:
         Writer("report", ".html", lambda out: ("evaluate", log, *ASK, "--segment", "action", "--html", out),
                lambda data: data.rstrip().endswith(b"</html>"), old_text),
         Writer("state", ".json", lambda out: add(log, out), is_json, lambda path: shutil.copy(yesterday, path)),
-        Writer("learn", ".safetensors", lambda out: ("learn", log, *contexts, "--epochs", "3", "--out", out, "--force"),
+        Writer("learn", ".safetensors",
+               lambda out: ("learn", log, *contexts, "--objective", "beta_ips", "--epochs", "3", "--out", out, "--force"),
                is_tensors, old_text),
     ]  # fmt: skip
 
