@@ -69,7 +69,7 @@ def test_clusters_that_are_refused_are_not_looked_for():
 
 def test_independent_rows_of_users_who_come_again_are_not_doubted():
     doubted = sum(bool(caveats(cp.evaluate(a_log(1000, 150, 0.0, seed), **ASKED), TOGETHER)) for seed in range(60))
-    assert doubted <= 2  # 0.25 % of logs are: three would come in one of 3,000 cases
+    assert doubted <= 2  # 0.5 % of logs are, at most: three would come in one of 300 cases
 
 
 @pytest.mark.parametrize("source", ["pandas", "arrow", "lazy", "mapping", "parquet", "csv", "ndjson", "duckdb", "text"])
