@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.learn.gradients.baselines import baseline_of, gradient_sums
-from counterpoise.learn.gradients.objectives import beta_ips
-from counterpoise.learn.gradients.steps import _map_norms, backward
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import kernels
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.policies.kinds import LinearSoftmax, TwoTower
-from counterpoise.learn.policies.policy import Policy
-from counterpoise.learn.policies.softmax import last_layer_norms, logged_probability, logit_norms
+from counterpoise.learn.objectives import beta_ips
+from counterpoise.learn.policies import LinearSoftmax, TwoTower
+from counterpoise.learn.policy import Policy
+from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
+from counterpoise.learn.steps import _map_norms, backward
 
 GRADIENTS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*
 SURE = {"bfloat16": 2e-2}  # with logits five times as large: the error of a logit is a share of it

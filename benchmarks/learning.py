@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 from counterpoise.experiments.learning import N_ACTIONS, World
 from counterpoise.experiments.many import Run, train_many
 from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
-from counterpoise.learn.gradients.steps import backward
-from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.steps import backward
 
 
 def ratio(first: Callable[[], None], second: Callable[[], None], seconds: float) -> tuple[float, float, float]:

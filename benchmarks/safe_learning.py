@@ -22,8 +22,8 @@ import torch
 
 import counterpoise as cp
 from counterpoise.errors import TrainingError
-from counterpoise.learn.search import ForestLearner, Network
-from counterpoise.learn.search.networks import Direct, LogSmoothing, Softmax
+from counterpoise.learn.contenders import LogSmoothing, Network, PredictedReward, Softmax
+from counterpoise.learn.forest import ForestLearner
 
 ROWS, ACTIONS = 3_000, 10
 REWARDS = {
@@ -38,7 +38,7 @@ EXPLORING = {"softmax": None, "99 % greedy": 0.01, "uniform": 1.0}
 USERS = ("independent", "unequal users")
 CONTENDERS = [
     Network("softmax", Softmax(imitation=0.03), hidden=(16,), epochs=3),
-    Network("direct", Direct(), hidden=(), epochs=3, rate=0.02),
+    Network("direct", PredictedReward(), hidden=(), epochs=3, rate=0.02),
     Network("log smoothing", LogSmoothing(), hidden=(16,), epochs=3),
     ForestLearner(trees=20),
 ]

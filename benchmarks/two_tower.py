@@ -13,12 +13,12 @@ from time import perf_counter, process_time
 
 import torch
 
-from counterpoise.learn.gradients.steps import backward
+from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import logits
-from counterpoise.learn.items.adam import LazyAdam
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.policies.kinds import TwoTower
+from counterpoise.learn.options import LazyAdam
+from counterpoise.learn.policies import TwoTower
+from counterpoise.learn.steps import backward
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def _registries():
     """What a page registers is gone with it."""
     registries = [ESTIMATORS, INTERVALS, ENGINES]
     if find_spec("torch"):
-        from counterpoise.learn.gradients.objectives import OBJECTIVES
+        from counterpoise.learn.objectives import OBJECTIVES
 
         registries.append(OBJECTIVES)
     kept = [(registry, dict(registry)) for registry in registries]

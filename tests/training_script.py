@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-import counterpoise.learn.runs.training as training
+import counterpoise.learn.training as training
 from counterpoise.environments import SyntheticBandit
 from counterpoise.learn import MLP, PolicyLearner
 

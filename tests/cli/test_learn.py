@@ -161,7 +161,7 @@ def test_conditions_bad_rows_and_several_files_are_options_too(learnt):
 @pytest.fixture
 def few_steps(monkeypatch):
     pytest.importorskip("torch")
-    from counterpoise.learn.search import networks
+    from counterpoise.learn import contenders as networks
 
     monkeypatch.setattr(networks, "LEAST", 50)
     monkeypatch.setattr(networks, "MOST", 100)

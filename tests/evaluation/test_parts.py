@@ -179,7 +179,7 @@ def of_policy_learner(log, target, **parts):
 
 
 def of_learn_policy(log, target, **parts):
-    from counterpoise.learn.search import Direct
+    from counterpoise.learn.contenders import Direct
 
     chosen = (
         {"objective": "direct"} if parts.get("model") is not None else {"contenders": [Direct(KNeighborsRegressor(20))]}

@@ -13,7 +13,7 @@ from counterpoise.log.sketches import SIZE, Lesson, Sketch, row_keys
 torch = pytest.importorskip("torch")
 
 from counterpoise.learn import PolicyLearner, RankingLearner, load_policy, save_policy  # noqa: E402
-from counterpoise.learn.search import portfolio  # noqa: E402
+from counterpoise.learn.contenders import portfolio  # noqa: E402
 
 PARTS = {"context": ["x", "kind"], "action": "action", "reward": "reward", "propensity": "propensity"}
 CODE = "own-training-rows"

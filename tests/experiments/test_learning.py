@@ -17,8 +17,8 @@ from counterpoise.experiments.learning_check import Agreement, compare, order
 from counterpoise.experiments.many import GreedyValue
 from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
 from counterpoise.learn import LinearSoftmax, objectives
-from counterpoise.learn.gradients.baselines import baseline_of, on_policy_sums
-from counterpoise.learn.gradients.norms import gradient_variance, reference_norms
+from counterpoise.learn.baselines import baseline_of, on_policy_sums
+from counterpoise.learn.norms import gradient_variance, reference_norms
 
 CURVES = "paper/fig1_fig2_fig3_opl_curves.csv"
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "figures" / "learning_curves.csv"

@@ -8,8 +8,8 @@ from counterpoise.errors import LogError, OptionError
 from counterpoise.experiments.full_batch import published_value_baseline
 from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn import LinearSoftmax, objectives
-from counterpoise.learn.gradients.baselines import RunningBaseline, baseline_of, gradient_sums
-from counterpoise.learn.gradients.norms import gradient_variance, reference_norms
+from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
+from counterpoise.learn.norms import gradient_variance, reference_norms
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)
 LOG = BANDIT.draw(350)

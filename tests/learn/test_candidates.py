@@ -6,15 +6,15 @@ import pytest
 from learning import policies, small_log, torch
 
 import counterpoise as cp
-import counterpoise.learn.logs.sources as sources
+import counterpoise.learn.source as sources
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.estimators.constant import ips
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
-from counterpoise.learn.gradients.norms import SampleGradients
-from counterpoise.learn.gradients.objectives import OBJECTIVES
-from counterpoise.learn.gradients.steps import backward, default_norms
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.runs.measure import moments_of
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.criterion import moments_of
+from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.steps import backward, default_norms
 
 ITEMS = np.array(["bread", "jam", "milk", "soap", "tea"])
 
@@ -83,7 +83,7 @@ def by_hand(policy, context, action, candidates):
 @pytest.mark.parametrize("kind", list(policies()))
 @pytest.mark.parametrize(("norms", "few"), [("last_layer", 100), ("last_layer", 1), ("all", 100)])
 def test_steps_are_those_of_a_softmax_over_the_candidates(kind, norms, few, monkeypatch):
-    monkeypatch.setattr("counterpoise.learn.logs.candidates.FEW", few)
+    monkeypatch.setattr("counterpoise.learn.actions.FEW", few)
     policy = policies()[kind]
     if norms == "last_layer" and default_norms(policy) == "all":
         norms = "all"
@@ -246,7 +246,7 @@ def test_what_training_says_of_a_policy_is_about_its_choice_among_candidates():
 
 def test_few_candidates_of_many_actions_need_no_table_of_all(monkeypatch):
     shown = []
-    monkeypatch.setattr("counterpoise.learn.logs.candidates.mask_of_places", lambda *given: shown.append(given))
+    monkeypatch.setattr("counterpoise.learn.actions.mask_of_places", lambda *given: shown.append(given))
     policy = LinearSoftmax(3, 100_000, bias=True)
     context, action, reward, propensity = (one.float() if one.is_floating_point() else one for one in small_log())
     batch = Batch(context, action, reward, propensity, 40, candidates=some_candidates(action))

@@ -9,7 +9,7 @@ import pytest
 from learning import torch
 
 import counterpoise as cp
-import counterpoise.learn.logs.sources as sources
+import counterpoise.learn.source as sources
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError
 from counterpoise.learn import (
     MLP,
@@ -21,8 +21,8 @@ from counterpoise.learn import (
     load_policy,
     save_policy,
 )
-from counterpoise.learn.logs.encoding import learned_encoding
-from counterpoise.learn.policies.storage import read_tensors, write_tensors
+from counterpoise.learn.encoding import learned_encoding
+from counterpoise.learn.files import read_tensors, write_tensors
 
 ITEMS = ["bread", "jam", "milk", "tea"]
 BEST = {"DE": "tea", "FR": "jam", "IT": "milk", None: "bread"}
@@ -108,7 +108,7 @@ def test_a_policy_sees_levels_numbers_and_lists():
 
 def test_what_was_not_there_before_is_other_and_rare_levels_are_too(monkeypatch):
     rows = pl.DataFrame({"x": ["a"] * 5 + ["b"] * 3 + ["c"]})
-    monkeypatch.setattr("counterpoise.learn.logs.encoding.LEVELS", 2)
+    monkeypatch.setattr("counterpoise.learn.encoding.LEVELS", 2)
     encoding = learned_encoding([rows[:4], rows[4:]], ["x"])
     assert encoding.features == ("x = 'a'", "x = 'b'")
     assert encoding.table({"x": ["b", "c", "never", None]}).tolist() == [[0, 1], [0, 0], [0, 0], [0, 0]]
@@ -365,7 +365,7 @@ def test_gaps_in_ids_are_mapped_or_refused():
     ],
 )
 def test_columns_that_cannot_be_used_are_refused(change, error, says, monkeypatch):
-    monkeypatch.setattr("counterpoise.learn.logs.encoding.LEVELS", 100)
+    monkeypatch.setattr("counterpoise.learn.encoding.LEVELS", 100)
     with pytest.raises(error, match=says):
         learner().fit(TASTE.with_columns(**change), **LISTS)
 

@@ -7,7 +7,7 @@ import pytest
 from learning import torch  # noqa: F401  the room needs it
 
 import counterpoise as cp
-from counterpoise.learn.runs.criterion import Score, pessimistic_value
+from counterpoise.learn.criterion import Score, pessimistic_value
 
 RANDOM = np.random.default_rng(0)
 

@@ -12,16 +12,16 @@ from learning import policies, small_log, torch
 from torch import nn
 
 import counterpoise as cp
-import counterpoise.learn.logs.sources as sources
-import counterpoise.learn.runs.training as training
+import counterpoise.learn.source as sources
+import counterpoise.learn.training as training
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower, load_policy, save_policy
-from counterpoise.learn.gradients.baselines import baseline_of, gradient_sums
-from counterpoise.learn.gradients.steps import Logged, backward, default_norms
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.policies.storage import read_tensors, write_tensors
-from counterpoise.learn.runs.training import Training
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.files import read_tensors, write_tensors
+from counterpoise.learn.steps import Logged, backward, default_norms
+from counterpoise.learn.training import Training
 from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
@@ -473,7 +473,7 @@ def test_actions_without_gaps_and_given_numbers_of_actions_stay_as_they_are():
 
 
 def test_memory_is_bounded_by_the_ids_and_too_many_are_refused(monkeypatch):
-    import counterpoise.learn.logs.actions as actions
+    import counterpoise.learn.actions as actions
 
     monkeypatch.setattr(actions, "MOST", 5)
     with pytest.raises(LogError, match=r"'item' has more than 5 distinct actions.*n_actions"):

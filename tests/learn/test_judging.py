@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from learning import torch
 
-import counterpoise.learn.logs.sources as sources
+import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.evaluation.evaluate import evaluate

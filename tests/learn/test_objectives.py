@@ -5,9 +5,9 @@ from learning import policies, small_log, torch
 
 from counterpoise.experiments.full_batch import published_value_baseline
 from counterpoise.learn import objectives
-from counterpoise.learn.gradients.baselines import RunningBaseline, baseline_of, gradient_sums, on_policy_sums
-from counterpoise.learn.gradients.norms import SampleGradients, reference_norms
-from counterpoise.learn.policies.softmax import last_layer_norms, logit_norms_of
+from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums, on_policy_sums
+from counterpoise.learn.norms import SampleGradients, reference_norms
+from counterpoise.learn.softmax import last_layer_norms, logit_norms_of
 
 MODEL = torch.rand(40, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 

@@ -6,7 +6,7 @@ from learning import policies, small_log, torch
 
 from counterpoise.errors import OptionError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower
-from counterpoise.learn.gradients.norms import SampleGradients
+from counterpoise.learn.norms import SampleGradients
 
 
 @pytest.mark.parametrize("kind", policies())

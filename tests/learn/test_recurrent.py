@@ -6,7 +6,7 @@ from torch import nn
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.learn import ModulePolicy, PolicyLearner, norms
-from counterpoise.learn.gradients.norms import SampleGradients
+from counterpoise.learn.norms import SampleGradients
 
 KINDS = {
     "rnn": (nn.RNN, {}),

@@ -6,9 +6,9 @@ from learning import policies, small_log, torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import OBJECTIVES, Objective, PolicyLearner, objectives
-from counterpoise.learn.gradients.baselines import RunningBaseline, of_past
-from counterpoise.learn.gradients.steps import backward
-from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.baselines import RunningBaseline, of_past
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.steps import backward
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}

@@ -7,11 +7,10 @@ from learning import torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import PolicyLearner
-from counterpoise.learn.logs import sources
-from counterpoise.learn.logs.batches import Split
-from counterpoise.learn.logs.inspection import inspect
-from counterpoise.learn.logs.sources import Source
+from counterpoise.learn import source as sources
+from counterpoise.learn.batches import Split, inspect
 from counterpoise.learn.reward_models import RewardModels
+from counterpoise.learn.source import Source
 from counterpoise.log.log import Log
 from counterpoise.models import Reward
 

@@ -8,8 +8,8 @@ import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner
+from counterpoise.learn import policy as module
 from counterpoise.learn.items import logits
-from counterpoise.learn.policies import policy as module
 
 CONTEXT = small_log()[0].numpy() * 3
 MASK = np.random.default_rng(0).random((len(CONTEXT), 6)) < 0.5

@@ -4,11 +4,11 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.gradients.baselines import baseline_of, gradient_sums
-from counterpoise.learn.gradients.norms import reference_norms
-from counterpoise.learn.gradients.objectives import OBJECTIVES
-from counterpoise.learn.gradients.steps import Logged, backward, default_norms
-from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.baselines import baseline_of, gradient_sums
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.norms import reference_norms
+from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.steps import Logged, backward, default_norms
 
 BATCH = Batch(*small_log(), 40)
 ROW = (BATCH.reward, BATCH.propensity)

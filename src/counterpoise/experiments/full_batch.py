@@ -87,7 +87,7 @@ def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor)
 
     .. math:: \beta = \frac{\mathrm{mean}(r (w^2 - w))}{\max(\mathrm{mean}(w^2 - w), 10^{-11})}
 
-    It explodes if target and logging policy are close; `counterpoise.learn.gradients.objectives.value_baseline` does not.
+    It explodes if target and logging policy are close; `counterpoise.learn.objectives.value_baseline` does not.
     """
     w = target / propensity
     extra = w * w - w

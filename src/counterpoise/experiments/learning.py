@@ -160,7 +160,7 @@ def tune_lambda(
 ) -> list[tuple[float, float]]:
     """Tune BanditNet's λ by SNIPS on the training data: (λ, mean SNIPS over runs) for 0.6, 0.65, …, 0.95."""
     from counterpoise.experiments.many import Run, SnipsValue, train_many
-    from counterpoise.learn.runs.options import LAMBDAS
+    from counterpoise.learn.options import LAMBDAS
 
     all_runs: list[Run] = [Run("lambda_ips", learning_rate, seed, one) for one in LAMBDAS for seed in range(runs)]
     size = min(batch_size, len(world.train))

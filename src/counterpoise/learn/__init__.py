@@ -5,21 +5,22 @@ try:
 except ImportError as error:
     raise ImportError("counterpoise.learn needs PyTorch: pip install 'counterpoise[learn]'") from error
 
-from counterpoise.learn.gradients import baselines, norms, objectives
-from counterpoise.learn.gradients.baselines import RunningBaseline
-from counterpoise.learn.gradients.objectives import OBJECTIVES, Objective
-from counterpoise.learn.guardrails import LearningWarning
-from counterpoise.learn.judging import judge
+from counterpoise.learn import baselines, norms, objectives
+from counterpoise.learn.actions import item_features
+from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.callbacks import EpochEnd, LogTo
+from counterpoise.learn.contenders import Direct, Reduction, portfolio
+from counterpoise.learn.files import export_onnx, load_policy, save_policy
+from counterpoise.learn.forest import Forest
+from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
-from counterpoise.learn.logs.items_frame import item_features
-from counterpoise.learn.policies.forest import Forest
-from counterpoise.learn.policies.kinds import MLP, LinearSoftmax, ModulePolicy, TwoTower
-from counterpoise.learn.policies.policy import Policy
-from counterpoise.learn.policies.storage import export_onnx, load_policy, save_policy
+from counterpoise.learn.objectives import OBJECTIVES, Objective
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policy import Policy
+from counterpoise.learn.race import Found
 from counterpoise.learn.ranking.learner import RankingLearner
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown
-from counterpoise.learn.runs.callbacks import EpochEnd, LogTo
-from counterpoise.learn.search import Direct, Found, Reduction, learn_policy, portfolio
+from counterpoise.learn.search import learn_policy
 
 __all__ = [
     "MLP",

@@ -16,30 +16,97 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.contract import NotFittedError, ScikitLearn, log_of
-from counterpoise.learn.gradients.steps import Norms
-from counterpoise.learn.guardrails import flattered, fold_policies, refused, remarks, warned
+from counterpoise.evaluation.scoring import parts_of, value_scorer
+from counterpoise.learn.batches import Inspection, inspect, refuse_leaks
+from counterpoise.learn.callbacks import Callback
+from counterpoise.learn.checkpoints import Epoch, copy_of
+from counterpoise.learn.files import save_policy
 from counterpoise.learn.items.kernels import Precision
-from counterpoise.learn.judging import FOLDS, is_surely_better, judge, lesson_of
-from counterpoise.learn.logs.inspection import Inspection, inspect, refuse_leaks
-from counterpoise.learn.logs.scaling import standardize
-from counterpoise.learn.logs.sources import Source
-from counterpoise.learn.policies.making import describe_columns, known_actions, new_policy
-from counterpoise.learn.policies.policy import Policy
-from counterpoise.learn.policies.storage import save_policy
+from counterpoise.learn.judging import (
+    FOLDS,
+    flattered,
+    fold_policies,
+    is_surely_better,
+    judge,
+    lesson_of,
+    refused,
+    remarks,
+    warned,
+)
+from counterpoise.learn.options import Fallback, Optimizer, Options, Scheduler, check_sizes, checked
+from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.runs.callbacks import Callback
-from counterpoise.learn.runs.checkpoints import Epoch, copy_of
-from counterpoise.learn.runs.options import Fallback, Optimizer, Options, check_sizes, checked
-from counterpoise.learn.runs.schedules import Scheduler
-from counterpoise.learn.runs.training import IMITATION
-from counterpoise.learn.runs.tuning import beside, train
+from counterpoise.learn.source import Source
+from counterpoise.learn.steps import Norms
+from counterpoise.learn.training import IMITATION, beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.logs.encoding import Encoding
+    from counterpoise.learn.encoding import Encoding
     from counterpoise.log.sketches import Lesson
+
+# -- scikit-learn's contract, kept without scikit-learn: `fit(X, y)`, `score`, and what its tools ask an estimator about itself ---
+
+PREFIX = "logged "  # of the columns that join a frame of contexts
+
+
+class NotFittedError(OptionError, AttributeError):
+    """The learner has not learned anything yet: call `fit`. It is an `AttributeError`, too, so that `hasattr` works."""
+
+
+class ScikitLearn:
+    """What tools of scikit-learn ask for, beyond parameters: tags, whether it is fitted, and a score."""
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags  # only scikit-learn asks
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "policy_")
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+        """The β-IPS value on rows that are not those of `fit`: see `value_scorer`."""
+        return value_scorer(self, X, y)
+
+
+def log_of(X: Any, y: Any, given: LogFields) -> Log:  # noqa: N803
+    """The log of scikit-learn's X and y: all columns of X are the context, and y has the rest; `given` are further parts of it."""
+    parts = parts_of(y)
+    twice = [part for part in given if part in parts or part == "context"]
+    if twice:
+        raise OptionError(["X and y already say what ", Argument(twice[0]), " is."], do="Leave it out.")
+    names = list(getattr(X, "columns", ()))
+    if names and all(isinstance(name, str) for name in names):
+        return _log_of_frame(X, names, parts, given)
+    if hasattr(X, "toarray"):
+        raise OptionError(
+            "X is a sparse matrix, and contexts must be dense.",
+            do="Pass X.toarray(), or sparse_output=False to the encoder.",
+        )
+    table = X if hasattr(X, "shape") else np.asarray(X)
+    if len(table.shape) != 2:
+        raise OptionError(f"X must be a table of contexts, a row for each; found shape {tuple(table.shape)}.")
+    found: Any = {"context": np.asarray(table)} | parts | given
+    return Log(None, **found)
+
+
+def _log_of_frame(X: Any, names: list[str], parts: dict[str, Any], given: LogFields) -> Log:  # noqa: N803
+    import narwhals as nw
+
+    joined = {part: f"{PREFIX}{part}" for part in parts}
+    clash = [name for name in joined.values() if name in names]
+    if clash:
+        raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
+    frame = nw.from_native(X, eager_only=True)
+    columns = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
+    found: Any = {"context": names} | joined | given
+    return Log(frame.with_columns(*columns).to_native(), **found)
+
+
+# -- `PolicyLearner`: fits a policy on a log, and keeps the epoch that is best on held-out rows ------------------------
 
 
 class PolicyLearner(ScikitLearn):

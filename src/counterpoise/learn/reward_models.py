@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.learn.logs.rows import Rows
-from counterpoise.learn.logs.sources import Source
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.source import Source
 
 if TYPE_CHECKING:
     import polars as pl

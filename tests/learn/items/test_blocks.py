@@ -6,12 +6,12 @@ from learning import torch
 from counterpoise.errors import OptionError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
-from counterpoise.learn.gradients.objectives import OBJECTIVES
-from counterpoise.learn.gradients.steps import Logged, backward
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.items import blocks, logits
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.logs.rows import Rows
-from counterpoise.learn.runs.measure import moments_of
+from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.steps import Logged, backward
 
 ITEMS, ROWS = 203, 37
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

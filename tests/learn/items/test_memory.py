@@ -5,11 +5,11 @@ from learning import torch
 from torch.profiler import ProfilerActivity, profile
 
 from counterpoise.learn import TwoTower
-from counterpoise.learn.gradients.steps import backward
+from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import logits
 from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.logs.batches import Batch
-from counterpoise.learn.runs.options import Options
+from counterpoise.learn.options import Options
+from counterpoise.learn.steps import backward
 
 ROWS, WIDTH = 8, 4
 MIB = 2**20

@@ -4,9 +4,9 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.gradients.objectives import OBJECTIVES
-from counterpoise.learn.gradients.steps import Logged, backward
-from counterpoise.learn.logs.batches import Batch
+from counterpoise.learn.batches import Batch
+from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.steps import Logged, backward
 
 KINDS = ["two towers", "two towers with item features"]
 

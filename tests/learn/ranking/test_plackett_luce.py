@@ -8,9 +8,8 @@ from learning import policies, torch
 
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import LinearSoftmax, ModulePolicy, PlackettLuce, load_policy, save_policy
-from counterpoise.learn.policies.storage import read_tensors, write_tensors
-from counterpoise.learn.ranking.conditionals import ABSENT, pools, prefix_products
-from counterpoise.learn.ranking.marginals import at_slots
+from counterpoise.learn.files import read_tensors, write_tensors
+from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools, prefix_products
 
 LISTS = torch.tensor(list(permutations(range(5), 3)))
 

@@ -12,9 +12,20 @@ from learning import torch  # noqa: F401  the room needs it
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
-from counterpoise.learn import Direct, LearningWarning, PolicyLearner, Reduction, learn_policy, load_policy, portfolio
-from counterpoise.learn.search import ForestLearner, Network, networks, race, searching
-from counterpoise.learn.search.networks import Softmax
+from counterpoise.learn import (
+    Direct,
+    LearningWarning,
+    PolicyLearner,
+    Reduction,
+    learn_policy,
+    load_policy,
+    portfolio,
+    race,
+)
+from counterpoise.learn import contenders as networks
+from counterpoise.learn import search as searching
+from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn.forest import ForestLearner
 
 linear = pytest.importorskip("sklearn.linear_model")
 LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(1500)

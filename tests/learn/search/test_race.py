@@ -11,12 +11,12 @@ from learning import torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
+from counterpoise.learn import race
+from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
-from counterpoise.learn.logs.rows import Rows
-from counterpoise.learn.runs.criterion import pessimistic_value
-from counterpoise.learn.search import Network, race
-from counterpoise.learn.search.networks import Softmax
-from counterpoise.learn.search.race import Race, by_bound, by_score
+from counterpoise.learn.race import Race, by_bound, by_score
+from counterpoise.learn.rows import Rows
 
 LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(900)
 FOLDS = np.random.default_rng(0).integers(3, size=900)

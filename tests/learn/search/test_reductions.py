@@ -8,9 +8,8 @@ from learning import torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.learn import LinearSoftmax, export_onnx, save_policy
-from counterpoise.learn.logs.rows import Rows
-from counterpoise.learn.search import Direct, Reduction, Rest
-from counterpoise.learn.search.models import ModelPolicy, as_policy
+from counterpoise.learn.contenders import Direct, ModelPolicy, Reduction, Rest, as_policy
+from counterpoise.learn.rows import Rows
 from counterpoise.models import Reward
 
 linear = pytest.importorskip("sklearn.linear_model")

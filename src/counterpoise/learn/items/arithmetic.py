@@ -1,18 +1,140 @@
-"""In which precision training computes, and whether it looks at all items."""
+r"""log π over very many items, exactly or by a sample of them, and in which precision.
+
+For a row with logged action a and m items drawn uniformly, with replacement, out of n,
+
+.. math:: \hat Z = e^{z_a} + \frac{n}{m} \sum_{k:\, j_k \ne a} e^{z_{j_k}}, \qquad \hat\pi_a = e^{z_a} / \hat Z
+
+(the factor n/m is the logQ correction of sampled softmax for uniform draws; Jean et al. 2015). Ẑ is unbiased, and therefore
+π̂_a is not: to first order it is too large by the factor
+
+.. math:: 1 + \frac{n \sum_{b \ne a} \pi_b^2 - (1 - \pi_a)^2}{m}
+
+so the bias falls as 1/m, is small while the policy spreads over many more than n/m items, and is of order 1 once it has settled on fewer.
+The gradient has a bias of the same order. All rows of a batch share their draws.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.items import logged, sampled
+from counterpoise.learn.items import blocks, kernels
 from counterpoise.learn.items.kernels import Precision
-from counterpoise.learn.items.logits import Logits, too_many
+from counterpoise.learn.items.logits import Logits, Summary, too_many
+
+# -- log π(a|x) of logged actions among very many items, differentiable, by kernels where they run and by blocks elsewhere ---
+
+
+class _Logged(torch.autograd.Function):
+    """log π(a|x), Σπ² and the mean item vector; only the first is differentiable."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        contexts: Tensor,
+        items: Tensor,
+        bias: Tensor | None,
+        action: Tensor,
+        precision: Precision | None,
+        mean: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        logits = Logits(contexts, items, bias)
+        found = summary(logits, action, precision, mean=mean or ctx.needs_input_grad[0])
+        ctx.precision = precision
+        ctx.save_for_backward(contexts, items, bias, action, found.log_total, found.mean)
+        ctx.mark_non_differentiable(found.squares, *([] if found.mean is None else [found.mean]))
+        return found.logged - found.log_total, found.squares, found.mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        contexts, items, bias, action, log_total, mean = ctx.saved_tensors
+        scale = gradients[0]
+        of_contexts = scale[:, None] * (items[action] - mean) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return of_contexts, None, None, None, None, None
+        of_items, of_bias = item_gradients(Logits(contexts, items, bias), log_total, scale, ctx.precision)
+        of_items.index_add_(0, action, contexts * scale[:, None])
+        if of_bias is not None:
+            of_bias.index_add_(0, action, scale)
+        return of_contexts, of_items, of_bias, None, None, None
+
+
+def log_probability(
+    logits: Logits, action: Tensor, *, precision: Precision | None = None, mean: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log π(a|x) of the logged actions, differentiable; Σπ²; and, if asked for, the mean item vector Σπv, which are not.
+
+    `precision` is that of the products on a GPU; None follows `torch.set_float32_matmul_precision`.
+
+    >>> found, squares, _ = log_probability(Logits(torch.zeros(1, 2), torch.randn(4, 2)), torch.tensor([2]))
+    >>> found.exp().item(), squares.item()
+    (0.25, 0.25)
+    """
+    found: tuple[Tensor, Tensor, Tensor | None] = _Logged.apply(  # type: ignore[no-untyped-call]
+        logits.contexts, logits.items, logits.bias, action, precision, mean
+    )
+    return found
+
+
+def summary(logits: Logits, action: Tensor, precision: Precision | None, *, mean: bool) -> Summary:
+    """The first pass, wherever it is fastest."""
+    if kernels.fits(logits):
+        return kernels.summary(logits, action, precision or _usual(), mean=mean)
+    return blocks.summary(logits, action, mean=mean)
+
+
+def item_gradients(
+    logits: Logits, log_total: Tensor, scale: Tensor, precision: Precision | None
+) -> tuple[Tensor, Tensor | None]:
+    """The second pass, likewise."""
+    if kernels.fits(logits):
+        return kernels.item_gradients(logits, log_total, scale, precision or _usual())
+    return blocks.item_gradients(logits, log_total, scale)
+
+
+def _usual() -> Precision:
+    """What PyTorch is told to use for products of float32 numbers."""
+    return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+# -- The softmax over a sample of the items, for catalogs too large for an exact one -----------------------------------
+
+
+def sampled_log_probability(
+    logits: Logits, action: Tensor, negatives: int, *, sparse: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log π̂(a|x), differentiable; estimates of Σπ² and of the mean item vector, which are not.
+
+    With `sparse`, the gradient of the item vectors has rows only for items that were logged or drawn.
+    """
+    contexts, items, bias = logits.contexts, logits.items, logits.bias
+    share = negatives / len(items)
+    # by the generator of the CPU, whose state is part of a checkpoint
+    drawn = torch.randint(len(items), (negatives,)).to(items.device)
+    logged, vectors = embedding(action, items, sparse=sparse), embedding(drawn, items, sparse=sparse)
+    z_logged, z = (contexts * logged).sum(1), contexts @ vectors.T - math.log(share)
+    if bias is not None:
+        z_logged, z = z_logged + bias[action], z + bias[drawn]
+    z = z.masked_fill(drawn[None, :] == action[:, None], -torch.inf)
+    found = torch.log_softmax(torch.cat([z_logged[:, None], z], 1), 1)
+    with torch.no_grad():
+        p, others = found[:, :1].exp(), found[:, 1:].exp()
+        squares = p[:, 0].square() + share * others.square().sum(1)
+        mean = p * logged + others @ vectors
+    return found[:, 0], squares, mean
+
+
+# -- In which precision training computes, and whether it looks at all items -------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -30,8 +152,8 @@ class Arithmetic:
     def log_probability(self, logits: Logits, action: Tensor, *, mean: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """log π(a|x), differentiable; Σπ²; and the mean item vector, if asked for."""
         if self.negatives is not None:
-            return sampled.log_probability(logits, action, self.negatives, sparse=self.sparse)
-        return logged.log_probability(logits, action, precision=self.precision, mean=mean)
+            return sampled_log_probability(logits, action, self.negatives, sparse=self.sparse)
+        return log_probability(logits, action, precision=self.precision, mean=mean)
 
     def lowered(self, device: torch.device) -> AbstractContextManager[None]:
         """The layers before the last one run in this: in bfloat16, if that was asked for."""

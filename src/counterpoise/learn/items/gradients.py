@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.gradients.last_layer import features_of
-from counterpoise.learn.gradients.layers import RULES, Gradients
 from counterpoise.learn.items.arithmetic import Arithmetic, whole
-from counterpoise.learn.items.scores import ItemScores, product_of
-from counterpoise.learn.policies.policy import Policy
-from counterpoise.learn.policies.softmax import last_layer_norms, logit_norms
+from counterpoise.learn.items.logits import ItemScores, product_of
+from counterpoise.learn.norms import RULES, Gradients, features_of
+from counterpoise.learn.policy import Policy
+from counterpoise.learn.softmax import last_layer_norms, logit_norms
 
 
 class LoggedItems:

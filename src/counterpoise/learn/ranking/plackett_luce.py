@@ -10,11 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, Blank, OptionError
-from counterpoise.learn.logs.actions import Ids, placed
-from counterpoise.learn.policies.choices import generator_of
-from counterpoise.learn.policies.policy import Policy, serving
-from counterpoise.learn.ranking.conditionals import ABSENT, pools
-from counterpoise.learn.ranking.marginals import at_slots
+from counterpoise.learn.actions import Ids, placed
+from counterpoise.learn.policy import Policy, generator_of, serving
+from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 
 Floats = NDArray[np.float64]

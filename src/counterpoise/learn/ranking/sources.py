@@ -12,12 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
-from counterpoise.learn.logs.batches import Split
-from counterpoise.learn.logs.columns import columns_of, needed
-from counterpoise.learn.logs.numbers import Good, numeric, plain
-from counterpoise.learn.logs.rows import Names, Problem, Rows, read_rows, refusal
-from counterpoise.learn.logs.sources import Source
-from counterpoise.learn.ranking.conditionals import ABSENT
+from counterpoise.learn.batches import Split
+from counterpoise.learn.ranking.probabilities import ABSENT
+from counterpoise.learn.rows import Good, Names, Problem, Rows, numeric, plain, read_rows, refusal
+from counterpoise.learn.source import Source, columns_of, needed
 from counterpoise.log.lists import DCG, DEEPEST, Lists, check_same_context, rows_by_list
 from counterpoise.log.log import Log
 from counterpoise.weights.lists import ListWeight, PseudoInverse

@@ -1,0 +1,398 @@
+"""What a policy chooses among: actions by their ids and places, the candidates of each row, and what is known of items.
+
+Inside, candidates are the places of actions, a row of them for each row of the log, filled up with −1; for users, they are a list of ids
+per row, or a table of truth values with a column per action.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
+
+Ids = NDArray[np.int64]
+Names = NDArray[np.object_]
+MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every one of them costs a logit per row
+
+
+def as_ids(column: NDArray[Any]) -> Ids:
+    """Whole numbers as they are, and −1 for anything that cannot be an id, so that no id is rounded into another."""
+    if column.dtype.kind == "O" and all(type(one) is int and abs(one) < 2**63 for one in column):
+        return column.astype(np.int64)
+    if column.dtype.kind == "u":
+        return np.where(column < 2**63, column, 0).astype(np.int64) - (column >= 2**63)
+    if column.dtype.kind in "bi":
+        return column.astype(np.int64)
+    numbers = column.astype(np.float64)
+    # from 2^53 on a float stands for several whole numbers
+    known = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) < 2**53)
+    return np.where(known, numbers, -1).astype(np.int64)
+
+
+class DistinctIds:
+    """The distinct ids of a log, collected part by part; memory grows with the ids, not with the rows.
+
+    >>> ids = DistinctIds("item")
+    >>> for part in ([5, 5, 1000], [7, 5]):
+    ...     ids.add(np.array(part))
+    >>> ids.found.tolist(), ids.have_gaps
+    ([5, 7, 1000], True)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.found: Ids = np.empty(0, dtype=np.int64)
+
+    def add(self, action: Ids) -> None:
+        """Take in some rows; anything that is not an id is reported elsewhere."""
+        some = np.unique(action)
+        fresh = some[(places(self.found, some) < 0) & (some >= 0)]
+        if len(fresh):
+            self.found = np.sort(np.concatenate([self.found, fresh]))
+        if len(self.found) > MOST:
+            raise LogError(
+                f"{self.name!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?",
+                do=["For a catalog as large as that, pass ", Argument("n_actions"), " or a policy."],
+            )
+
+    @property
+    def have_gaps(self) -> bool:
+        """Whether they are anything but 0, 1, 2, …"""
+        return len(self.found) > 0 and int(self.found[-1]) != len(self.found) - 1
+
+
+def places(ids: Ids, action: Ids) -> Ids:
+    """The places of actions among sorted ids; −1 for those that are not there."""
+    if not len(ids):
+        return np.full(len(action), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(ids, action), len(ids) - 1)
+    return np.where(ids[place] == action, place, -1)
+
+
+def placed(ids: Ids | None, action: Tensor) -> Tensor:
+    """The same for a tensor; without ids, an action is its own place."""
+    if ids is None:
+        return action
+    return (
+        torch.as_tensor(places(ids, action.detach().cpu().numpy().reshape(-1))).reshape(action.shape).to(action.device)
+    )
+
+
+def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
+    """Ids or names, checked to be ones that a policy can have: one for each of its actions, in their order."""
+    if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(one, str) for one in ids):
+        names = ids.astype(object)
+        if (names[:-1] < names[1:]).all():
+            return names
+        raise OptionError(f"actions_ must be {n_actions:,} different names in ascending order.")
+    if (
+        ids.shape != (n_actions,)
+        or ids.dtype.kind not in "iu"
+        or (ids[:-1] >= ids[1:]).any()
+        or not 0 <= ids[0] < 2**63
+    ):
+        raise OptionError(
+            f"actions_ must be {n_actions:,} different whole numbers from 0 on, or names, in ascending order; found {ids.dtype} of shape "
+            f"{ids.shape}."
+        )
+    return ids.astype(np.int64)
+
+
+# -- Candidates: which actions a policy may choose from in each row, and the softmax over those alone ------------------
+
+
+Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NONE = -1  # where a row has fewer candidates than another
+FEW = 4  # times as many actions as candidates, from which only the logits of candidates are computed
+APART = "|"  # what stands between candidates in a text, as a CSV file has them
+
+
+def masked(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Logits with −∞ wherever the mask is false, so that a softmax has probability 0 there; without a mask, as they are.
+
+    >>> torch.softmax(masked(torch.zeros(1, 3), torch.tensor([[True, False, True]])), -1).tolist()
+    [[0.5, 0.0, 0.5]]
+    """
+    return logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+
+
+def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
+    """Logits with −∞ for every action that is not among a row's candidates (places, filled up with −1).
+
+    >>> among(torch.zeros(2, 3), torch.tensor([[0, 2], [1, -1]])).tolist()
+    [[0.0, -inf, 0.0], [-inf, 0.0, -inf]]
+    """
+    return logits if candidates is None else masked(logits, mask_of_places(candidates, logits.shape[-1]))
+
+
+def are_few(candidates: Tensor | None, n_actions: int) -> bool:
+    """Whether there are so few candidates in a row that the other actions are better left out altogether."""
+    return candidates is not None and FEW * candidates.shape[1] <= n_actions
+
+
+def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
+    """The logits of each row's candidates alone, without those of all other actions; −∞ where a row only is filled up.
+
+    >>> layer = nn.Linear(2, 1000)
+    >>> h, candidates = torch.randn(3, 2), torch.tensor([[5, 999], [7, -1], [0, 1]])
+    >>> torch.allclose(logits_at(layer, h, candidates)[0], layer(h)[0, [5, 999]], atol=1e-6)
+    True
+    """
+    places = candidates.clamp(min=0)
+    found = (layer.weight[places] @ features[:, :, None])[..., 0]
+    if layer.bias is not None:
+        found = found + layer.bias[places]
+    return masked(found, candidates >= 0)
+
+
+def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
+    """Candidates by their places as a table of truth values with a column per action."""
+    # a column more, which takes in what only fills up the rows
+    wide = torch.zeros(len(candidates), n_actions + 1, dtype=torch.bool, device=candidates.device)
+    places = torch.where(candidates < 0, n_actions, candidates)
+    return wide.scatter_(1, places, True)[:, :n_actions]
+
+
+def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
+    """What a user calls the candidates of some rows, or their mask, as a table of truth values with a column per action.
+
+    They may be such a table already (or one row of it, for all), or a list of actions for every row. Actions that the policy does not know
+    are left out: it never takes them. A row without any that it knows is an error.
+
+    >>> mask_of([["b", "new"], ["a", "b"]], np.array(["a", "b", "c"]), 2).tolist()
+    [[False, True, False], [True, True, False]]
+    """
+    table = _table(candidates)
+    if table is None and _looks_like_truth(candidates, (rows, len(classes))):
+        raise OptionError(
+            [Argument("mask"), " has numbers 0 and 1, a column for every action, which could be ids of actions."],
+            do="Pass truth values: mask.astype(bool).",
+        )
+    if table is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
+        raise _wrong(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
+    found = _listed(candidates, classes) if table is None else table
+    if found.ndim == 1:
+        found = found.expand(rows, -1)
+    if found.shape != (rows, len(classes)):
+        raise _wrong(found.shape, "", rows, len(classes))
+    without = torch.nonzero(~found.any(-1)).flatten()
+    if len(without):
+        raise LogError(
+            f"a row needs at least one candidate that the policy knows: {len(without):,} of {rows:,} rows have none; the first is row "
+            f"{int(without[0]):,}.",
+            do="classes_ has the actions that it knows; leave out those rows, or train it on a log that has their candidates.",
+        )
+    return found
+
+
+def _table(candidates: Any) -> Tensor | None:
+    """Candidates that are truth values, as a tensor; None if they are something else."""
+    if isinstance(candidates, Tensor):
+        return candidates.detach().cpu() if candidates.dtype == torch.bool else None
+    if isinstance(candidates, list | tuple) and len(candidates):
+        first = candidates[0]
+        if isinstance(first[0] if isinstance(first, list | tuple) and first else first, bool):
+            candidates = np.array(candidates)
+    is_table = isinstance(candidates, np.ndarray) and candidates.dtype.kind == "b"
+    return torch.as_tensor(np.array(candidates)) if is_table else None
+
+
+def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
+    """Whether whole numbers are as many as truth values would be, 0 and 1 alone, and some of them twice in a row."""
+    numbers = candidates.detach().cpu().numpy() if isinstance(candidates, Tensor) else candidates
+    if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "iu" or numbers.shape != shape:
+        return False
+    return bool(((numbers == 0) | (numbers == 1)).all()) and (
+        shape[1] > 2 or bool((numbers[:, 0] == numbers[:, -1]).any())
+    )
+
+
+def _wrong(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
+    return OptionError(
+        [
+            Argument("candidates"),
+            ", or ",
+            Argument("mask"),
+            f", must be truth values, a row for each of the {rows:,} contexts and a column for each of the {n_actions:,} actions, or a "
+            f"list of actions per row; found {kind}{' × '.join(f'{size:,}' for size in shape)}.",
+        ]
+    )
+
+
+def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:
+    lists = lists_of("candidates", candidates)
+    return mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))
+
+
+def lists_of(name: str, values: Any) -> pl.Series:
+    """A column of candidates as a series of lists; text is a JSON list, or has a | between candidates, because CSV has no lists.
+
+    >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
+    [['a', 'b'], ['c'], None]
+    """
+    import polars as pl
+
+    found = _series(name, values)
+    if isinstance(found.dtype, pl.Array):
+        found = found.arr.to_list()
+    if found.dtype == pl.String:
+        found = pl.Series(name, [_parsed(name, text) for text in found], dtype=pl.List(pl.String))
+    if found.dtype == pl.Null:
+        found = found.cast(pl.List(pl.String))
+    if not isinstance(found.dtype, pl.List) or found.dtype.inner.is_nested():
+        raise ColumnError(
+            f"candidates {name!r} must be a list of actions in every row, and the column has {found.dtype}.",
+            do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
+        )
+    return found.list.drop_nulls().list.unique(maintain_order=True)
+
+
+def _series(name: str, values: Any) -> pl.Series:
+    import polars as pl
+
+    from counterpoise.readers.frames import from_array
+
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pl.Series(name, list(values))
+    if isinstance(values, list | tuple):
+        return pl.Series(
+            name, [list(one) if isinstance(one, tuple | set | frozenset | np.ndarray) else one for one in values]
+        )
+    if hasattr(values, "__array__") or isinstance(values, pl.Series):
+        return from_array(name, values, is_number=False)
+    raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")
+
+
+def _parsed(name: str, text: str | None) -> list[str] | None:
+    if text is None or not text.startswith("["):
+        return None if text is None else [one.strip() for one in text.split(APART)]
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ColumnError(f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {error}.") from error
+    return [None if one is None else str(one) for one in found]  # type: ignore[misc]
+
+
+def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
+    """The places of all candidates among the actions, row after row; −1 for those that are not there."""
+    import polars as pl
+
+    flat = flat_of(lists)
+    if classes.dtype.kind in "iu":
+        values, known = whole_numbers(flat), pl.Series(classes).cast(pl.Int64)
+    else:
+        values, known = flat.cast(pl.String), pl.Series(list(classes), dtype=pl.String)
+    numbers = pl.Series(np.arange(len(classes)))
+    found: Places = values.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
+    return found
+
+
+def flat_of(lists: pl.Series) -> pl.Series:
+    """All candidates, row after row."""
+    return lists.filter(lists.list.len() > 0).explode()
+
+
+def whole_numbers(flat: pl.Series) -> pl.Series:
+    """Candidates as whole numbers, as the actions are; null for what is not one."""
+    import polars as pl
+
+    if flat.dtype == pl.String or flat.dtype.is_numeric():
+        return flat.cast(pl.Int64, strict=False)
+    raise ColumnError(f"candidates {flat.name!r} must be whole numbers, as the actions are, and are {flat.dtype}.")
+
+
+def padded(lists: pl.Series, flat: Places) -> Places:
+    """A row of numbers for every list, from the numbers of all of them in order; filled up with −1."""
+    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    width = max(1, int(lengths.max(initial=0)))
+    found = np.full((len(lengths), width), NONE, dtype=np.int64)
+    found[np.arange(width) < lengths[:, None]] = flat
+    return found
+
+
+def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
+    """A table of truth values as rows of ids, filled up with −1.
+
+    >>> ids_of_mask(np.array([[True, False, True], [False, True, False]]), [5, 7, 9]).tolist()
+    [[5, 9], [7, -1]]
+    """
+    counts = mask.sum(1)
+    width = max(1, int(counts.max(initial=0)))
+    found = np.full((len(mask), width), NONE, dtype=np.int64)
+    found[np.arange(width) < counts[:, None]] = np.asarray(ids)[np.nonzero(mask)[1]]
+    return found
+
+
+def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
+    """Rows of candidates, followed by others, both filled up to the same width."""
+    width = max(first.shape[1], second.shape[1])
+    return torch.cat([torch.nn.functional.pad(one, (0, width - one.shape[1]), value=NONE) for one in (first, second)])
+
+
+# -- What is known of the items: a frame with one row for each, as the features of a policy's actions ------------------
+
+
+@dataclass(frozen=True)
+class Items:
+    """The actions in ascending order, and the features of each in the same order."""
+
+    classes: NDArray[Any]
+    features: Tensor
+
+
+def item_features(items: Any, *, action: str = "action") -> Items:
+    """The items of a frame as a policy takes them: `classes` in ascending order, and `features` with a row for each.
+
+    Their ids are in the column called as the log's action is, or else in the first. Numbers are standardized, text becomes a column per
+    level, and lists of numbers (embeddings) stay as they are. Ids that are missing or there twice are refused.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> items = item_features(pl.DataFrame({"item": ["tea", "jam"], "price": [1.0, 3.0], "kind": ["drink", "food"]}), action="item")
+    >>> items.classes.tolist(), items.features.tolist()
+    (['jam', 'tea'], [[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
+    """
+    import polars as pl
+
+    from counterpoise.models.actions import checked_items
+    from counterpoise.models.encoding import Encoder
+
+    ids, described = checked_items(items, action)
+    if ids.dtype.is_integer():
+        classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
+        if len(classes) and classes.min() < 0:
+            raise OptionError(
+                [
+                    Argument("items"),
+                    f" has the id {classes.min()} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
+                ]
+            )
+    elif ids.dtype in (pl.String, pl.Categorical, pl.Enum):
+        classes = np.array(ids.cast(pl.String).to_list(), dtype=object)
+    else:
+        raise OptionError(
+            [
+                Argument("items"),
+                f" has ids of type {ids.dtype} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
+            ]
+        )
+    order = np.argsort(classes)
+    table = Encoder.of(described, described.columns).plain(described)[order]
+    return Items(classes[order], torch.as_tensor(table, dtype=torch.float32))

@@ -1,0 +1,321 @@
+"""Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, PolicyFileError
+from counterpoise.learn.files import TensorFile, check_finite, check_tensors, opened, write_tensors
+from counterpoise.learn.norms import ACROSS_ROWS
+from counterpoise.learn.options import replay
+from counterpoise.learn.policy import Policy
+
+# -- What a run depends on: the part of a checkpoint that must be the same for the run to resume -----------------------
+
+HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # how an optimizer computes, not what it computes
+SHOWN = 4  # differences listed in an error
+
+
+def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimizer's class, and all options of all groups of parameters."""
+    groups = optimizer.param_groups
+    found: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    found["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    for k, group in enumerate(groups):
+        where = f" of group {k + 1}" if k else ""
+        found |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
+    return found
+
+
+def settings_of_scheduler(scheduler: Any) -> dict[str, Any]:
+    """The scheduler's class and options, before its first epoch."""
+    if scheduler is None:
+        return {}
+    found = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
+    return {"scheduler": type(scheduler).__name__} | found
+
+
+def settings_of_policy(policy: Policy) -> dict[str, Any]:
+    """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
+    found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
+    found["precision"] = ", ".join(sorted(kinds))
+    found["digest of what the policy does not learn"] = _digest(_fixed(policy))
+    return found
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two runs differ, in words; empty if they do not."""
+    names = [name for name in dict.fromkeys([*now, *saved]) if saved.get(name) != now.get(name)]
+    said = [f"its {name} is {saved.get(name)!r}, now it is {now.get(name)!r}" for name in names[:SHOWN]]
+    more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
+    return "; ".join(said + more)
+
+
+def plain(value: Any) -> Any:
+    """An option as JSON would return it."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _layers(policy: Policy) -> Iterator[tuple[str, str]]:
+    for name, layer in policy.named_modules():
+        own = [f"{part} {tuple(tensor.shape)}" for part, tensor in layer.named_parameters(recurse=False)]
+        if name and next(layer.children(), None) is None:
+            yield name, re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(layer).split()))
+        elif own:
+            yield name or "itself", f"{type(layer).__name__} with {', '.join(own)}"
+
+
+def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
+    """Frozen parameters and buffers, such as the features of items, but not the averages that some layers keep."""
+    for name, parameter in policy.named_parameters():
+        if not parameter.requires_grad:
+            yield name, parameter
+    for place, layer in policy.named_modules():
+        if not isinstance(layer, ACROSS_ROWS):
+            yield from ((f"{place}.{name}", buffer) for name, buffer in layer.named_buffers(recurse=False))
+
+
+def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()[:16]
+
+
+# -- Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened ---------------------
+
+
+FORMAT = "counterpoise checkpoint 4"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did: β-IPS on the held-out rows with its interval, and the mean gradient variance of its batches.
+
+    `effective_sample_size` is how many rows' worth the weights leave of the held-out rows, and `verdict` whether to believe the value:
+    ``"ok"``, ``"caution"`` or ``"not identified"``. The epoch with the largest `score` is kept: its value where the held-out rows measure
+    it (an effective sample of 30 rows or more, and a mean weight within three standard errors of 1), else a lower bound by logarithmic
+    smoothing; for an imitation, the mean of log π(a|x).
+    """
+
+    epoch: int
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    gradient_variance: float
+    baseline: float
+    effective_sample_size: float
+    verdict: str
+    score: float
+
+
+@dataclass
+class State:
+    """A run between two epochs."""
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    sums: Tensor  # of the running baseline
+    best: dict[str, Tensor]
+    progress: dict[str, Any]  # epochs done, history, best epoch: what fits into JSON
+    scheduler: Any = None  # of the learning rate
+
+
+def save_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any]) -> None:
+    """Write a run to disk; `settings` say which run it is."""
+    moments = state.optimizer.state_dict()
+    tensors = {f"policy.{name}": tensor for name, tensor in state.policy.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in state.best.items()}
+    tensors |= {"sums": state.sums, "random": torch.get_rng_state()}
+    plain: dict[str, dict[str, Any]] = {}
+    for index, values in moments["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value
+            else:
+                plain.setdefault(str(index), {})[name] = value
+    described = {"format": FORMAT, "settings": settings, "progress": state.progress}
+    described |= {"groups": moments["param_groups"], "plain": plain}
+    write_tensors(path, tensors, described)
+
+
+def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[str, Any], epochs: int) -> bool:
+    """Put a run back where it was, and return whether there was a checkpoint; one that is refused changes nothing."""
+    if not Path(path).exists():
+        return False
+    with opened(path) as file:
+        _check_run(file, settings, epochs)
+        progress = _checked_progress(file)
+        moments = _checked_moments(file, state)
+        _check_stored(file, state)
+        tensors = file.read()
+        check_finite(file, {name: one for name, one in tensors.items() if not name.startswith("optimizer.")})
+        for name, tensor in _under("optimizer.", tensors).items():
+            index, _, part = name.partition(".")
+            moments["state"].setdefault(int(index), {})[part] = tensor
+        try:
+            torch.Generator().set_state(tensors["random"])  # to see whether it can be
+            _reschedule(file, state, progress, moments)
+            state.optimizer.load_state_dict(moments)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise file.damaged(
+                f"its state of the optimizer or of the random numbers cannot be used ({error})"
+            ) from error
+    state.policy.load_state_dict(_under("policy.", tensors))
+    state.best = _under("best.", tensors)
+    state.sums = tensors["sums"]
+    torch.set_rng_state(tensors["random"])
+    state.progress = progress
+    return True
+
+
+def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> None:
+    """Check that this is a checkpoint, that it belongs to this very run, and that it is not from after its end."""
+    path, found, saved = str(file.path), file.description.get("format"), file.description.get("settings")
+    if found != FORMAT:
+        raise PolicyFileError(
+            f"{path!r} is {str(found)[:50]!r}, not a checkpoint of this version ({FORMAT!r}).",
+            do="Name another file, or move this one away.",
+        )
+    if not isinstance(saved, dict):
+        raise file.damaged("it does not say which run it belongs to")
+    apart = differences(saved, settings)
+    if apart:
+        raise PolicyFileError(
+            f"{path!r} is the checkpoint of another run: {apart}.",
+            do="Go on with the old settings, move the file away, or name another checkpoint.",
+        )
+    done = _checked_progress(file)["done"]
+    if done > epochs:
+        raise PolicyFileError(
+            f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
+            do=["Pass ", Argument("epochs", done), " or more, or name another checkpoint."],
+        )
+
+
+def _checked_progress(file: TensorFile) -> dict[str, Any]:
+    progress = file.description.get("progress")
+    names = {field.name for field in fields(Epoch)}
+    good = (
+        isinstance(progress, dict)
+        and progress.keys() == {"done", "history", "best", "stopped"}
+        and isinstance(progress["history"], list)
+        and all(isinstance(one, dict) and one.keys() == names for one in progress["history"])
+        and all(
+            isinstance(value, str) if name == "verdict" else _is_number(value)
+            for one in progress["history"]
+            for name, value in one.items()
+        )
+        and [one["epoch"] for one in progress["history"]] == list(range(1, len(progress["history"]) + 1))
+        and _is_count(progress["done"], len(progress["history"]), len(progress["history"]))
+        and _is_count(progress["best"], min(1, progress["done"]), progress["done"])
+        and isinstance(progress["stopped"], bool)
+    )
+    if not good:
+        raise file.damaged("its account of the epochs done does not add up")
+    return dict(progress)  # type: ignore[arg-type]
+
+
+def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
+    """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
+    groups, rest = file.description.get("groups"), file.description.get("plain")
+    now = state.optimizer.state_dict()["param_groups"]
+    alike = isinstance(groups, list) and len(groups) == len(now)
+    alike = alike and all(
+        isinstance(saved, dict)
+        and saved.get("params") == fresh["params"]
+        and all(name in saved and _alike(fresh[name], saved[name]) for name in fresh)
+        for saved, fresh in zip(groups, now, strict=True)  # type: ignore[arg-type]
+    )
+    if not alike:
+        raise file.damaged("its optimizer has other groups of parameters than this one")
+    known = {str(index) for group in now for index in group["params"]}
+    if not isinstance(rest, dict) or not rest.keys() <= known or not all(isinstance(v, dict) for v in rest.values()):
+        raise file.damaged("part of its optimizer's state belongs to no parameter")
+    return {"param_groups": groups, "state": {int(index): dict(values) for index, values in rest.items()}}
+
+
+def _reschedule(file: TensorFile, state: State, progress: Mapping[str, Any], moments: Mapping[str, Any]) -> None:
+    """Put the scheduler where it was, and see that it comes to the same learning rates."""
+    if state.scheduler is None:
+        return
+    replay(state.scheduler, [one["value"] for one in progress["history"]])
+    saved, now = (
+        [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
+    )
+    if saved != now:
+        raise PolicyFileError(
+            f"{str(file.path)!r} has the learning rates {saved} after {progress['done']:,} epochs, and the scheduler comes to {now}.",
+            do="Use a scheduler that goes by epochs and held-out values alone, or start again with another checkpoint.",
+        )
+
+
+def _check_stored(file: TensorFile, state: State) -> None:
+    """Make sure, before any tensor is read, that each has the shape that this run needs."""
+    own = state.policy.state_dict()
+    for prefix in ("policy.", "best."):
+        check_tensors(file, own, _under(prefix, file.tensors), exactly=True)
+    others = {
+        name: one for name, one in file.tensors.items() if not name.startswith(("policy.", "best.", "optimizer."))
+    }
+    check_tensors(file, {"sums": state.sums, "random": torch.get_rng_state()}, others, exactly=True)
+    parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
+    parts: dict[int, set[str]] = {}
+    for name, stored in _under("optimizer.", file.tensors).items():
+        index, _, part = name.partition(".")
+        if not index.isdecimal() or int(index) >= len(parameters):
+            raise file.damaged(f"'optimizer.{name}' belongs to no parameter")
+        shape = parameters[int(index)].shape
+        # a number per weight, or per row or column of weights; what has other dimensions is the optimizer's own business
+        if len(stored.shape) == len(shape) and any(a not in (1, b) for a, b in zip(stored.shape, shape, strict=True)):
+            raise file.damaged(f"'optimizer.{name}' has shape {stored.shape}, its parameter {tuple(shape)}")
+        parts.setdefault(int(index), set()).add(part)
+    for group in state.optimizer.state_dict()["param_groups"]:
+        if len({frozenset(parts[index]) for index in group["params"] if index in parts}) > 1:
+            raise file.damaged("its optimizer knows more about some parameters than about others")
+
+
+def _alike(fresh: Any, saved: Any) -> bool:
+    """Whether an option can take the place of another, which a schedule may have changed."""
+    if isinstance(fresh, list | tuple):
+        return isinstance(saved, list) and len(saved) == len(fresh) and all(map(_alike, fresh, saved))
+    if isinstance(fresh, int | float) and not isinstance(fresh, bool):
+        return _is_number(saved) and math.isfinite(saved)
+    return fresh is None or type(saved) is type(fresh)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _under(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def copy_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module as they are now."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

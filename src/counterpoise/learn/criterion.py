@@ -1,0 +1,214 @@
+"""How good a policy is by rows that it was not trained on, and by which number policies are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from counterpoise.diagnostics import judge
+from counterpoise.diagnostics.diagnose import Seen, diagnose
+from counterpoise.diagnostics.mean_weight import ROUNDING
+from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.estimate import Estimate
+from counterpoise.intervals import Interval
+from counterpoise.intervals.normal import normal
+from counterpoise.learn.batches import Inspection, Split
+from counterpoise.learn.objectives import logarithm
+from counterpoise.learn.policy import Policy
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce
+from counterpoise.learn.ranking.steps import held_out_lists
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.source import Source
+from counterpoise.moments import Floats, Moments, Powers
+from counterpoise.moments.powers import NOTHING
+from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
+from counterpoise.moments.tails import EMPTY, KEPT, Tail
+
+# -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
+
+ROWS = 30  # how many rows' worth the weights must leave for a value to count as measured, as for verdicts
+ERRORS = 3  # and by how many of its standard errors their mean may be off 1
+DELTA = 0.05  # how often the bound may be above the value
+FACTORS = tuple(2.0**k for k in range(2, -6, -1))  # the λ that are tried, in units of 1/(√n · size of a reward)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a policy looks: β-IPS, a bound from below, how many rows' worth its weights leave, and whether these measure it."""
+
+    value: float
+    stderr: float
+    lower: float
+    effective_sample_size: float
+    is_measured: bool
+
+    @property
+    def criterion(self) -> float:
+        """The number to choose by: the value less its standard error where it is measured, and else the bound.
+
+        >>> few, many = Score(0.9, 0.1, 0.2, 3.0, is_measured=False), Score(0.5, 0.01, 0.4, 800.0, is_measured=True)
+        >>> few.criterion < many.criterion
+        True
+        """
+        return self.value - self.stderr if self.is_measured else self.lower
+
+
+def pessimistic_value(weight: ArrayLike, reward: ArrayLike) -> Score:
+    r"""How good a policy looks by rows that neither trained nor chose it, from their weights π/π₀ and rewards.
+
+    Few large weights make β-IPS as good as unknown, and then the largest of many such values is an accident. So the value only counts
+    where it is measured: where the effective sample, (Σw)²/Σw², is 30 rows or more, and the mean weight, which should be 1, is within
+    three standard errors of it. Elsewhere a lower bound counts, which few large weights do not lift:
+
+    .. math:: V \ge m + \max_\lambda \frac{e^{\lambda S_\lambda} - 1}{\lambda}, \qquad
+        S_\lambda = \frac{1}{\lambda n} \Big(\sum_i \log(1 + \lambda w_i (r_i - m)) - \log \frac{K}{\delta}\Big)
+
+    with m the lowest reward and δ = 0.05. For one λ it is that of `counterpoise.intervals.LogSmoothing`; because the best of K = 8 is
+    taken, δ is divided among them. They reach from 4 to 1/32 over √n times the root mean square of r − m. (Lowest reward and size come
+    from these very rows, which the proof does not allow for; in simulations it makes no difference.) It takes propensities at their word;
+    where the mean weight is more than three standard errors *above* 1, which few large weights do not bring about, they are wrong, and
+    no more than m is sure.
+
+    Examples
+    --------
+    What two rows with weight 500 promise does not count for much:
+
+    >>> few = pessimistic_value([500.0, 500.0] + [0.0] * 998, [1.0, 1.0] + [0.0] * 998)
+    >>> round(few.value, 3), few.is_measured, few.criterion < 0.05
+    (1.0, False, True)
+    >>> many = pessimistic_value([1.5, 0.5] * 500, [1.0, 0.0] * 500)
+    >>> many.value, many.is_measured, round(many.effective_sample_size), 0.6 < many.lower < many.value
+    (0.75, True, 800, True)
+
+    Nor does what propensities promise that are too small by a factor of 100:
+
+    >>> pessimistic_value([150.0, 50.0] * 500, [1.0, 0.0] * 500).lower
+    0.0
+
+    References
+    ----------
+    Sakhi, Aouali, Alquier & Chopin, "Logarithmic smoothing for pessimistic off-policy evaluation, selection and learning", NeurIPS 2024.
+    """
+    w, r = np.asarray(weight, dtype=np.float64), np.asarray(reward, dtype=np.float64)
+    if not len(r):
+        return Score(math.nan, math.nan, math.nan, 0.0, False)
+    lowest = float(r.min())
+    lambdas = lambdas_of(len(r), float(np.sqrt(np.mean((r - lowest) ** 2))))
+    return score_of(Moments.of(weight=w, reward=r), Smoothed.of(w * (r - lowest), lambdas), lowest)
+
+
+def lambdas_of(rows: int, size: float) -> tuple[float, ...]:
+    """The λ to try with so many rows, whose rewards are of this size above the lowest."""
+    return tuple(factor / (math.sqrt(max(rows, 1)) * (size or 1.0)) for factor in FACTORS)
+
+
+def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float = 1.0) -> Score:
+    """The same from sums, however many rows they are of; `smoothed` is that of w·(r − lowest).
+
+    The bound allows for a variance that is `times` as large as that of independent rows.
+    """
+    n = moments.n
+    if not n:
+        return Score(math.nan, math.nan, math.nan, 0.0, False)
+    mean, scatter = 1.0 + float(moments.average("u")), float(moments.scatter[0, 0])
+    squares = scatter + n * mean**2  # Σw²
+    effective = n * mean * (n * mean / squares) if squares else 0.0
+    error = math.sqrt(scatter / n / max(n - 1, 1))
+    allowed = ERRORS * error + ROUNDING
+    measured = effective >= ROWS and abs(mean - 1) <= allowed
+    lower = lowest + (_lower(smoothed, n, times) if mean - 1 <= allowed else 0.0)
+    estimate = beta_ips(moments)
+    return Score(float(estimate.value), float(estimate.stderr), lower, effective, bool(measured))
+
+
+def _lower(smoothed: Smoothed, n: int, times: float) -> float:
+    """The bound on the mean of what was smoothed."""
+    price = times * math.log(len(smoothed.lambdas) / DELTA)
+    found = [(total - price / one) / n for one, total in zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)]
+    return max(0.0, *(math.expm1(one * bound) / one for one, bound in zip(smoothed.lambdas, found, strict=True)))
+
+
+# -- How good a policy is while it trains: the moments of its weights, and what the held-out rows say of it ------------
+
+
+Weighed = tuple[Floats, Floats, Floats]  # weights, rewards, and log π of some rows
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the held-out rows say of a policy: β-IPS with its interval, how many rows' worth that is, and whether to believe it."""
+
+    value: float
+    stderr: float
+    interval: Interval
+    effective_sample_size: float
+    verdict: str
+    likelihood: float
+    """The mean of log π(a|x)."""
+    criterion: float
+    """The number to choose policies by."""
+
+
+def held_out_estimate(
+    policy: Policy, source: Source, found: Inspection, split: Split, level: float, temperature: float = 1.0
+) -> HeldOut:
+    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out.
+
+    Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
+    """
+    if isinstance(policy, PlackettLuce):
+        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
+        return _held_out(lists, interval, judged, math.nan, interval.lower)
+    parts = weighed(policy, split.held_out_rows(source), temperature)
+    seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
+    estimate = beta_ips(seen.moments)
+    interval = normal(estimate.value, estimate.stderr, level)
+    return _held_out(estimate, interval, seen, likelihood, score_of(seen.moments, smoothed, found.rewards[0]).criterion)
+
+
+def _held_out(estimate: Estimate, interval: Interval, seen: Seen, likelihood: float, criterion: float) -> HeldOut:
+    diagnostics = diagnose(seen)
+    effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
+    return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
+
+
+def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
+    """The moments of weights and rewards, however many rows there are."""
+    return sum((Moments.of(weight=w, reward=r) for w, r, _ in weighed(policy, parts)), Moments.empty())
+
+
+@torch.no_grad()
+def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
+    """Weights, rewards and log π of rows, some at a time, at a temperature."""
+    was_training = policy.training
+    policy.eval()
+    device = policy.device
+    for rows in parts:
+        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
+        for at in range(0, len(rows), size):
+            part = rows.take(slice(at, at + size))
+            part = part.to(device)
+            target = policy.target_at(part.context, part.action, part.candidates, temperature).double().cpu()
+            weight = target / part.propensity.double().cpu()
+            yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
+    policy.train(was_training)
+
+
+def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
+    """What diagnostics need to know of the rows, what the criterion does, and the mean of log π."""
+    smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
+    low, high, likelihood = math.inf, -math.inf, 0.0
+    for weight, reward, log_target in parts:
+        moments = moments + Moments.of(weight=weight, reward=reward)
+        smoothed = smoothed + Smoothed.of(weight * (reward - lowest), lambdas)
+        tail = tail + Tail(np.sort(weight)[::-1][:KEPT], int((weight == 0).sum()))
+        excess, rewards = excess + Powers.of(weight - 1), rewards + Powers.of(reward)
+        low, high = min(low, float(reward.min())), max(high, float(reward.max()))
+        likelihood += float(log_target.sum())
+    mean = likelihood / rewards.n if rewards.n else math.nan
+    return Seen(moments, tail, excess, rewards, (low, high)), smoothed, mean

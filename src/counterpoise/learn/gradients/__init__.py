@@ -1,1 +1,0 @@
-"""Gradients: the objectives, the baselines of least variance, and one training step."""

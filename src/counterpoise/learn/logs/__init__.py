@@ -1,1 +1,0 @@
-"""Logs as training reads them: columns, rows and batches, in memory or from files."""

@@ -1,0 +1,305 @@
+"""Objectives: what a policy is trained to maximize, and the one registry of them.
+
+Each is a pure function of tensors: `target` is π(a|x) of the logged action and carries the gradient, `propensity` is π₀(a|x), and
+the function returns a scalar to *maximize* (negate it for an optimizer that minimizes). The equations are those of Gupta, Jeunen,
+Oosterhuis & de Rijke, RecSys 2024.
+
+>>> import torch
+>>> reward, propensity = torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])
+>>> target = torch.tensor([0.75, 0.25], requires_grad=True)
+>>> ips(target, reward, propensity).item(), snips(target, reward, propensity).item()
+(0.75, 0.75)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import OptionError
+from counterpoise.learn import baselines
+
+GIVEN = ("target", "reward", "propensity")
+ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "probabilities", "model_rewards", "action")
+FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarithm goes on as a straight line
+
+
+def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""Inverse propensity scoring.
+
+    .. math:: \hat V = \frac1n \sum_i \frac{\pi(a_i|x_i)}{\pi_0(a_i|x_i)} r_i
+
+    Unbiased, and a sum over rows, so mini-batches are fine; but no other objective here has a gradient with more variance.
+    """
+    return (target / propensity * reward).mean()
+
+
+def lambda_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, banditnet_lambda: float | Tensor) -> Tensor:
+    r"""BanditNet: IPS on rewards shifted by λ, the Lagrange multiplier of a constraint on the mean weight.
+
+    .. math:: \hat V_\lambda = \frac1n \sum_i w_i (r_i - \lambda)
+
+    λ is a hyperparameter, tuned by SNIPS. The gradient is that of `beta_ips` at β = λ (eq. `banditnet_grad`).
+    """
+    return (target / propensity * (reward - banditnet_lambda)).mean()
+
+
+def beta_ips(target: Tensor, reward: Tensor, propensity: Tensor, *, baseline: float | Tensor) -> Tensor:
+    r"""Baseline-corrected IPS: subtract β from every reward, add it back once.
+
+    .. math:: \hat V_\beta = \beta + \frac1n \sum_i w_i (r_i - \beta)
+
+    Unbiased for any β that does not depend on these rows. `baselines` has the β of least gradient variance, which depends on
+    them a little if it comes from the same batch. If a `baseline` carries a gradient, it is differentiated through; see
+    `value_beta_ips`.
+
+    Examples
+    --------
+    If the reward is constant and β equals it, the gradient vanishes, because there is nothing to learn:
+
+    >>> target = torch.tensor([0.2, 0.9], requires_grad=True)
+    >>> beta_ips(target, torch.tensor([3.0, 3.0]), torch.tensor([0.5, 0.5]), baseline=3.0).backward()
+    >>> target.grad.tolist()
+    [0.0, 0.0]
+    """
+    return baseline + (target / propensity * (reward - baseline)).mean()
+
+
+def value_beta_ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    """`beta_ips` with the β of least *value* variance, differentiated through that β; for full batches."""
+    return beta_ips(target, reward, propensity, baseline=value_baseline(target, reward, propensity))
+
+
+def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""The β of least value variance, Cov(wr, w) / Var(w), differentiable; for full batches.
+
+    It is 0 if the weights do not vary, because then one β is as good as another. It is a ratio of means, so mini-batches would bias its
+    gradient.
+    """
+    w = target / propensity
+    u = w - w.mean()
+    spread = (u * u).mean()
+    found = (w * reward * u).mean() / torch.where(spread > 0, spread, torch.ones_like(spread))
+    return torch.where(spread > 0, found, torch.zeros_like(found))
+
+
+def snips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""Self-normalized IPS, for full batches: Σ w r / Σ w.
+
+    Its gradient compares pairs of rows, :math:`\sum_{ij} w_i \nabla w_j (r_j - r_i) / (\sum w)^2`, and does not split into a sum
+    over rows: mini-batches bias it (eq. `SNIPS_gradient`).
+    """
+    w = target / propensity
+    return (w * reward).sum() / w.sum()
+
+
+def dr(
+    target: Tensor,
+    reward: Tensor,
+    propensity: Tensor,
+    *,
+    probabilities: Tensor,
+    model_rewards: Tensor,
+    action: Tensor,
+) -> Tensor:
+    r"""Doubly robust: IPS on what a reward model leaves over, plus the model's value of the policy.
+
+    .. math:: \hat V = \frac1n \sum_i w_i (r_i - \hat r(a_i, x_i)) + \sum_a \pi(a|x_i)\, \hat r(a, x_i)
+
+    `probabilities` and `model_rewards` have one row per context and one column per action (eq. `DR`).
+    """
+    model_reward = model_rewards.gather(1, action[:, None])[:, 0]
+    return (target / propensity * (reward - model_reward) + (probabilities * model_rewards).sum(1)).mean()
+
+
+def constant_dr(target: Tensor, reward: Tensor, propensity: Tensor, *, model_reward: float | Tensor) -> Tensor:
+    """Doubly robust with one number as the reward model; probabilities sum to 1, so this is `beta_ips`."""
+    return model_reward + (target / propensity * (reward - model_reward)).mean()
+
+
+def reinforce(log_target: Tensor, reward: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:
+    r"""On-policy: its gradient is that of the value of the very policy that drew these actions.
+
+    .. math:: \nabla V \approx \frac1n \sum_i (r_i - \beta) \nabla \log \pi(a_i|x_i)
+
+    Only the gradient means anything. β is 0, the mean reward (Williams 1988), or the optimum from `baselines.on_policy_sums`; if it is
+    taken from the same rows, it costs a bias of order 1/n (eq. `onpolicy_grad`).
+    """
+    return ((reward - baseline) * log_target).mean()
+
+
+def log_smoothing(target: Tensor, reward: Tensor, propensity: Tensor, *, smoothing: float) -> Tensor:
+    r"""IPS with every term smoothed by a logarithm, for rewards of 0 and more: a lower estimate, most of all where weights are large.
+
+    .. math:: \hat V_\lambda = \frac1n \sum_i \frac{\log(1 + \lambda w_i r_i)}{\lambda}
+
+    It is IPS as λ goes to 0. Where it is large, a policy gains little by weights that few rows have.
+
+    References
+    ----------
+    Sakhi, Aouali, Alquier & Chopin, "Logarithmic smoothing for pessimistic off-policy evaluation, selection and learning", NeurIPS 2024.
+    """
+    return (torch.log1p(smoothing * target / propensity * reward) / smoothing).mean()
+
+
+def imitation(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
+    r"""The mean of log π(a|x) of the logged actions, whatever they earned: its maximum imitates the logging policy."""
+    return logarithm(target).mean()
+
+
+def logarithm(target: Tensor) -> Tensor:
+    """log π, and below `FLOOR` its tangent there, so that no gradient is infinite."""
+    return torch.where(target > FLOOR, target.clamp(min=FLOOR).log(), math.log(FLOOR) + target / FLOOR - 1)
+
+
+def imitated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+    """n ∂/∂π of `imitation`."""
+    return 1 / target.clamp(min=FLOOR)
+
+
+def smoothed(
+    target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, smoothing: float
+) -> Tensor:
+    """n ∂/∂π of `log_smoothing`."""
+    gain = reward / propensity
+    return gain / (1 + smoothing * gain * target)
+
+
+def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+    """n ∂/∂π of every objective of the form mean(w (r − β)), without autograd."""
+    return (reward - baseline) / propensity
+
+
+@dataclass(frozen=True)
+class Objective:
+    """An entry in the registry: what is maximized, and what training has to know about it.
+
+    `value(target, reward, propensity)` is the scalar to maximize. It also gets whatever else it names as an argument: `baseline` (the β
+    that the rule `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), or a reward model's `model_rewards` together with
+    `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would bias it. `slope`, if it is
+    known, saves us autograd: it is n ∂value/∂π for every row.
+
+    `imitation` adds κ times the mean of log π(a|x) to the value. `clip` is the largest weight that a row with a reward above the baseline
+    counts with: more of an action that did well is worth nothing then, less of one that did badly always is.
+
+    Examples
+    --------
+    >>> def clipped(target, reward, propensity):
+    ...     return ((target / propensity).clamp(max=10) * reward).mean()
+    >>> Objective(clipped).needs_model_rewards, Objective(dr).needs_model_rewards
+    (False, True)
+    """
+
+    value: Callable[..., Tensor]
+    baseline: baselines.Rule = baselines.of_batch
+    slope: Callable[..., Tensor] | None = None
+    full_batch: bool = False
+    imitation: float = 0.0
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self._asked if name not in GIVEN + ON_REQUEST]
+        if unknown or not set(GIVEN) <= set(self._asked):
+            raise OptionError(
+                f"an objective takes {', '.join(GIVEN)} and, if it needs them, {', '.join(ON_REQUEST)}; "
+                f"found {', '.join(self._asked) or 'no arguments'}."
+            )
+
+    @cached_property
+    def _asked(self) -> tuple[str, ...]:
+        """The arguments to fill in: those that `value` names, except for others that have a default."""
+        found = inspect.signature(self.value).parameters.values()
+        return tuple(one.name for one in found if one.default is one.empty or one.name in GIVEN + ON_REQUEST)
+
+    @property
+    def needs_lambda(self) -> bool:
+        """Whether it takes BanditNet's λ."""
+        return "banditnet_lambda" in self._asked
+
+    @property
+    def needs_model_rewards(self) -> bool:
+        """Whether it takes a reward model's predictions, and the probabilities of all actions along with them."""
+        return bool({"model_rewards", "probabilities"} & set(self._asked))
+
+    @property
+    def splits(self) -> bool:
+        """Whether several processes may train it, each on its share of a batch."""
+        return not self.full_batch
+
+    @property
+    def needs_smoothing(self) -> bool:
+        """Whether it takes the λ of logarithmic smoothing."""
+        return "smoothing" in self._asked
+
+    def at(self, banditnet_lambda: float, smoothing: float = 1.0) -> Objective:
+        """The same objective with λ filled in, BanditNet's or that of logarithmic smoothing."""
+        found = self
+        if self.needs_lambda:
+            found = replace(found, value=partial(found.value, banditnet_lambda=banditnet_lambda))
+        if self.needs_smoothing:
+            slope = None if found.slope is None else partial(found.slope, smoothing=smoothing)
+            found = replace(found, value=partial(found.value, smoothing=smoothing), slope=slope)
+        return found
+
+    def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
+        """The scalar to maximize, from everything that is known; what the function does not ask for is left out."""
+        seen = target
+        if self.clip is not None:
+            seen = torch.where(
+                self._is_free(target, reward, propensity, known["baseline"]), target, self.clip * propensity
+            )
+        value = self.value(seen, reward, propensity, **{name: known[name] for name in self._asked if name in known})
+        return value + self.imitation * logarithm(target).mean() if self.imitation else value
+
+    def slopes(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor) -> Tensor:
+        """n ∂/∂π of the scalar to maximize, for every row: in closed form if `slope` is known."""
+        if self.slope is None:
+            with torch.enable_grad():
+                free = target.detach().requires_grad_()
+                (found,) = torch.autograd.grad(self(free, reward, propensity, baseline=baseline), free)
+            return found * len(target)
+        found = self.slope(target, reward, propensity, baseline)
+        if self.clip is not None:
+            found = found * self._is_free(target, reward, propensity, baseline)
+        return found + self.imitation * imitated(target, reward, propensity, baseline) if self.imitation else found
+
+    def _is_free(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor | float) -> Tensor:
+        """Which rows count with their own weight, and not with the largest."""
+        assert self.clip is not None
+        return (target <= self.clip * propensity) | (reward <= baseline)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "beta_ips": Objective(beta_ips, slope=translated),
+    "running_beta_ips": Objective(beta_ips, baselines.of_past, translated),
+    "ips": Objective(ips, baselines.zero, translated),
+    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, translated),
+    "dr": Objective(dr, baselines.zero),
+    "log_smoothing": Objective(log_smoothing, baselines.zero, smoothed),
+    "imitation": Objective(imitation, baselines.zero, imitated),
+    "snips": Objective(snips, full_batch=True),
+    "value_beta_ips": Objective(value_beta_ips, full_batch=True),
+}
+
+
+def register(name: str, objective: Objective) -> None:
+    """Make your own objective known to `PolicyLearner`, under a name that is still free."""
+    if name in OBJECTIVES:
+        raise OptionError(f"there is already an objective {name!r}.", do="Register yours under another name.")
+    OBJECTIVES[name] = objective
+
+
+def objective_of(name: str) -> Objective:
+    """The objective with this name."""
+    if not isinstance(name, str) or name not in OBJECTIVES:
+        raise OptionError(
+            f"there is no objective {name!r}; choose from {', '.join(OBJECTIVES)}.",
+            do="Add one of your own with objectives.register.",
+        )
+    return OBJECTIVES[name]

@@ -1,0 +1,159 @@
+"""Policies as ONNX models that take the columns of a log as they are, and say what they take and give in their metadata."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from counterpoise.errors import OptionError
+from counterpoise.learn.actions import masked
+from counterpoise.learn.policy import Policy
+from counterpoise.learn.softmax import cooled
+
+if TYPE_CHECKING:
+    from counterpoise.learn.encoding import Encoding
+
+CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
+ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
+TAKEN = (CANDIDATES, PROBABILITIES, ENCODED)  # names that a column cannot have as well
+
+
+class Probabilities(nn.Module):
+    """The function from contexts, and candidates as a table of truth values, to the probabilities of all actions."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """One row per context, one column per action."""
+        logits = masked(self.policy(context), candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1)
+
+
+def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
+    """Write a model of the policy's probabilities, with its columns and actions in the metadata."""
+    import onnx
+
+    encoding = policy.encoding_
+    _check_names(encoding)
+    inputs, names = [example], [CONTEXT if encoding is None else ENCODED]
+    if policy.candidates_ is not None:
+        inputs.append(torch.ones(len(example), policy.n_actions, dtype=torch.bool))
+        names.append(CANDIDATES)
+    with warnings.catch_warnings():
+        # its successor also needs onnxscript, and gains nothing for models of this size
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.onnx.export(
+            module,
+            tuple(inputs),
+            str(path),
+            input_names=names,
+            output_names=[PROBABILITIES],
+            dynamic_axes={name: {0: "rows"} for name in [*names, PROBABILITIES]},
+            dynamo=False,
+        )
+    model = onnx.load(str(path))
+    if encoding is not None:
+        _encode(model, encoding)
+    onnx.helper.set_model_props(model, metadata_of(policy))
+    onnx.save(model, str(path))
+
+
+def metadata_of(policy: Policy) -> dict[str, str]:
+    """The columns of the context with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
+    columns = [{"name": name, "kind": "number"} for name in policy.context_]
+    found = {
+        "counterpoise.context": columns if policy.encoding_ is None else policy.encoding_.described(),
+        "counterpoise.classes": policy.classes_.tolist(),
+    }
+    if policy.candidates_ is not None:
+        found["counterpoise.candidates"] = policy.candidates_
+    return {name: json.dumps(value) for name, value in found.items()}
+
+
+def _check_names(encoding: Encoding | None) -> None:
+    taken = [] if encoding is None else [name for name in encoding.names if name in TAKEN]
+    if taken:
+        raise OptionError(
+            f"an ONNX model has an input for every column, and {taken[0]!r} is a name that it needs itself.",
+            do="Rename the column of the context.",
+        )
+
+
+def _encode(model: Any, encoding: Encoding) -> None:
+    """Put the encoding in front of a model: an input for every column, side by side as the policy takes them."""
+    from onnx import helper
+
+    graph = model.graph
+    inner = next(one for one in graph.input if one.name == ENCODED)
+    kind = inner.type.tensor_type.elem_type
+    nodes, inputs, parts = [], [], []
+    for k, column in enumerate(encoding.described()):
+        made, taken = _column(column, f"{ENCODED} {k}", kind)
+        nodes += made
+        inputs.append(taken)
+        parts.append(f"{ENCODED} {k}")
+    nodes.append(helper.make_node("Concat", parts, [ENCODED], axis=1))
+    others = [one for one in graph.input if one.name != ENCODED]
+    body = list(graph.node)
+    del graph.input[:], graph.node[:]
+    graph.input.extend([*inputs, *others])
+    graph.node.extend([*nodes, *body])
+    if not any(one.domain == "ai.onnx.ml" for one in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+
+
+def _column(column: dict[str, Any], out: str, kind: int) -> tuple[list[Any], Any]:
+    """The nodes that make the policy's inputs of one column, and the input that the column is."""
+    from onnx import TensorProto, helper
+
+    name = column["name"]
+    if column["kind"] == "list":
+        given = helper.make_tensor_value_info(name, kind, ["rows", column["length"]])
+        return [helper.make_node("Identity", [name], [out])], given
+    if column["kind"] == "number":
+        shape = _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64))
+        given = helper.make_tensor_value_info(name, kind, ["rows"])
+        if not column.get("missing"):
+            return [shape, helper.make_node("Reshape", [name, f"{out} shape"], [out])], given
+        mean = _constant(f"{out} mean", np.array(column["mean"], dtype=helper.tensor_dtype_to_np_dtype(kind)))
+        return [
+            shape,
+            mean,
+            helper.make_node("Reshape", [name, f"{out} shape"], [f"{out} numbers"]),
+            helper.make_node("IsNaN", [f"{out} numbers"], [f"{out} gaps"]),
+            helper.make_node("Where", [f"{out} gaps", f"{out} mean", f"{out} numbers"], [f"{out} filled"]),
+            helper.make_node("Cast", [f"{out} gaps"], [f"{out} marks"], to=kind),
+            helper.make_node("Concat", [f"{out} filled", f"{out} marks"], [out], axis=1),
+        ], given
+    # ONNX has no missing text: it is empty
+    keys = [*column["levels"], *([""] if column["missing"] and "" not in column["levels"] else [])]
+    width = len(column["levels"]) + column["missing"]
+    codes = helper.make_node(
+        "LabelEncoder",
+        [name],
+        [f"{out} codes"],
+        domain="ai.onnx.ml",
+        keys_strings=keys,
+        values_int64s=list(range(len(keys))),
+        default_int64=width,  # beyond all levels, which OneHot makes nothing but 0 of
+    )
+    depth = _constant(f"{out} depth", np.array(width, dtype=np.int64))
+    # in single precision, because onnxruntime has no other OneHot
+    values = _constant(f"{out} values", np.array([0, 1], dtype=np.float32))
+    hot = helper.make_node("OneHot", [f"{out} codes", f"{out} depth", f"{out} values"], [f"{out} hot"], axis=1)
+    cast = helper.make_node("Cast", [f"{out} hot"], [out], to=kind)
+    return [codes, depth, values, hot, cast], helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
+
+
+def _constant(name: str, value: Any) -> Any:
+    from onnx import helper, numpy_helper
+
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))

@@ -1,0 +1,369 @@
+"""Policies that are ready to use, on standardized contexts, and how a new one is made for a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.learn.actions import Ids, item_features
+from counterpoise.learn.items.logits import ItemScores
+from counterpoise.learn.policy import Policy
+from counterpoise.log.log import Log
+
+if TYPE_CHECKING:
+    from counterpoise.learn.batches import Inspection
+    from counterpoise.learn.source import Source
+
+# -- Standardizes contexts: the mean and scale of every column of a log, and the layer that applies them ---------------
+
+
+class Standardize(nn.Module):
+    """(x − mean) / scale for every column; both are stored with the policy and never learned.
+
+    >>> layer = Standardize(2)
+    >>> _ = layer.load_state_dict({"mean": torch.tensor([40.0, 50_000.0]), "scale": torch.tensor([10.0, 20_000.0])})
+    >>> layer(torch.tensor([[50.0, 30_000.0]])).tolist()
+    [[1.0, -1.0]]
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, context_dimension: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(context_dimension))
+        self.register_buffer("scale", torch.ones(context_dimension))
+
+    def forward(self, context: Tensor) -> Tensor:
+        """The context in units of its columns' spread."""
+        return (context - self.mean) / self.scale
+
+    @property
+    def is_unset(self) -> bool:
+        """Whether mean and scale are still 0 and 1, so that it does nothing."""
+        return not bool(self.mean.any()) and bool((self.scale == 1).all())
+
+    def set_to(self, columns: Columns) -> None:
+        """Take mean and scale from the columns of a log."""
+        self.load_state_dict({"mean": columns.mean, "scale": columns.scale})
+
+
+def standardize(policy: nn.Module, columns: Columns) -> None:
+    """Give a policy that standardizes its contexts the mean and scale of a log's columns, unless it has others already."""
+    for layer in policy.modules():
+        if isinstance(layer, Standardize) and layer.is_unset and len(layer.mean) == len(columns.mean):
+            layer.set_to(columns)
+
+
+class Columns:
+    """The mean and standard deviation of every column, part by part, in one pass.
+
+    Examples
+    --------
+    A column that never varies has scale 1, so that nothing is divided by 0:
+
+    >>> columns = Columns(2)
+    >>> for part in ([[1.0, 7.0]], [[2.0, 7.0], [3.0, 7.0]]):
+    ...     columns.add(torch.tensor(part))
+    >>> columns.mean.tolist(), [round(s, 3) for s in columns.scale.tolist()]
+    ([2.0, 7.0], [0.816, 1.0])
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self.rows = 0
+        self.mean = torch.zeros(dimension, dtype=torch.float64)
+        self._scatter = torch.zeros_like(self.mean)
+        self._lowest = torch.full_like(self.mean, torch.inf)
+        self._highest = -self._lowest
+        self._left = torch.zeros(dimension, dtype=torch.bool)
+
+    def leave(self, which: Tensor) -> None:
+        """Let some columns stay as they are, with mean 0 and scale 1: standardized, a rare level would be a very large number."""
+        self._left = which
+        self.mean = torch.where(which, 0.0, self.mean)
+
+    def add(self, context: Tensor) -> None:
+        """Take in some rows."""
+        if not len(context):
+            return
+        x = context.double()
+        rows, mean = len(x), x.mean(0)
+        apart, share = mean - self.mean, rows / (self.rows + rows)
+        # Chan's update: sums of squares would lose all digits of columns such as timestamps
+        self._scatter += (x - mean).square().sum(0) + apart.square() * (self.rows * share)
+        self.mean = self.mean + apart * share
+        self.rows += rows
+        self._lowest = torch.minimum(self._lowest, x.amin(0))
+        self._highest = torch.maximum(self._highest, x.amax(0))
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviations; 1 for a column that never varies."""
+        varies = (self._highest > self._lowest) & ~self._left
+        return torch.where(varies, (self._scatter / max(self.rows, 1)).sqrt(), 1.0)
+
+
+# -- Policies that are ready to use: linear, with hidden layers, of two towers, and around a module of yours -----------
+
+
+class LinearSoftmax(Policy):
+    """The softmax of a linear map of the context: the policy of the paper's experiments (no bias, contexts as they are).
+
+    With `standardize`, the contexts are first centered and scaled by the buffers `body.mean` and `body.scale` (0 and 1 to begin with),
+    which `PolicyLearner` takes from the training rows unless you have set them.
+    """
+
+    def __init__(
+        self, context_dimension: int, n_actions: int, *, bias: bool = False, standardize: bool = False
+    ) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self.body = Standardize(context_dimension) if standardize else nn.Identity()
+        self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "bias": bias,
+            "standardize": standardize,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class MLP(Policy):
+    """Hidden layers with ReLU, each with a LayerNorm if you `normalize`, and a linear last layer; `standardize` as in `LinearSoftmax`."""
+
+    def __init__(
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (64,),
+        normalize: bool = False,
+        standardize: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self.body, width = _tower(context_dimension, hidden, normalize, standardize)
+        self.scores = nn.Linear(width, n_actions)
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "hidden": list(hidden),
+            "normalize": normalize,
+            "standardize": standardize,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class TwoTower(Policy):
+    """Inner products of a context vector and an item vector, for catalogs of 10⁵ actions and more.
+
+    With `item_features` (one row per action), an item's vector is a linear map of its features, so you can also score an item that
+    was never logged; without them, every item has its own vector. `standardize` as in `LinearSoftmax`.
+    """
+
+    def __init__(
+        self,
+        context_dimension: int,
+        n_actions: int,
+        *,
+        dimension: int = 32,
+        hidden: Sequence[int] = (64,),
+        normalize: bool = False,
+        item_features: Tensor | None = None,
+        standardize: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
+        if item_features is not None and (item_features.ndim != 2 or len(item_features) != n_actions):
+            raise OptionError(
+                f"item_features must have a row for each of the {n_actions:,} actions; found shape "
+                f"{tuple(item_features.shape)}."
+            )
+        self.context_dimension, self.n_actions = context_dimension, n_actions
+        tower, width = _tower(context_dimension, hidden, normalize, standardize)
+        self.body = nn.Sequential(tower, nn.Linear(width, dimension))
+        self.scores = (
+            nn.Linear(dimension, n_actions, bias=False)
+            if item_features is None
+            else ItemScores(dimension, item_features)
+        )
+        self._config = {
+            "context_dimension": context_dimension,
+            "n_actions": n_actions,
+            "dimension": dimension,
+            "hidden": list(hidden),
+            "normalize": normalize,
+            "item_dimension": None if item_features is None else item_features.shape[1],
+            "standardize": standardize,
+        }
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+
+class ModulePolicy(Policy):
+    """Any module of yours that returns a logit per action; `load_policy(path, module=…)` puts saved weights back into one.
+
+    >>> policy = ModulePolicy(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)), n_actions=3)
+    >>> policy.predict_proba([[0.0, 1.0]]).shape
+    (1, 3)
+    """
+
+    def __init__(self, module: nn.Module, n_actions: int) -> None:
+        super().__init__()
+        _check_sizes(n_actions=n_actions)
+        self.n_actions = n_actions
+        if isinstance(module, nn.Linear) and module.out_features != n_actions:
+            raise self.not_fitting(module.out_features)  # of other modules we know it once they have run
+        self.body = nn.Identity()
+        self.scores = module
+
+    def config(self) -> dict[str, Any]:
+        return {"n_actions": self.n_actions}
+
+
+def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:
+    """Hidden layers, and how many features they return."""
+    layers: list[nn.Module] = [Standardize(width)] if standardize else []
+    for size in hidden:
+        _check_sizes(hidden=size)
+        layers.append(nn.Linear(width, size))
+        if normalize:
+            layers.append(nn.LayerNorm(size))
+        layers.append(nn.ReLU())
+        width = size
+    return nn.Sequential(*layers), width
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise OptionError(f"{name} must be a whole number of at least 1; found {size!r}.")
+
+
+# -- The policy to train: which actions it has, and how a new one is made once the log has told how wide its contexts are ---
+
+
+FOR_ITEMS: list[str | Argument] = [
+    "Pass ",
+    Argument("policy", Blank("TwoTower")),
+    " or a function that takes item_features, or leave out ",
+    Argument("items"),
+    ".",
+]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the actions before the log is read: those of a policy that is passed, or those of the items."""
+
+    policy: Policy | None
+    classes: NDArray[Any] | None = None
+    features: Tensor | None = None
+
+    @property
+    def ids(self) -> Ids | None:
+        """The actions as whole numbers, if they are some."""
+        return self.classes if self.classes is not None and self.classes.dtype.kind in "iu" else None
+
+    def count(self, n_actions: int | None, source: Source) -> int | None:
+        """How many actions there are, if that is settled before the rows are looked at."""
+        names = None if source.reading is None else source.reading.names
+        width = None if source.reading is None else source.reading.width
+        given = self.policy.n_actions if self.policy is not None else n_actions
+        known = [len(some) for some in (names, self.classes) if some is not None] + [
+            size for size in (width, given) if size is not None
+        ]
+        if len(set(known)) > 1:
+            what = "names" if names is not None else "items" if self.classes is not None else "columns of candidates"
+            whose = (
+                "the policy has" if self.policy is not None else "n_actions is" if given is not None else "there are"
+            )
+            raise OptionError(
+                f"{whose} {known[-1]:,}{' actions' if self.policy is not None else ''}, but {known[0]:,} {what} of actions were found.",
+                do=["Leave out ", Argument("n_actions"), "; for a policy of your own, pass a function that makes it."],
+            )
+        return known[0] if known else None
+
+
+def known_actions(policy: Policy | None, log: Log) -> Known:
+    """What a policy that is passed, or the items of a log, say about the actions."""
+    if log.items is None:
+        return Known(policy, None if policy is None else policy.actions_)
+    if policy is not None:
+        raise OptionError(
+            [Argument("items"), " gives features to the policy that the learner makes, and yours is made already."],
+            do=FOR_ITEMS,
+        )
+    items = item_features(log.items, action=str(log.action))
+    return Known(None, items.classes, items.features)
+
+
+def new_policy(
+    make: Callable[..., Policy] | None, source: Source, found: Inspection, features: Tensor | None
+) -> Policy:
+    """A policy for the contexts and actions of a log: by the function that was given, or the default."""
+    if make is None and features is None:
+        return _default_policy(found)
+    build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
+    if features is not None and not _takes_items(build):
+        who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
+        raise OptionError(
+            [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
+            do=FOR_ITEMS,
+        )
+    made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
+    if not isinstance(made, Policy) or made.n_actions != found.n_actions:
+        what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
+        raise OptionError(
+            [
+                "the function passed as ",
+                Argument("policy"),
+                f" must make a Policy with {found.n_actions:,} actions; it made {what}.",
+            ],
+            do="It is called with the number of inputs and the number of actions.",
+        )
+    made.check_width(source.width)
+    return made
+
+
+def _takes_items(build: Callable[..., Policy]) -> bool:
+    """Whether a class or a function takes item_features; one whose signature nobody knows may."""
+    try:
+        parameters = signature(build).parameters
+    except (TypeError, ValueError):
+        return True
+    return "item_features" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+
+
+def _default_policy(found: Inspection) -> Policy:
+    """A linear softmax that standardizes its contexts and starts as the uniform policy."""
+    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
+    for parameter in policy.scores.parameters():
+        nn.init.zeros_(parameter)
+    return policy
+
+
+def describe_columns(policy: Policy, source: Source) -> None:
+    """Tell a policy how the columns of its log are read, which it keeps."""
+    reading = source.reading
+    policy.encoding_ = None if reading is None else reading.encoding
+    policy.candidates_ = source.names.candidates
+    if reading is not None and reading.names is not None:
+        policy.actions_ = np.asarray(reading.names, dtype=object)

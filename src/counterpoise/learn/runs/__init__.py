@@ -1,1 +1,0 @@
-"""Training runs: their options, epochs, checkpoints and devices, and which epoch is kept."""
