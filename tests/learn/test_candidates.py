@@ -10,10 +10,10 @@ import counterpoise.learn.source as sources
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.estimators.constant import ips
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.norms import SampleGradients
 from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import backward, default_norms
 
 ITEMS = np.array(["bread", "jam", "milk", "soap", "tea"])

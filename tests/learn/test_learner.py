@@ -16,8 +16,8 @@ import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, load_policy
-from counterpoise.learn.batches import Share, Split, batches
 from counterpoise.learn.files import save_policy
+from counterpoise.learn.rows import Share, Split, batches
 from counterpoise.log.log import Log
 
 BANDIT = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2)

@@ -11,7 +11,7 @@ import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError
 from counterpoise.learn import PolicyLearner
-from counterpoise.learn.batches import Split
+from counterpoise.learn.rows import Split
 from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)

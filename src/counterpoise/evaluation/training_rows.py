@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoise.diagnostics import Caveat
 from counterpoise.evaluation.asking import Asked, Concern
-from counterpoise.log.question import AsItIs, Question, RowWeight
+from counterpoise.log.question import Learning, Question, RowWeight
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +51,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
         logger=None, shares=None,
     )  # fmt: skip
-    lean = Question(log, (), _NoWeight(), model=AsItIs())
+    lean = Question(log, (), _NoWeight(), learning=Learning())
     watches = {name: {reward: one.sketch.watch() for reward in log.reward} for name, one in lessons.items()}
 
     def look(batches: Iterator[pl.DataFrame]) -> None:

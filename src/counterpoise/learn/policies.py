@@ -20,8 +20,7 @@ from counterpoise.learn.policy import Policy
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.batches import Inspection
-    from counterpoise.learn.source import Source
+    from counterpoise.learn.source import Inspection, Source
 
 # -- Standardizes contexts: the mean and scale of every column of a log, and the layer that applies them ---------------
 

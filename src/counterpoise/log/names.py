@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW = "p", "q", "e", "g", "key", "n", "row"
 
+# what a policy learns from: the logged action, its id (−1 where it has none), how many candidates there were and whether it was among
+# them, and the sum of a reward model's predictions
+ACTION, ID, CANDIDATES, IS_CANDIDATE, MODELED = "action", "id", "candidates", "is candidate", "modeled"
+
+
+def context_at(place: int) -> str:
+    """The name of a column of the context, as it is logged."""
+    return f"context {place}"
+
+
+def is_known_at(place: int) -> str:
+    """The name of the column that says where this context is finite numbers."""
+    return f"{context_at(place)} is known"
+
 
 @dataclass(frozen=True)
 class Lane:

@@ -16,7 +16,8 @@ import polars as pl
 
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log.expressions import column, columns
-from counterpoise.readers.paths import Paths, check_once, engine_name, shown
+from counterpoise.readers.paths import Paths as Paths
+from counterpoise.readers.paths import check_once, engine_name, shown
 from counterpoise.readers.paths import files_of as files_of
 from counterpoise.readers.paths import is_paths as is_paths
 
@@ -287,6 +288,11 @@ def find_damaged(files: Sequence[Path]) -> LogError | None:
         except UNREADABLE as error:
             return damaged(path, error)
     return None
+
+
+def are_parquet(log: Paths) -> bool:
+    """Whether all files of a log are Parquet, of which any rows can be read without the others."""
+    return all(_format(path) == "parquet" for path in files_of(log))
 
 
 def _format(path: Path) -> str:

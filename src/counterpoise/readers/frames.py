@@ -131,6 +131,8 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     lists = {target.source.column for target in question.tables}
+    if question.learning is not None:
+        lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
     return side_by_side(arrays, names, question.number_columns, lists)
 
 
@@ -153,10 +155,12 @@ def side_by_side(
 
 
 def _from_table(name: str, values: Any) -> pl.Series:
-    """A table of numbers, with a row for each of the log's, as a series of lists."""
+    """A table of numbers or truth values, or lists of any length, with a row for each of the log's, as a series of lists."""
     if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64))
-    return from_array(name, values, is_number=False) if np.ndim(values) == 1 else pl.Series(name, list(values))
+        return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64 if values.dtype.kind == "f" else None))
+    if isinstance(values, list | tuple) and any(isinstance(row, _NESTED) for row in values[:1000]):
+        return pl.Series(name, [list(row) if isinstance(row, _NESTED) else row for row in values], strict=False)
+    return from_array(name, values, is_number=False)
 
 
 def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
@@ -219,6 +223,7 @@ def _as_number(name: str, row: int, value: object) -> float | None:
         raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}.") from error
 
 
+_NESTED = (list, tuple, set, frozenset, np.ndarray)
 _NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
 
 

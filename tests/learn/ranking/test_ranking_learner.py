@@ -13,9 +13,9 @@ from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.estimators.constant import beta_ips, ips, snips
 from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PlackettLuce, PolicyLearner, RankingLearner
-from counterpoise.learn.batches import Split
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.learn.ranking.steps import held_out_lists, weighed_lists
+from counterpoise.learn.rows import Split
 from counterpoise.moments import Moments
 from counterpoise.readers import frames
 

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
-from counterpoise.learn.batches import Split
 from counterpoise.learn.ranking.probabilities import ABSENT
-from counterpoise.learn.rows import Good, Names, Problem, Rows, numeric, plain, read_rows, refusal
+from counterpoise.learn.rows import Good, Names, Problem, Rows, Split, numeric, plain, read_rows, refusal
 from counterpoise.learn.source import Source, columns_of, needed
 from counterpoise.log.lists import DCG, DEEPEST, Lists, check_same_context, rows_by_list
 from counterpoise.log.log import Log
