@@ -41,6 +41,7 @@ from counterpoise.log.expressions import columns, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, integer_ids
 from counterpoise.log.guess import ids_among
+from counterpoise.log.lists import LIST
 from counterpoise.log.log import Log, LogFields
 from counterpoise.log.names import (
     ACTION,
@@ -275,7 +276,7 @@ class Source:
         self.memory: Rows | None = None
         self.models: RewardModels | None = None
         self.without: int | None = None  # the fold whose rows no reward model may have seen
-        self.rows = self.dropped = 0  # so far, on the first pass
+        self.rows = self.dropped = self.total = 0  # to train on, left out, and looked at so far
         self.sketch = Sketch()
         self._digits: dict[str, Digits] = {}
         self.lowest = 0.0
@@ -370,14 +371,12 @@ class Source:
         frame = self._part(start)
         rows, judged = self._tensors(frame, self._digits)
         good = self._good(judged)
-        problems = (
-            [] if good.all() else find_problems(_known(judged), self.question, self.number_of(self.rows + self.dropped))
-        )
+        problems = [] if good.all() else find_problems(_known(judged), self.question, self.number_of(self.total))
         kept, frame = self._kept(rows, frame, good)
         self._remember(frame)
         self._before[start] = self.rows
         self.rows += len(kept)
-        self.dropped += len(rows) - len(kept)
+        self.dropped, self.total = self.dropped + len(rows) - len(kept), self.total + len(rows)
         if self.files is None:
             self.memory, self._frame = kept, frame
         else:
@@ -391,7 +390,7 @@ class Source:
     def _tensors(self, frame: pl.DataFrame, digits: dict[str, Digits] | None = None) -> tuple[Rows, pl.DataFrame]:
         """The rows of a frame as tensors, and under internal names the columns that rules look at; `digits` takes in their numbers."""
         names = self.names
-        judged = prepare(frame, self.question, 0)
+        judged = prepare(frame, self.question.of_rows, 0)
         reward = _floats(judged.get_column(self.question.names.rewards[0])) - self.lowest
         action = self._ids_of(frame.get_column(names.action))
         more = [frame.get_column(names.action).alias(ACTION), pl.Series(ID, action)]
@@ -415,6 +414,9 @@ class Source:
                 pl.Series(CANDIDATES, (candidates >= 0).sum(axis=1)),
                 pl.Series(IS_CANDIDATE, (candidates == action[:, None]).any(axis=1)),
             ]
+        if self.question.lists is not None:
+            slate = frame.get_column(self.question.lists.slate).alias(LIST)
+            more.append(slate.fill_nan(None) if slate.dtype.is_float() else slate)
         if names.cluster is not None:
             more.append(integer_ids(frame.get_column(names.cluster)).alias(GROUP))
             unit = more[-1].fill_null(0).to_numpy() % PRIME  # 0 for one that is missing, whose row is bad anyway
@@ -469,14 +471,20 @@ class Source:
         return held.fill_null(False).to_numpy()
 
     def _kept(self, rows: Rows, frame: pl.DataFrame, good: Good) -> tuple[Rows, pl.DataFrame]:
-        """The rows to train on, and their columns; training is in single precision, which cannot hold every good number."""
-        fits = (rows.propensity > 0) & torch.isfinite(rows.reward) & torch.isfinite(rows.context).all(1)
-        odd = np.flatnonzero(good & ~fits.numpy())
-        if len(odd):
-            raise _too_large(frame[int(odd[0])], self.names)
+        """The rows to train on, and their columns."""
+        self._check_single(rows, frame, good)
         if not self.log.drop_bad_rows or good.all():
             return rows, frame
         return rows.take(torch.as_tensor(good)), frame.filter(pl.Series(good))
+
+    def _check_single(self, rows: Rows, frame: pl.DataFrame, good: Good) -> None:
+        """Check that single precision holds the numbers of good rows."""
+        context, reward, propensity = rows.context.numpy(), rows.reward.numpy(), rows.propensity.numpy()
+        if np.isfinite(context).all() and np.isfinite(reward).all() and (propensity > 0).all():
+            return
+        odd = np.flatnonzero(good & ~((propensity > 0) & np.isfinite(reward) & np.isfinite(context).all(axis=1)))
+        if len(odd):
+            raise _too_large(frame[int(odd[0])], self.names)
 
     def _remember(self, frame: pl.DataFrame) -> None:
         """Put these rows into the sketch, by which a policy knows them again."""
@@ -801,9 +809,9 @@ def _leave_levels(contexts: Columns, source: Source) -> None:
 def _check(totals: _Totals, source: Source) -> None:
     """Raise an error that says what is wrong with a log as a whole."""
     if totals.problems and not source.log.drop_bad_rows:
-        refuse(totals.problems, source.rows)
+        refuse(totals.problems, source.total)
     if not source.rows:
-        raise all_bad(totals.problems, source.dropped) if source.dropped else LogError("the log has no rows.")
+        raise all_bad(totals.problems, source.total) if source.dropped else LogError("the log has no rows.")
     if totals.unknown:
         refuse(totals.unknown, source.rows)
     if totals.rewards.lowest == totals.rewards.highest:
