@@ -126,9 +126,10 @@ class Reading:
 
     def places(self, values: pl.Series) -> Places:
         """The places of actions that are text; −1 where there is none."""
-        known, numbers = pl.Series(list(self.names or ()), dtype=pl.String), pl.Series(np.arange(len(self.names or ())))
+        names = [] if self.names is None else list(self.names)
+        known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
         text = values.cast(pl.String)
-        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
+        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(writable=True)
         return places
 
     def candidates(self, values: pl.Series) -> Places:

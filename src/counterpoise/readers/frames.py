@@ -73,15 +73,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         wanted = plan(question, list(log), number)
         yield wanted.complete(from_arrays(log, question, wanted.read), question)
         return
-    try:
-        frame = nw.from_native(log)  # type: ignore[call-overload]
-    except TypeError as error:
-        raise OptionError(
-            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
-            f"found {type(log).__name__}."
-        ) from error
-    except nw.exceptions.DuplicateError as error:
-        raise ColumnError(f"every column needs a name of its own: {error}") from error
+    frame = known(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not those of a batch
         whole = selected(log, question, number)
@@ -99,6 +91,19 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
             name: series_of(frame[name], is_number=name in numbers, is_label=name in labels) for name in wanted.read
         }
         yield wanted.complete(pl.DataFrame(read), question)
+
+
+def known(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+    """A frame as narwhals knows it, or an error that says what a log is."""
+    try:
+        return nw.from_native(log)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise OptionError(
+            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
+            f"found {type(log).__name__}."
+        ) from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {error}") from error
 
 
 def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
