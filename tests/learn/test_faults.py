@@ -484,9 +484,7 @@ def test_numbers_that_are_no_ids_are_refused():
     for odd in (-5.0, 0.5, np.nan, 2.0**53 + 2, 1e300):
         action = LOG.action.astype(float)
         action[11] = odd
-        with pytest.raises(
-            LogError, match="must be a whole number from 0 on: in 1 row it is not; the first is row 11"
-        ):
+        with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not; the first is row 11"):
             learner().fit(**ARRAYS | {"action": action})
     with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not"):
         learner().fit(**ARRAYS | {"action": np.where(np.arange(2000) == 11, 2**64 - 1, LOG.action.astype(np.uint64))})

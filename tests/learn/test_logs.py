@@ -148,7 +148,9 @@ def test_of_one_log_with_every_kind_of_bad_row_learning_uses_the_rows_that_evalu
     assert found.dropped_rows_ == evaluated.dropped_rows == len(bad)
     expected = learner().fit(log.filter(~pl.col("row").is_in(bad)), **parts | {"drop_bad_rows": False})
     same(found, expected)
-    with pytest.raises(LogError, match=r"control 'x0' must be a finite number: in 3 .*cluster 'user' must be given: in 1 "):
+    with pytest.raises(
+        LogError, match=r"control 'x0' must be a finite number: in 3 .*cluster 'user' must be given: in 1 "
+    ):
         learner().fit(data[kind], **parts | {"drop_bad_rows": False})
 
 

@@ -43,7 +43,7 @@ from counterpoise.log.groups import PRIME, integer_ids
 from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import LIST
 from counterpoise.log.log import Log, LogFields
-from counterpoise.log.names import (
+from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
     GROUP,
@@ -51,18 +51,19 @@ from counterpoise.log.names import (
     IS_CANDIDATE,
     MODELED,
     PROPENSITY,
+    Learning,
+    Question,
+    RowWeight,
     context_at,
     is_known_at,
 )
-from counterpoise.log.question import Learning, Question, RowWeight
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.models.folds import folds_of
 from counterpoise.models.leaks import leaks
 from counterpoise.moments import Floats
-from counterpoise.readers.files import are_parquet
+from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.policies import check_context, of_64_bits
-from counterpoise.readers.seen_files import ParquetFiles
 
 if TYPE_CHECKING:
     from counterpoise.learn.reward_models import RewardModels
@@ -129,7 +130,9 @@ class Reading:
         names = [] if self.names is None else list(self.names)
         known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
         text = values.cast(pl.String)
-        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(writable=True)
+        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(
+            writable=True
+        )
         return places
 
     def candidates(self, values: pl.Series) -> Places:
@@ -179,7 +182,7 @@ def reading_of(
     elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
         fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
     ):
-        encoding = learned_encoding(parts(), names.context)
+        encoding = learned_encoding(parts(), names.context)  # type: ignore[arg-type]
     if encoding is None and not is_text and names.candidates is None and classes is None:
         return None
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))

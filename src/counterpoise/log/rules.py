@@ -12,7 +12,7 @@ import narwhals as nw
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
-from counterpoise.log.names import (
+from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
     GROUP,
@@ -20,11 +20,12 @@ from counterpoise.log.names import (
     IS_CANDIDATE,
     MODELED,
     PROPENSITY,
-    ROW,
+    ROW_NUMBER,
+    Learning,
+    Question,
     context_at,
     is_known_at,
 )
-from counterpoise.log.question import Learning, Question
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
@@ -256,9 +257,9 @@ def only_good(frame: Frame, question: Question) -> Frame:
 def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int | None) -> list[Problem]:
     """Which rules are broken, how often, and where first; `first_row` is None where rows have no order."""
     problems = []
-    indexed = frame.with_row_index(ROW)
+    indexed = frame.with_row_index(ROW_NUMBER)
     for rule in rules_of(question):
-        bad = indexed.filter(~rule.holds.fill_null(False)).select(ROW, rule.shows)
+        bad = indexed.filter(~rule.holds.fill_null(False)).select(ROW_NUMBER, rule.shows)
         if len(bad):
             row, value = bad.row(0)
             problems.append(Problem(rule, len(bad), None if first_row is None else first_row + int(row), value))

@@ -223,7 +223,9 @@ def test_bad_lists_are_refused_or_left_out_as_a_whole():
     with pytest.raises(LogError, match="must lie in"):
         learner().fit(bad, **BY_GIVEN)
     gap = log.filter((pl.col("list") != 3) | (pl.col("position") != 2))
-    with pytest.raises(LogError, match=r"of 1,000 lists: .* with none missing or twice: 1 list does not; one is list 3"):
+    with pytest.raises(
+        LogError, match=r"of 1,000 lists: .* with none missing or twice: 1 list does not; one is list 3"
+    ):
         learner().fit(gap, **BY_GIVEN)
     whole = learner().fit(log.filter(pl.col("list") != 3), **BY_GIVEN)
     for data in (bad, gap):

@@ -12,8 +12,8 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from counterpoise.engines.first_look import lists_of
 from counterpoise.engines.lists import collapse
-from counterpoise.engines.positions import lists_of
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.learn.ranking.probabilities import ABSENT
 from counterpoise.learn.rows import Rows, Split
