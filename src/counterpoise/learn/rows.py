@@ -1,23 +1,42 @@
-"""The rows of a log as tensors, which of them are held out, and the batches in which the others are trained on."""
+"""The rows of a log as tensors: what columns mean, which rows are held out, and the batches in which the others are trained on."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.learn.actions import one_below_the_other
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.learn.actions import (
+    MOST,
+    NONE,
+    Places,
+    flat_of,
+    ids_of_mask,
+    lists_of,
+    one_below_the_other,
+    padded,
+    places_of,
+    whole_numbers,
+)
+from counterpoise.learn.encoding import TEXT, Encoding, is_missing, learned_encoding
+from counterpoise.log.log import Log
+from counterpoise.readers.policies import check_context
 
 if TYPE_CHECKING:
     from counterpoise.learn.source import Source
 
 CANDIDATES = "candidates"
+LOST = 0.1  # of its spread that a column may lose to rounding
+NOISE = 1e-12  # a spread that is this share of the mean is rounding itself
+Parts = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,220 @@ class Rows:
                 part = part[part >= 0]
             digest.update(part.contiguous().numpy().data)
         return digest.digest()
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns that training looks at."""
+
+    context: tuple[str, ...]
+    action: str
+    reward: str
+    propensity: str
+    cluster: str | None = None
+    candidates: str | None = None
+
+    @classmethod
+    def of(cls, log: Log) -> Names:
+        """The names in a log, which must give all of them, and exactly one reward."""
+        log.need("context", "action", "reward", "propensity")
+        log.need_one_logger("learning")
+        if log.action in log.context:
+            raise OptionError(
+                [Argument("context"), f" names {log.action!r}, which is the action."],
+                do="Name columns that were known before the choice.",
+            )
+        if len(log.reward) > 1:
+            raise OptionError(
+                f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
+                do=f"Choose one: log.but(reward={log.reward[0]!r}).",
+            )
+        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), log.cluster, log.candidates)
+
+    @property
+    def all(self) -> list[str]:
+        """Every column, once."""
+        named = (*self.context, self.action, self.reward, self.propensity, self.cluster, self.candidates)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+# -- what columns mean that are more than numbers: contexts to encode, actions that are text, and candidates -----------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the columns mean that are not plain numbers."""
+
+    encoding: Encoding | None  # of the contexts, unless all of them are numbers
+    names: NDArray[Any] | None  # of the actions in ascending order, if they are text
+    classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
+    width: int | None = None  # of a table of truth values, if the candidates are one
+
+    def places(self, values: pl.Series) -> Places:
+        """The places of actions that are text; −1 where there is none."""
+        names = [] if self.names is None else list(self.names)
+        known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
+        text = values.cast(pl.String)
+        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(
+            writable=True
+        )
+        return places
+
+    def candidates(self, values: pl.Series) -> Places:
+        """The candidates of every row in the terms of the actions: ids, or places if these are text; filled up with −1."""
+        mask = _mask_in(values)
+        if mask is not None:
+            return ids_of_mask(mask, self._ids_of_columns(values.name, mask.shape[1]))
+        lists = lists_of(values.name, values)
+        if self.names is not None:
+            return padded(lists, places_of(lists, self.names))
+        flat = whole_numbers(flat_of(lists))
+        odd = flat.is_null() | (flat < 0)
+        if odd.any():
+            raise LogError(
+                f"candidates {values.name!r} must be whole numbers from 0 on, as the actions are: {odd.sum():,} of {len(flat):,} are "
+                f"not; one is {flat_of(lists).filter(odd.fill_null(True))[0]!r}."
+            )
+        return padded(lists, flat.to_numpy())
+
+    def _ids_of_columns(self, name: str, width: int) -> Places:
+        """The actions that the columns of a table of truth values belong to."""
+        known = self.names if self.names is not None else self.classes
+        if known is not None and len(known) != width:
+            raise OptionError(
+                f"candidates {name!r} must have a column for each of the {len(known):,} actions; found {width:,}."
+            )
+        return np.arange(width) if self.names is not None or self.classes is None else np.asarray(self.classes)
+
+
+def reading_of(
+    first: pl.DataFrame,
+    parts: Parts,
+    names: Names,
+    classes: NDArray[Any] | None = None,
+    encoding: Encoding | None = None,
+    *,
+    fills_gaps: bool = True,
+) -> Reading | None:
+    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy.
+
+    With `fills_gaps`, the encoding marks the numbers of a context that are missing.
+    """
+    is_text = first.schema[names.action] in TEXT
+    _check_kinds(first.get_column(names.action), is_text, classes)
+    if encoding is not None:
+        check_context(encoding.names, names.context)
+    elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
+        fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
+    ):
+        encoding = learned_encoding(parts(), names.context)  # type: ignore[arg-type]
+    if encoding is None and not is_text and names.candidates is None and classes is None:
+        return None
+    mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
+    width = None if mask is None else mask.shape[1]
+    return Reading(encoding, _action_names(parts, names, classes) if is_text else None, classes, width)
+
+
+def _are_numbers(dtype: pl.DataType) -> bool:
+    """Whether a column of this type needs no encoding; times have units, which the encoding sees to."""
+    return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
+
+
+def _has_gaps(values: pl.Series) -> bool:
+    return _are_numbers(values.dtype) and bool(is_missing(values).any())
+
+
+def _check_kinds(action: pl.Series, is_text: bool, classes: NDArray[Any] | None) -> None:
+    """Check that actions are whole numbers or text, as those of the policy or the items are."""
+    if not is_text and not _are_numbers(action.dtype):
+        raise ColumnError(f"action {action.name!r} must be whole numbers or text; found {action.dtype}.")
+    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
+        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
+        raise OptionError(
+            f"the actions in {action.name!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
+            do="Give both the same type.",
+        )
+
+
+def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
+    """Candidates as a table of truth values, if that is what they are."""
+    if isinstance(values.dtype, pl.Array):
+        values = values.arr.to_list()
+    if not isinstance(values.dtype, pl.List) or values.dtype.inner != pl.Boolean:
+        return None
+    widths = values.list.len().unique()
+    if len(values) and (len(widths) > 1 or widths[0] is None):
+        raise ColumnError(f"candidates {values.name!r} must have a truth value for every action in each row.")
+    mask: NDArray[np.bool_] = values.explode().fill_null(False).to_numpy().reshape(len(values), -1)
+    return mask
+
+
+def _action_names(parts: Parts, names: Names, classes: NDArray[Any] | None) -> NDArray[Any]:
+    """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
+    texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
+    for part in parts():
+        texts["logged actions"].update(part.get_column(names.action).cast(pl.String).drop_nulls().unique())
+        if names.candidates is not None and _mask_in(part.get_column(names.candidates)) is None:
+            lists = lists_of(names.candidates, part.get_column(names.candidates))
+            texts["candidates"].update(flat_of(lists).cast(pl.String).drop_nulls().unique())
+        if sum(map(len, texts.values())) > MOST:
+            raise LogError(
+                f"{names.action!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?"
+            )
+    if classes is None:
+        return np.array(sorted(texts["logged actions"] | texts["candidates"]), dtype=object)
+    for what, some in texts.items():
+        unknown = sorted(some - set(classes))
+        if unknown:
+            raise LogError(
+                f"{len(unknown):,} of the {what} are not among the {len(classes):,} that the policy or the items have; one is "
+                f"{unknown[0]!r}.",
+                do=["Add them to ", Argument("items"), " or the policy, or leave out those rows."],
+            )
+    return classes
+
+
+class Digits:
+    """How far single precision, in which policies compute, tells the numbers of a column or table apart; some rows at a time.
+
+    >>> digits = Digits()
+    >>> for part in ([[1e8], [1e8 + 1]], [[1e8 + 3]]):
+    ...     digits.add(np.array(part))
+    >>> digits.mean_of_lost, float(digits.lowest[0])
+    (100000001.33333333, 100000000.0)
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean: Any = 0.0
+        self._scatter: Any = 0.0
+        self._lost: Any = 0.0
+        self.lowest: Any = np.inf
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take in some rows; whatever cannot be a number is reported elsewhere."""
+        is_known = np.abs(values) < 1e30
+        known = values if is_known.all() else values[is_known.all(axis=1)]
+        if not len(known):
+            return
+        rows, mean = len(known), known.mean(axis=0)
+        apart, share = mean - self._mean, len(known) / (self._rows + len(known))
+        self._scatter = self._scatter + rows * known.var(axis=0) + np.square(apart) * (self._rows * share)
+        self._mean, self._rows = self._mean + apart * share, self._rows + rows
+        self._lost = np.maximum(self._lost, np.abs(known - known.astype(np.float32)).max(axis=0))
+        self.lowest = np.minimum(self.lowest, known.min(axis=0))
+
+    @property
+    def mean_of_lost(self) -> float | None:
+        """The mean of the first column whose values single precision cannot tell apart, if there is one."""
+        if not self._rows:
+            return None
+        spread = np.sqrt(self._scatter / self._rows)
+        bad = (self._lost > LOST * spread) & (spread > NOISE * np.abs(self._mean))
+        return float(self._mean[bad][0]) if bad.any() else None
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -287,6 +287,13 @@ class RowWeight:
 
 
 @dataclass(frozen=True)
+class NoWeight(RowWeight):
+    """What rows have that are only looked at: no propensity."""
+
+    needs_propensity = False
+
+
+@dataclass(frozen=True)
 class Learning:
     """That a policy is to learn from the rows: their contexts, actions and candidates are read and judged, too.
 
