@@ -113,8 +113,7 @@ class Source:
             )
         is_chunked = isinstance(engine, Files) and not in_memory and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
-        known = engine.columns(log) if self.files is None else self.files.columns
-        self.id_columns = self._ids_among(known)
+        self.id_columns = self._ids_among(engine)
         self.question = self._asked()
         self._plan = None if self.files is None else plan(self.question, self.files.columns)
         self._frame = None if self.files is not None else self._fetched(engine)
@@ -136,10 +135,11 @@ class Source:
         ids = () if self.files is not None else tuple(self.id_columns)
         return Question(self.log.but(**unread), (), RowWeight(), segment=ids, learning=Learning())
 
-    def _ids_among(self, known: Sequence[object]) -> list[str]:
+    def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like ids of whoever came, where nobody said what moves together."""
         if self.names.cluster is not None or self.log.rows_are_independent:
             return []
+        known: Sequence[object] = engine.columns(self.log) if self.files is None else self.files.columns
         return list(ids_among([name for name in known if isinstance(name, str)], self.names.all))
 
     def _fetched(self, engine: LogEngine) -> pl.DataFrame:

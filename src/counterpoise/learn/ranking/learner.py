@@ -128,7 +128,7 @@ class RankingLearner(PolicyLearner):
 
     After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
     the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
-    a list.
+    a list, and `dropped_rows_` is how many lists were left out because rows of theirs are bad.
 
     Examples
     --------
