@@ -125,7 +125,9 @@ def question_of(
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     whole.need_only("evaluate")
-    how, target = as_weight(list_weight(weight, whole.propensity_of), target)
+    if weight is not None or whole.propensity_of is not None:
+        weight = list_weight(weight, whole.propensity_of)
+    how, target = as_weight(weight, target)
     if isinstance(whole.propensity, Mapping):
         refuse_lists(whole.slate, "a log of several policies")
         whole, how = balanced(whole, how)

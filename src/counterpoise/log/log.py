@@ -466,7 +466,8 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         raise OptionError([Argument("max_segments", most), " is not a whole number of at least 1."])
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
-    check_lists(found)
+    if any(found.get(part) is not None for part in LISTS):
+        check_lists(found)
 
 
 def _check_known_before(found: Mapping[str, Any]) -> None:

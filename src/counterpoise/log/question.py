@@ -325,7 +325,8 @@ class Question:
                 raise OptionError(
                     [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
                 )
-        check_features(self.features)
+        if self.features:
+            check_features(self.features)
         reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
