@@ -21,8 +21,8 @@ from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.documents import as_text, evaluation, schema
 from counterpoise.log.names import PROPENSITY
 from counterpoise.models.folds import folds_of
+from counterpoise.models.propensity import sharpened
 from counterpoise.models.propensity_fitting import sharpness_of
-from counterpoise.models.propensity_step import sharpened
 from counterpoise.moments import Moments
 from counterpoise.moments.estimated import Estimated
 

@@ -33,11 +33,8 @@ import counterpoise as cp
 from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.documents import as_text, evaluation, schema
-from counterpoise.models.draws import drawn, uniform
-from counterpoise.models.fits import Joint
-from counterpoise.models.folds import folds_of, row_ids
-from counterpoise.models.linear import Linear, Stacked
-from counterpoise.models.trees import Trees
+from counterpoise.models.fits import Joint, Linear, Stacked, Trees
+from counterpoise.models.folds import drawn, folds_of, row_ids, uniform
 
 ACTIONS = 6
 TREES = {"max_iter": 8, "min_samples_leaf": 5}

@@ -145,7 +145,7 @@ def question_of(
                 [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
             )
         return question
-    from counterpoise.models.fitting import with_model
+    from counterpoise.models.reward_fitting import with_model
 
     return with_model(question)
 
@@ -240,7 +240,7 @@ def _fitted(question: Question, progress: bool | None) -> Question:
         question = fitted_propensities(question, progress)
     if question.model is None:
         return question
-    from counterpoise.models.fitting import fitted
+    from counterpoise.models.reward_fitting import fitted
 
     return fitted(question, progress)
 

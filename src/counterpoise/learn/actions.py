@@ -371,7 +371,7 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     """
     import polars as pl
 
-    from counterpoise.models.actions import checked_items
+    from counterpoise.models.design import checked_items
     from counterpoise.models.encoding import Encoder
 
     ids, described = checked_items(items, action)

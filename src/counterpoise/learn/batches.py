@@ -227,7 +227,7 @@ def refuse_leaks(source: Source) -> None:
         return
     import polars as pl
 
-    from counterpoise.models.leaks import leaks
+    from counterpoise.models.quality import leaks
 
     names = source.names
     rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)

@@ -39,12 +39,11 @@ def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
     """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
     import polars as pl
 
-    from counterpoise.models.actions import actions_of
-    from counterpoise.models.design import Design
+    from counterpoise.models.design import Design, actions_of
     from counterpoise.models.encoding import Encoder
     from counterpoise.models.estimators import check_rewards, estimator_of, is_native
-    from counterpoise.models.fitting import fit_one, suited, work_of
     from counterpoise.models.reward import as_reward
+    from counterpoise.models.reward_fitting import fit_one, suited, work_of
     from counterpoise.threads import threads
 
     asked, rewards = as_reward(model), rows.reward.double().cpu().numpy()

@@ -15,20 +15,21 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.question import Question
-from counterpoise.models.actions import Actions, actions_of
+from counterpoise.models.design import Actions, actions_of
 from counterpoise.models.encoding import Encoder
 from counterpoise.models.estimators import fit, is_native, libraries
-from counterpoise.models.fitting import identity_of
-from counterpoise.models.propensity import Propensity, needs_context
-from counterpoise.models.propensity_quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
-from counterpoise.models.propensity_step import (
+from counterpoise.models.propensity import (
     FOLD,
     PROPENSITY,
     Classifier,
     FittedPropensity,
+    Propensity,
     UnfittedPropensity,
+    needs_context,
     sharpened,
 )
+from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
+from counterpoise.models.reward_fitting import identity_of
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar
 from counterpoise.threads import threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,27 +12,96 @@ import polars as pl
 
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.log.good import is_number
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen
-from counterpoise.models.actions import actions_of
-from counterpoise.models.design import Design
+from counterpoise.models.design import Design, actions_of
 from counterpoise.models.encoding import Encoder
-from counterpoise.models.estimators import check_rewards, estimator_of, fit, fresh, is_classifier, is_native, predicted
-from counterpoise.models.fits import Alone, Codes, Constant, Fit, Joint, PerAction
+from counterpoise.models.estimators import (
+    check_rewards,
+    estimator_of,
+    failed,
+    fit,
+    fresh,
+    is_classifier,
+    is_native,
+    predicted,
+)
+from counterpoise.models.fits import Alone, Codes, Constant, Fit, Joint, PerAction, linear, stacked, trees
 from counterpoise.models.folds import FOLD
-from counterpoise.models.linear import linear, stacked
 from counterpoise.models.quality import quality_of
-from counterpoise.models.reward import Reward, as_reward
-from counterpoise.models.rows import good_rows, row_weights
-from counterpoise.models.step import REWARD, Fitted, Unfitted, value_column
-from counterpoise.models.streaming import streamed
-from counterpoise.models.trees import trees
+from counterpoise.models.reward import REWARD, Fitted, Reward, Unfitted, as_reward, value_column
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import has_table
-from counterpoise.readers.progress import progress_bar
+from counterpoise.readers.progress import Report, progress_bar
 from counterpoise.threads import threads
+
+# -- The rows that a reward model can learn from, and what each counts -------------------------------------------------
+
+
+def good_rows(rows: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """The rows that a model can learn from."""
+    reward = rows.get_column(question.log.reward[0]).cast(pl.Float64)
+    known = rows.get_column(str(question.log.action)).is_not_null() & (rows.get_column(FOLD) >= 0)
+    return rows.filter(is_number(reward).fill_null(False) & known)
+
+
+def row_weights(rows: pl.DataFrame, question: Question) -> Floats:
+    """w²(1 − p): the part of a row in the variance of the doubly robust estimate, given what the model gets wrong there."""
+    p = rows.get_column(str(question.log.propensity)).cast(pl.Float64).to_numpy()
+    t = rows.get_column(question.targets[0].column).cast(pl.Float64).to_numpy()
+    with np.errstate(all="ignore"):
+        found = np.square(t / p) * (1.0 - p)
+    return np.where(np.isfinite(found), found, 0.0) + 1e-9  # no fold may be left without weight
+
+
+# -- Reward models that learn batch by batch, by `partial_fit`: from all rows of a log, however many there are ---------
+
+
+ROWS_AT_ONCE = 100_000  # that a model is given at once
+
+
+def streamed(
+    estimator: Any, design: Design, question: Question, folds: int, rewards: Floats, report: Report | None
+) -> tuple[list[Any], int]:
+    """A model for every fold, each of which has seen all rows of the other folds once, in the log's order; and how many rows there are."""
+    models, seen = [fresh(estimator) for _ in range(folds)], 0
+    extra = {"classes": np.unique(rewards)} if is_classifier(estimator) else {}
+
+    def learn(batches: Iterable[pl.DataFrame]) -> None:
+        nonlocal seen
+        for batch in batches:
+            for part in batch.iter_slices(ROWS_AT_ONCE):
+                rows = good_rows(part, question)
+                _learn(models, design, rows, question, extra)
+                seen += rows.height
+
+    engine_of(question.log).over_rows(question, learn, None)
+    if report is not None:
+        report(folds)
+    return models, seen
+
+
+def _learn(models: list[Any], design: Design, rows: pl.DataFrame, question: Question, extra: dict[str, Any]) -> None:
+    action = rows.get_column(str(question.log.action))
+    x, codes, folds = design.contexts(rows), design.actions.codes(action), rows.get_column(FOLD).to_numpy()
+    rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
+    weights = row_weights(rows, question) if question.targets else None
+    for fold, model in enumerate(models):
+        others = folds != fold
+        if not others.any():
+            continue
+        own = {} if weights is None else {"sample_weight": weights[others]}
+        try:
+            model.partial_fit(design.pairs(x[others], codes[others]), rewards[others], **extra, **own)
+        except (TypeError, ValueError) as error:
+            raise failed(model, error) from error
+
+
+# -- Fits reward models: from a log's question to the same question with a model in it ---------------------------------
+
 
 ROWS_PER_ACTION = 50  # from which an action gets a model of its own
 SHRINKAGE = 10.0  # rows of the mean of all that the mean of a rarer action is mixed with
