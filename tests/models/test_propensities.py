@@ -387,7 +387,7 @@ class Gaps(LogisticRegression):
         ({"action": "same"}, cp.LogError, "no choice to model"),
         ({"action": "rare"}, cp.LogError, "occurs only in fold"),
         ({"cluster": "same"}, cp.LogError, "fold"),
-        ({"context": "nested"}, cp.ColumnError, "a model takes numbers"),
+        ({"context": "nested"}, cp.ColumnError, "models and policies take numbers"),
     ],
 )
 def test_bad_input_is_an_error(changed, error, said):

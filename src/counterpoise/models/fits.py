@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from counterpoise.models.design import Design, blocks
+from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import predicted
 from counterpoise.moments import Floats
 
 # -- A fitted model: its predictions for pairs of context and action, and for all actions of a block of contexts -------
 
-Codes = NDArray[np.int64]
 CROSSED = 200_000  # pairs of context and action that are predicted at once
 CELLS = 40_000_000  # of the table that these are, unless it is sparse
 
@@ -314,7 +313,7 @@ def trees(estimator: Any, design: Design) -> list[Trees]:
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
         return []
     features = np.asarray(design.features)
-    made = _Paths(features, design.context_width)
+    made = _Paths(features, len(design.context))
     for tree in steps:
         made.add(tree, places)
     used = sorted(made.scores)
@@ -327,7 +326,7 @@ def trees(estimator: Any, design: Design) -> list[Trees]:
 def _places(estimator: Any, design: Design) -> list[int]:
     """Which of the design's columns each of the estimator's inner columns is: it puts categories first."""
     categories = getattr(estimator, "is_categorical_", None)
-    width = design.context_width + design.features.shape[1]
+    width = len(design.context) + design.features.shape[1]
     if categories is None:
         return list(range(width))
     given = np.asarray(estimator.categorical_features, dtype=bool)

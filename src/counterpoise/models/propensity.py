@@ -11,15 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.identity import identity
 from counterpoise.log.log import MODEL, Log, Unlogged
 from counterpoise.log.question import Question
-from counterpoise.models.design import Actions, blocks
-from counterpoise.models.encoding import Encoder
+from counterpoise.models.design import Actions, Codes, blocks
 from counterpoise.models.folds import folds_of, row_ids
 from counterpoise.models.quality import PropensityQuality
 from counterpoise.models.reward import SAMPLE, check_count
@@ -91,10 +90,8 @@ class Propensity(Unlogged):
         if isinstance(self.estimator, str):
             if self.estimator not in CLASSIFIERS:
                 raise OptionError(
-                    [
-                        f"the propensity model {self.estimator!r} is not known: choose one of {', '.join(CLASSIFIERS)}, or pass a classifier "
-                        "of scikit-learn."
-                    ]
+                    f"the propensity model {self.estimator!r} is not known: choose one of {', '.join(CLASSIFIERS)}, or pass a "
+                    "classifier of scikit-learn."
                 )
         elif isinstance(self.estimator, type) or not all(
             hasattr(self.estimator, name) for name in ("fit", "predict_proba")
@@ -133,7 +130,6 @@ def needs_context(log: Log) -> None:
 PROPENSITY = "counterpoise propensity"
 FOLD = "counterpoise propensity fold"
 PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ class FittedPropensity:
 
     def x(self, rows: pl.DataFrame) -> Floats:
         """The contexts of some rows, as the classifier sees them."""
-        return self.context.native(rows) if self.is_native else self.context.plain(rows)
+        return self.context.numbers(rows, is_native=self.is_native)
 
     def codes(self, rows: pl.DataFrame, action: str) -> Codes:
         """The numbers of the logged actions, -1 for one that was not in the sample."""

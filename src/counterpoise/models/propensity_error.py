@@ -29,9 +29,9 @@ from counterpoise.log.names import MODEL_REWARD
 from counterpoise.log.names import PROPENSITY as P
 from counterpoise.log.question import Question
 from counterpoise.log.rules import only_good
-from counterpoise.models.encoding import Category, Number, Vector
+from counterpoise.models.design import Codes
 from counterpoise.models.estimators import fit
-from counterpoise.models.propensity import FOLD, Classifier, Codes, FittedPropensity, sharpened
+from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, sharpened
 from counterpoise.models.propensity_fitting import out_of_fold, sharpness_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.estimated import Estimated, Place
@@ -50,7 +50,7 @@ STEP = 1e-4  # of log p, for the derivative of a weight
 def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments of a log with the effect of its propensity model on their errors."""
     step: FittedPropensity = question.propensity_model
-    scores = (len(step.actions.levels) - 1) * (1 + step.x(_no_rows(step)).shape[1])
+    scores = (len(step.actions.levels) - 1) * (1 + step.context.width)
     told = step.quality
     sampled = told.rows + told.logged
     is_linear = not step.is_native and all(hasattr(one.estimator, "coef_") for one in step.classifiers)
@@ -68,11 +68,6 @@ def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogM
         covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
         made.append(replace(moments, estimated=Estimated(told.model, sampled, moments.n, center, covariances)))
     return tuple(made)
-
-
-def _no_rows(step: FittedPropensity) -> pl.DataFrame:
-    kinds: dict[type, Any] = {Category: pl.String, Number: pl.Float64, Vector: pl.List(pl.Float64)}
-    return pl.DataFrame(schema={one.name: kinds[type(one)] for one in step.context.columns})
 
 
 @dataclass(frozen=True)

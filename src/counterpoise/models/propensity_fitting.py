@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.question import Question
 from counterpoise.models.design import Actions, actions_of
-from counterpoise.models.encoding import Encoder
 from counterpoise.models.estimators import fit, is_native, libraries
 from counterpoise.models.propensity import (
     FOLD,
@@ -76,7 +76,7 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     estimator = _estimator(asked.estimator)
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
-    x = context.native(rows) if native else context.plain(rows)
+    x = context.numbers(rows, is_native=native)
     codes, folds = actions.codes(rows.select(exactly(action)).to_series()), rows.get_column(FOLD).to_numpy()
     count = len(actions.levels)
     shares = np.bincount(codes, minlength=count) / len(codes)

@@ -13,13 +13,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
 from counterpoise.log.expressions import columns
 from counterpoise.log.identity import identity
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen, Probabilities, Target
-from counterpoise.models.design import Design, blocks
+from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import names_classes
-from counterpoise.models.fits import Codes, Fit
+from counterpoise.models.fits import Fit
 from counterpoise.models.folds import FOLD, drawn, folds_of, row_ids
 from counterpoise.models.quality import Quality
 from counterpoise.moments import Floats
@@ -174,7 +175,8 @@ class Unfitted:
 class Fitted:
     """A cross-fitted reward model: a batch gets its prediction for the logged action, and its value of every target."""
 
-    asked: Unfitted
+    unfitted: Unfitted
+    context: Encoder
     design: Design
     fits: tuple[Fit, ...]  # by fold: each was fitted on the rows of all others
     quality: Quality
@@ -182,12 +184,12 @@ class Fitted:
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that tell rows apart."""
-        return self.asked.identity
+        return self.unfitted.identity
 
     @property
     def described(self) -> str:
         """What it is, as a text that stays the same tomorrow."""
-        return self.asked.described
+        return self.unfitted.described
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
@@ -231,8 +233,16 @@ class Rows:
     @classmethod
     def of(cls, frame: pl.DataFrame, question: Question, batch: str, ids: pl.Series, step: Fitted) -> Rows:
         """The rows of a frame, all of which have an action and an id."""
-        folds = folds_of(ids, step.asked.reward.folds)
-        return cls(frame, question, batch, step, ids.to_numpy(), folds, step.design.contexts(frame))
+        folds = folds_of(ids, step.unfitted.reward.folds)
+        return cls(
+            frame,
+            question,
+            batch,
+            step,
+            ids.to_numpy(),
+            folds,
+            step.context.numbers(frame, is_native=step.design.is_native),
+        )
 
     def columns(self) -> dict[str, Floats]:
         """The model's prediction of the logged action, its value of every target, and the policies' own columns."""
@@ -282,7 +292,7 @@ class Rows:
         """A row for every distinct question to the policy in every fold, in the order of folds, and which of them each row is like."""
         count, number = len(self.x), np.arange(len(self.x))
         names = read_by(target.source, self.question)
-        if names and not isinstance(target.source, Probabilities) and self.step.asked.value_samples is None:
+        if names and not isinstance(target.source, Probabilities) and self.step.unfitted.value_samples is None:
             read = self.frame.select(pl.struct(columns(names)).alias("read"))
             distinct = read.unique(maintain_order=True).with_row_index("k")
             if distinct.height <= count // 2:
@@ -314,7 +324,7 @@ class Rows:
 
     def _value(self, table: Table, fit: Fit, rows: NDArray[np.int64]) -> Floats:
         """Σ π(a|x) r̂(a, x) over all actions, or over some that are drawn from the policy."""
-        codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.asked.value_samples
+        codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.unfitted.value_samples
         x = self.x[rows]
         if samples is None or samples >= len(codes):
             return np.asarray(np.einsum("ij,ij->i", table.probabilities, fit.table(x, codes)), dtype=np.float64)
