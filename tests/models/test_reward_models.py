@@ -34,7 +34,7 @@ from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.documents import as_text, evaluation, schema
 from counterpoise.models.fits import Joint, Linear, Stacked, Trees
-from counterpoise.models.folds import drawn, folds_of, row_ids, uniform
+from counterpoise.models.folds import draw_actions, folds_of, row_ids, uniform
 
 ACTIONS = 6
 TREES = {"max_iter": 8, "min_samples_leaf": 5}
@@ -121,7 +121,7 @@ def test_values_are_sums_over_all_actions(model, log, form):
     folds = folds_of(row_ids(log, (), 0), 5)
     for row in np.random.default_rng(0).integers(0, log.height, 20):
         one = log[int(row)]
-        fit, x = step.fits[folds[row]], step.design.contexts(one)
+        fit, x = step.fits[folds[row]], step.context.numbers(one, is_native=step.design.is_native)
         each = [float(fit.pairs(x, step.design.actions.codes(pl.Series([a])))[0]) for a in range(ACTIONS)]
         value = float(np.dot(one["lists"][0].to_list(), each))
         assert found["q"][row] == pytest.approx(each[one["a"][0]], abs=1e-9)
@@ -229,7 +229,7 @@ def test_a_plan_counts_on_the_model_for_value_and_difference():
 def test_values_from_drawn_actions_have_the_right_mean():
     table = softmax(np.random.default_rng(1).normal(size=(40_000, 5)))
     for samples in (1, 3):
-        taken = drawn(table, np.arange(len(table)), samples)
+        taken = draw_actions(table, np.arange(len(table)), samples)
         share = np.stack([(taken == a).mean(axis=1) for a in range(5)], axis=1)
         error = (share - table).std(axis=0) / np.sqrt(len(table))
         assert (np.abs((share - table).mean(axis=0)) < 4.5 * error).all()
@@ -237,7 +237,7 @@ def test_values_from_drawn_actions_have_the_right_mean():
     wide = softmax(3 * np.random.default_rng(2).normal(size=(300, 77)))
     points = (uniform(np.arange(300))[:, None] + np.arange(4)) / 4
     expected = [np.searchsorted(row.cumsum(), at, side="right") for row, at in zip(wide, points, strict=True)]
-    np.testing.assert_array_equal(drawn(wide, np.arange(300), 4), np.array(expected))
+    np.testing.assert_array_equal(draw_actions(wide, np.arange(300), 4), np.array(expected))
     result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", value_samples=2)
     exact = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic")
     drawn_values, values = columns_of(result)["Policy"], columns_of(exact)["Policy"]

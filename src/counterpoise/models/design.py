@@ -64,7 +64,7 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
     if items is None:
         order = counts.sort(["count", "action"], descending=[True, False])
         return Actions(tuple(order.get_column("action").to_list()))
-    ids, features = checked_items(items, logged.name)
+    ids, features = read_items(items, logged.name)
     levels = text_of(ids)
     lost = counts.filter(~counts.get_column("action").is_in(levels.implode()))
     if lost.height:
@@ -78,7 +78,7 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
     return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
 
 
-def checked_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
+def read_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
     """The ids of items, each there once, and their features."""
     frame = _frame(items)
     ids = item_ids(frame, action)

@@ -79,7 +79,7 @@ def names_classes(estimator: Any) -> bool:
         return False
 
 
-def predicted(estimator: Any, table: Any) -> Floats:
+def predict_rewards(estimator: Any, table: Any) -> Floats:
     """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
     if not table.shape[0]:  # a fold without rows, which scikit-learn does not predict
         return np.empty(0)
@@ -99,12 +99,12 @@ def fit(estimator: Any, table: Any, rewards: Floats, weights: Floats | None, cat
         return made.fit(table, rewards, **extra)
     except TypeError as error:
         if weights is None:
-            raise failed(made, error) from error
+            raise fit_error(made, error) from error
         raise OptionError(
             f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
         ) from error
     except ValueError as error:
-        raise failed(made, error) from error
+        raise fit_error(made, error) from error
 
 
 def check_rewards(estimator: Any, rewards: Floats) -> None:
@@ -124,6 +124,6 @@ def check_rewards(estimator: Any, rewards: Floats) -> None:
         )
 
 
-def failed(estimator: Any, error: Exception) -> OptionError:
+def fit_error(estimator: Any, error: Exception) -> OptionError:
     """The error that an estimator could not be fitted."""
     return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

@@ -1,8 +1,4 @@
-"""Fitted models: what they predict for pairs of context and action, and for all actions at once, which many can do much faster.
-
-A leaf is reached if all conditions on its path hold, and each of them is about the context or about the action. So a tree is
-Σ value · [context conditions] · [action conditions] over its leaves: a table of contexts × paths, times one of paths × actions.
-"""
+"""Fitted models: what they predict for pairs of context and action, and for all actions at once, which many can do much faster."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from counterpoise.models.design import Codes, Design, blocks
-from counterpoise.models.estimators import predicted
+from counterpoise.models.estimators import predict_rewards
 from counterpoise.moments import Floats
 
-# -- A fitted model: its predictions for pairs of context and action, and for all actions of a block of contexts -------
+# -- any model: every pair is predicted --------------------------------------------------------------------------------
 
 CROSSED = 200_000  # pairs of context and action that are predicted at once
 CELLS = 40_000_000  # of the table that these are, unless it is sparse
@@ -43,17 +39,17 @@ class Joint:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """One prediction per row."""
-        return predicted(self.estimator, self.design.pairs(x, codes))
+        return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """Every context with every action, a few contexts at a time."""
-        found = np.empty((len(x), len(codes)))
+        rewards = np.empty((len(x), len(codes)))
         wide = 1 if self.design.is_sparse else x.shape[1] + self.design.features.shape[1]
         most = min(CROSSED, CELLS // max(wide, 1))
         for part in blocks(len(x), max(most // max(len(codes), 1), 1)):
             rows = np.repeat(x[part], len(codes), axis=0)
-            found[part] = self.pairs(rows, np.tile(codes, part.stop - part.start)).reshape(-1, len(codes))
-        return found
+            rewards[part] = self.pairs(rows, np.tile(codes, part.stop - part.start)).reshape(-1, len(codes))
+        return rewards
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ class Alone:
 
     def of(self, x: Floats) -> Floats:
         """The predicted reward of the action for every context."""
-        return predicted(self.estimator, x)
+        return predict_rewards(self.estimator, x)
 
 
 @dataclass(frozen=True)
@@ -86,19 +82,19 @@ class PerAction:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row by the model of its action."""
-        found = np.empty(len(x))
+        rewards = np.empty(len(x))
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
         for code, rows in zip(present, np.split(order, starts)[1:], strict=True):
-            found[rows] = self.models[code].of(x[rows])
-        return found
+            rewards[rows] = self.models[code].of(x[rows])
+        return rewards
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """All contexts by every model."""
         return np.column_stack([self.models[code].of(x) for code in codes])
 
 
-# -- Linear models of context and action: the score is f(x) + g(a), and no pair of the two is ever made ----------------
+# -- linear models: the score is f(x) + g(a), and no pair of the two is ever made --------------------------------------
 
 
 Link = Callable[[NDArray[Any]], NDArray[Any]]
@@ -119,14 +115,14 @@ def sigmoid(scores: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):  # 1/∞ is 0
         np.exp(scores, out=scores)
     scores += 1.0
-    found: NDArray[Any] = np.reciprocal(scores, out=scores)
-    return found
+    shares: NDArray[Any] = np.reciprocal(scores, out=scores)
+    return shares
 
 
 def exponential(scores: NDArray[Any]) -> NDArray[Any]:
     """exp(score), in the array's own memory."""
-    found: NDArray[Any] = np.exp(scores, out=scores)
-    return found
+    rewards: NDArray[Any] = np.exp(scores, out=scores)
+    return rewards
 
 
 LINKS: tuple[Link, ...] = (identity, sigmoid, exponential)
@@ -141,8 +137,8 @@ class Scale:
     high: float = 1.0
 
     def __call__(self, scores: NDArray[Any]) -> NDArray[Any]:
-        found = self.link(scores)
-        return found if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * found
+        rewards = self.link(scores)
+        return rewards if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * rewards
 
     def score(self, reward: float) -> float:
         """The score of which a reward is made."""
@@ -206,20 +202,20 @@ def linear(estimator: Any, design: Design) -> list[Linear]:
     return [Linear(w[:d], np.asarray(design.features @ w[d:]) + b, scale) for scale in scales_of(estimator)]
 
 
-def stacked(fit: PerAction) -> list[Stacked]:
+def stack(fit: PerAction) -> list[Stacked]:
     """Linear models of all actions in one, if they all are linear and alike."""
-    models = [one.estimator for one in fit.models if isinstance(one, Alone)]
-    found = {id(one): _coefficients(one.estimator) for one in fit.models if isinstance(one, Alone)}
-    if not models or None in found.values():
+    estimators = [model.estimator for model in fit.models if isinstance(model, Alone)]
+    coefficients = {id(model): _coefficients(model.estimator) for model in fit.models if isinstance(model, Alone)}
+    if not estimators or None in coefficients.values():
         return []
-    width = np.size(models[0].coef_)
+    width = np.size(estimators[0].coef_)
     made = []
-    for scale in scales_of(models[0]):
+    for scale in scales_of(estimators[0]):
         pairs = [
-            (np.zeros(width), scale.score(one.value))
-            if isinstance(one, Constant)
-            else found[id(one)] or (np.zeros(0), 0.0)
-            for one in fit.models
+            (np.zeros(width), scale.score(model.value))
+            if isinstance(model, Constant)
+            else coefficients[id(model)] or (np.zeros(0), 0.0)
+            for model in fit.models
         ]
         made.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
     return made
@@ -232,7 +228,7 @@ def _coefficients(estimator: Any) -> tuple[Floats, float] | None:
     return np.asarray(w, dtype=np.float64).reshape(-1), float(np.asarray(b).reshape(-1)[0])
 
 
-# -- Boosted trees of context and action, taken apart: the scores of all actions are one product of matrices -----------
+# -- boosted trees: contexts × paths times paths × actions -------------------------------------------------------------
 
 
 CONTEXTS_AT_ONCE = 4_000  # contexts at once: their paths stay in the processor's cache
@@ -268,7 +264,11 @@ class Path:
 
 @dataclass(frozen=True)
 class Trees:
-    """The paths of all trees through the context, and what every action gets on each of them."""
+    """The paths of all trees through the context, and what every action gets on each of them.
+
+    A leaf is reached if all conditions on its path hold, and each of them is about the context or about the action. So a tree is
+    Σ value · [context conditions] · [action conditions] over its leaves: a table of contexts × paths, times one of paths × actions.
+    """
 
     estimator: Any
     design: Design
@@ -280,15 +280,15 @@ class Trees:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """By the estimator itself."""
-        return predicted(self.estimator, self.design.pairs(x, codes))
+        return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """Contexts × paths times paths × actions."""
         scores = np.ascontiguousarray(self.scores[:, codes])
-        found = np.empty((len(x), len(codes)), dtype=np.float32)
+        rewards = np.empty((len(x), len(codes)), dtype=np.float32)
         for part in blocks(len(x), CONTEXTS_AT_ONCE):
-            found[part] = self.scale(self._taken(x[part]).T @ scores + self.always[codes])
-        return found
+            rewards[part] = self.scale(self._taken(x[part]).T @ scores + self.always[codes])
+        return rewards
 
     def _taken(self, x: Floats) -> NDArray[np.float32]:
         """Which paths every context takes: paths × contexts."""
@@ -308,7 +308,7 @@ def trees(estimator: Any, design: Design) -> list[Trees]:
     """Histogram gradient boosting taken apart, in as many ways as it may have a link; nothing, if it cannot be."""
     try:
         places = _places(estimator, design)
-        steps = [one for (one,) in estimator._predictors]
+        steps = [tree for (tree,) in estimator._predictors]
         base = float(np.asarray(estimator._baseline_prediction).reshape(-1)[0])
     except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
         return []
@@ -329,8 +329,8 @@ def _places(estimator: Any, design: Design) -> list[int]:
     width = len(design.context) + design.features.shape[1]
     if categories is None:
         return list(range(width))
-    given = np.asarray(estimator.categorical_features, dtype=bool)
-    return [*np.flatnonzero(given).tolist(), *np.flatnonzero(~given).tolist()]
+    is_category = np.asarray(estimator.categorical_features, dtype=bool)
+    return [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
 
 
 class _Paths:

@@ -14,7 +14,7 @@ from counterpoise.log.expressions import columns
 from counterpoise.log.groups import integer_ids, with_groups
 from counterpoise.moments import Floats
 
-# -- Folds: which part of the log a row belongs to, always the same one, and never by what happened in it --------------
+# -- folds -------------------------------------------------------------------------------------------------------------
 
 FOLD = "counterpoise fold"
 
@@ -38,25 +38,25 @@ def row_ids(frame: pl.DataFrame, identity: Sequence[str], first_row: int) -> pl.
 def folds_of(ids: pl.Series, folds: int) -> NDArray[np.int64]:
     """The fold of every row, by the hash that groups clusters; -1 where a row has no id.
 
-    >>> found = folds_of(pl.Series([1, 2, 3, 1, None]), 2)
-    >>> bool(found[0] == found[3]), int(found[4])
+    >>> folds = folds_of(pl.Series([1, 2, 3, 1, None]), 2)
+    >>> bool(folds[0] == folds[3]), int(folds[4])
     (True, -1)
     """
     hashed = with_groups(nw.from_native(pl.DataFrame({"g": ids.cast(pl.Int64)}), eager_only=True), folds).to_native()
-    found: NDArray[np.int64] = hashed.get_column("g").fill_null(-1).cast(pl.Int64).to_numpy()
-    return found
+    numbers: NDArray[np.int64] = hashed.get_column("g").fill_null(-1).cast(pl.Int64).to_numpy()
+    return numbers
 
 
-# -- Actions drawn from a target, the same ones for a row whenever it is read, whatever action was logged --------------
+# -- draws -------------------------------------------------------------------------------------------------------------
 
 
-def drawn(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+def draw_actions(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
     """So many actions for every row, at equal distances along the row's probabilities from one uniform start.
 
     Each action is drawn as often on average as its probability says, so that the mean over the draws has the right mean whatever
     the number of them; equal distances leave it with less variance than independent draws.
 
-    >>> drawn(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([1, 2]), 2).tolist()
+    >>> draw_actions(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([1, 2]), 2).tolist()
     [[0, 1], [1, 1]]
     """
     # Two steps, since adding up all of a long row in order is slow: which stretch of actions a point falls into, then which action.
@@ -95,8 +95,8 @@ def _stretches(ends: Floats, points: Floats) -> NDArray[np.int64]:
     """The place of every point among the ends of its row: a single search in all rows, one behind the other."""
     n, count = ends.shape
     rows, scale = np.arange(n)[:, None], ends[:, -1:]
-    found = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
-    return np.asarray(np.clip(found.reshape(points.shape) - rows * count, 0, count - 1))
+    places = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
+    return np.asarray(np.clip(places.reshape(points.shape) - rows * count, 0, count - 1))
 
 
 def uniform(ids: NDArray[np.int64]) -> Floats:

@@ -24,8 +24,6 @@ from counterpoise.models.quality import PropensityQuality
 from counterpoise.models.reward import SAMPLE, check_count
 from counterpoise.moments import Floats
 
-# -- `Propensity`: which propensity model to fit where propensities were not logged, and how ---------------------------
-
 CLASSIFIERS = ("logistic", "boosted")
 ERRORS = ("scores", "refit")
 
@@ -124,7 +122,7 @@ def needs_context(log: Log) -> None:
         )
 
 
-# -- The step that a propensity model is to readers and engines: it adds the propensities of the logged actions to a batch ---
+# -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
 
 
 PROPENSITY = "counterpoise propensity"
@@ -136,29 +134,31 @@ PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
 class UnfittedPropensity:
     """A propensity model before its fit: a batch gets the fold of every row."""
 
-    asked: Propensity
+    propensity: Propensity
     identity: tuple[str, ...]  # the columns that tell rows apart; none, where their number does
 
     @property
     def column(self) -> str | None:
         """The column with the propensities that were logged, if some were."""
-        return None if self.asked.column is None else str(self.asked.column)
+        return None if self.propensity.column is None else str(self.propensity.column)
 
     @property
     def described(self) -> str:
         """What it is, as a text that stays the same tomorrow."""
-        told = identity(self.asked)
-        if told is None:
+        text = identity(self.propensity)
+        if text is None:
             raise OptionError(
                 "the propensity model has something in it that cannot be looked at (a connection or a lock, say), so that a state could "
                 "not tell it from another model.",
                 do="Pass one of scikit-learn's own.",
             )
-        return told
+        return text
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows."""
-        return frame.with_columns(pl.Series(FOLD, folds_of(row_ids(frame, self.identity, first_row), self.asked.folds)))
+        return frame.with_columns(
+            pl.Series(FOLD, folds_of(row_ids(frame, self.identity, first_row), self.propensity.folds))
+        )
 
 
 @dataclass(frozen=True)
@@ -172,33 +172,33 @@ class Classifier:
 
     def raw(self, x: Floats) -> Floats:
         """The probabilities of all actions as predicted; 0 for one that the classifier has not seen."""
-        found = np.asarray(self.estimator.predict_proba(x), dtype=np.float64)
-        if not np.isfinite(found).all():
-            bad = int((~np.isfinite(found).all(axis=1)).sum())
+        probabilities = np.asarray(self.estimator.predict_proba(x), dtype=np.float64)
+        if not np.isfinite(probabilities).all():
+            bad = int((~np.isfinite(probabilities).all(axis=1)).sum())
             raise LogError(
-                f"the propensity model must predict probabilities: for {bad:,} of {len(found):,} rows it does not. Mend the model, or "
-                "fill the gaps in the context."
+                f"the propensity model must predict probabilities: for {bad:,} of {len(probabilities):,} rows it does not.",
+                do="Fix the model, or fill the gaps in the context.",
             )
         table = np.zeros((len(x), self.actions))
-        table[:, np.asarray(self.estimator.classes_, dtype=np.int64)] = found
+        table[:, np.asarray(self.estimator.classes_, dtype=np.int64)] = probabilities
         return table
 
     def table(self, x: Floats) -> Floats:
         """The probabilities of all actions, calibrated."""
-        return sharpened(self.raw(x), self.shares, self.sharpness)
+        return sharpen(self.raw(x), self.shares, self.sharpness)
 
 
-def sharpened(table: Floats, shares: Floats, sharpness: float) -> Floats:
+def sharpen(table: Floats, shares: Floats, sharpness: float) -> Floats:
     """p ∝ share^(1 − c) · p̂^c: the shares for c = 0, the predictions for c = 1.
 
-    >>> sharpened(np.array([[0.9, 0.1]]), np.array([0.5, 0.5]), 0.0).tolist()
+    >>> sharpen(np.array([[0.9, 0.1]]), np.array([0.5, 0.5]), 0.0).tolist()
     [[0.5, 0.5]]
     """
     if sharpness == 1.0:
         return table
     logits = (1.0 - sharpness) * np.log(shares) + sharpness * np.log(np.maximum(table, 1e-12))
-    found = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -238,24 +238,24 @@ class FittedPropensity:
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with propensities; rows without an action or an id get none, and are bad anyway."""
-        folds = folds_of(row_ids(frame, self.identity, first_row), self.unfitted.asked.folds)
+        folds = folds_of(row_ids(frame, self.identity, first_row), self.unfitted.propensity.folds)
         action = str(question.log.action)
         known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
-        found = np.full(frame.height, np.nan)
+        propensities = np.full(frame.height, np.nan)
         rows = frame.filter(known)
-        found[known] = self._propensities(self.x(rows), self.codes(rows, action), folds[known])
-        values = pl.Series(PROPENSITY, found).fill_nan(None)
+        propensities[known] = self._propensities(self.x(rows), self.codes(rows, action), folds[known])
+        values = pl.Series(PROPENSITY, propensities).fill_nan(None)
         if self.column is not None:
             logged = frame.select(exactly(self.column)).to_series().cast(pl.Float64).fill_nan(None)
             values = logged.zip_with(logged.is_not_null(), values).alias(PROPENSITY)
         return frame.with_columns(values, pl.Series(FOLD, folds))
 
     def _propensities(self, x: Floats, codes: Codes, folds: Codes) -> Floats:
-        found = np.empty(len(x))
+        propensities = np.empty(len(x))
         for fold, classifier in enumerate(self.classifiers):
             mine = np.flatnonzero(folds == fold)
             for part in blocks(len(mine), max(PROBABILITIES_AT_ONCE // len(self.actions.levels), 1)):
                 rows = mine[part]
                 table = classifier.table(x[rows])
-                found[rows] = np.where(codes[rows] >= 0, table[np.arange(len(rows)), codes[rows]], 0.0)
-        return np.clip(found, self.floor, 1.0)
+                propensities[rows] = np.where(codes[rows] >= 0, table[np.arange(len(rows)), codes[rows]], 0.0)
+        return np.clip(propensities, self.floor, 1.0)

@@ -26,7 +26,7 @@ from counterpoise.models.propensity import (
     Propensity,
     UnfittedPropensity,
     needs_context,
-    sharpened,
+    sharpen,
 )
 from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
 from counterpoise.models.reward_fitting import identity_of
@@ -63,17 +63,17 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     return replace(question, log=question.log.but(propensity=PROPENSITY), propensity_model=step)
 
 
-def fitted_propensities(question: Question, progress: bool | None = None) -> Question:
+def fit_propensity_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its propensity model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
     unfitted = question.propensity_model
     if not isinstance(unfitted, UnfittedPropensity):
         return question
-    asked, action = unfitted.asked, str(question.log.action)
+    propensity, action = unfitted.propensity, str(question.log.action)
     rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
     unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
     _check_actions(actions, action, unlogged)
-    estimator = _estimator(asked.estimator)
+    estimator = _estimator(propensity.estimator)
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
     x = context.numbers(rows, is_native=native)
@@ -82,7 +82,7 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
     shares = np.bincount(codes, minlength=count) / len(codes)
     classifiers = []
     with threads(x.size), progress_bar(progress, "fitting the propensity model", "models") as report:
-        for fold in range(asked.folds):
+        for fold in range(propensity.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
             made = fit(estimator, x[others], codes[others], None, context.is_category)
@@ -91,12 +91,12 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
     table = out_of_fold(classifiers, x[some], folds[some])
-    sharpness = sharpness_of(table, codes[some], shares) if asked.calibrate else 1.0
-    classifiers = [replace(one, sharpness=sharpness) for one in classifiers]
-    floor = FLOOR / count if asked.floor is None else float(asked.floor)
+    sharpness = sharpness_of(table, codes[some], shares) if propensity.calibrate else 1.0
+    classifiers = [replace(classifier, sharpness=sharpness) for classifier in classifiers]
+    floor = FLOOR / count if propensity.floor is None else float(propensity.floor)
     quality = _quality(
-        sharpened(table, shares, sharpness), codes[some], shares, floor,
-        model=type(estimator).__name__, rows=len(codes), folds=asked.folds, actions=count, context=question.log.context,
+        sharpen(table, shares, sharpness), codes[some], shares, floor,
+        model=type(estimator).__name__, rows=len(codes), folds=propensity.folds, actions=count, context=question.log.context,
         logged=logged, sharpness=sharpness, floor=floor,
     )  # fmt: skip
     step = FittedPropensity(unfitted, context, actions, native, tuple(classifiers), floor, quality)
@@ -110,7 +110,7 @@ def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFram
         log=question.log.but(model_reward=None, control=None, key=()),
         targets=(), contrasts=(), segment=(), groups=1, model_value={}, smoothings=(), model=None,
     )  # fmt: skip
-    whole = engine_of(lean.log).sampled(lean, unfitted.asked.sample)
+    whole = engine_of(lean.log).sampled(lean, unfitted.propensity.sample)
     action = whole.select(exactly(str(question.log.action))).to_series()
     rows = whole.filter(action.is_not_null() & (whole.get_column(FOLD) >= 0))
     if not rows.height:
@@ -177,10 +177,10 @@ def _check_seen(
 def out_of_fold(classifiers: list[Classifier], x: Floats, folds: NDArray[np.int64]) -> Floats:
     """The probabilities of all actions, each row's by the model that has not seen its fold; not calibrated."""
     table = np.empty((len(x), classifiers[0].actions))
-    for fold, one in enumerate(classifiers):
+    for fold, classifier in enumerate(classifiers):
         mine = folds == fold
         if mine.any():
-            table[mine] = one.raw(x[mine])
+            table[mine] = classifier.raw(x[mine])
     return table
 
 
@@ -191,12 +191,12 @@ def sharpness_of(table: Floats, codes: NDArray[np.int64], shares: Floats) -> flo
     low, high = 0.0, SHARPEST
     for _ in range(40):
         middle = (low + high) / 2
-        expected = (sharpened(table, shares, middle) * tilt).sum(axis=1).mean()
+        expected = (sharpen(table, shares, middle) * tilt).sum(axis=1).mean()
         low, high = (middle, high) if own > expected else (low, middle)
     return (low + high) / 2
 
 
-def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **told: Any) -> PropensityQuality:
+def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **others: Any) -> PropensityQuality:
     p = table[np.arange(len(codes)), codes]
     kept = np.clip(p, least, 1.0)
     return PropensityQuality(
@@ -206,5 +206,5 @@ def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: flo
         effective_rows=effective_rows(kept),
         quantiles=tuple((q, float(np.quantile(kept, q))) for q in QUANTILES),
         calibration=calibration_of(table, codes),
-        **told,
+        **others,
     )

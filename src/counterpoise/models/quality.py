@@ -14,8 +14,6 @@ from counterpoise.log.good import is_number
 from counterpoise.models.folds import folds_of, row_ids
 from counterpoise.moments import Floats
 
-# -- How good a reward model is on rows that it has not seen -----------------------------------------------------------
-
 BINS = 10
 
 
@@ -79,7 +77,7 @@ def _calibration(rewards: Floats, predictions: Floats) -> tuple[Bin, ...]:
     return tuple(Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
 
 
-# -- How good a propensity model is on rows that it has not seen, and how far its propensities overlap -----------------
+# -- propensity models -------------------------------------------------------------------------------------------------
 
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 1.0)
@@ -123,8 +121,8 @@ class PropensityQuality:
 def calibration_of(table: Floats, codes: NDArray[np.int64]) -> tuple[Bin, ...]:
     """The probabilities of all actions, predicted against observed, in bins of as many observations.
 
-    >>> found = calibration_of(np.array([[0.5, 0.5]] * 20), np.array([0, 1] * 10))
-    >>> [(one.rows, one.predicted, one.observed) for one in found]
+    >>> bins = calibration_of(np.array([[0.5, 0.5]] * 20), np.array([0, 1] * 10))
+    >>> [(bin.rows, bin.predicted, bin.observed) for bin in bins]
     [(40, 0.5, 0.5)]
     """
     predicted, observed = table.reshape(-1), np.zeros(table.size)
@@ -142,7 +140,7 @@ def effective_rows(propensities: Floats) -> float:
     return float(np.square(w.sum()) / np.square(w).sum())
 
 
-# -- Context columns that leak the reward: what a simple model of one column alone knows of rows it has not seen -------
+# -- columns that leak the reward --------------------------------------------------------------------------------------
 
 
 CERTAIN = 0.95  # the share of the variance from which a column is too good to be known before the choice
@@ -162,7 +160,7 @@ def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> list[Leak]
     """The context columns that tell the reward almost exactly.
 
     >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
-    >>> [one.column for one in leaks(rows, "r", ["paid", "age"])]
+    >>> [leak.column for leak in leaks(rows, "r", ["paid", "age"])]
     ['paid']
     """
     known = [name for name in context if name in rows.collect_schema().names() and name != reward]
@@ -173,8 +171,8 @@ def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> list[Leak]
     if len(r) < FEWEST or r.std() <= 0:
         return []
     folds = folds_of(row_ids(frame, (), 0), 2)
-    found = (Leak(name, _r2(frame.get_column(name), r, folds)) for name in known)
-    return [one for one in found if one.r2 >= CERTAIN]
+    columns = (Leak(name, _r2(frame.get_column(name), r, folds)) for name in known)
+    return [leak for leak in columns if leak.r2 >= CERTAIN]
 
 
 def _r2(values: pl.Series, r: np.ndarray, folds: np.ndarray) -> float:

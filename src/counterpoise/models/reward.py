@@ -21,13 +21,11 @@ from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import names_classes
 from counterpoise.models.fits import Fit
-from counterpoise.models.folds import FOLD, drawn, folds_of, row_ids
+from counterpoise.models.folds import FOLD, draw_actions, folds_of, row_ids
 from counterpoise.models.quality import Quality
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of
 from counterpoise.threads import threads
-
-# -- `Reward`: which reward model to fit, and how ----------------------------------------------------------------------
 
 SAMPLE = 200_000  # rows that a model is fitted on, spread over the log, unless the user says otherwise
 NAMES = ("auto", "logistic", "ridge", "boosted")
@@ -130,7 +128,7 @@ def check_count(name: str, value: Any, least: int, most: int) -> None:
         raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")
 
 
-# -- The step that a reward model is to readers and engines: it adds its columns to a batch, next to those of the policies ---
+# -- the step: before the fit, the fold of every row; after it, what the models of the other folds say of the row ------
 
 
 REWARD = "counterpoise model reward"
@@ -155,14 +153,14 @@ class Unfitted:
     @property
     def described(self) -> str:
         """What it is, as a text that stays the same tomorrow."""
-        told = identity(self.reward)
-        if told is None:
+        text = identity(self.reward)
+        if text is None:
             raise OptionError(
                 "the model has something in it that cannot be looked at (a connection or a lock, say), so that a state could not tell it "
                 "from another model.",
                 do=["Pass one of scikit-learn's own, or ", Argument("model", "auto"), "."],
             )
-        return told if self.value_samples is None else f"{told}, {self.value_samples} samples"
+        return text if self.value_samples is None else f"{text}, {self.value_samples} samples"
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows, and the policies, if any."""
@@ -203,10 +201,10 @@ class Fitted:
             known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
             whole = known.all()
             rows = Rows.of(part if whole else part.filter(known), question, batch, ids.filter(known), self)
-            found = rows.columns() if known.any() else {}
+            columns = rows.columns() if known.any() else {}
             for name in _made(question):
                 values = np.full(part.height, np.nan)
-                values[known] = found.get(name, values[known])
+                values[known] = columns.get(name, values[known])
                 part = part.with_columns(pl.Series(name, values).fill_nan(None))
             pieces.append(part)
             first_row += part.height
@@ -246,25 +244,25 @@ class Rows:
 
     def columns(self) -> dict[str, Floats]:
         """The model's prediction of the logged action, its value of every target, and the policies' own columns."""
-        found = {REWARD: self.pairs(self._codes(str(self.question.log.action)))}
+        columns = {REWARD: self.pairs(self._codes(str(self.question.log.action)))}
         for target in self.question.targets:
             value = value_column(target.name)
             if isinstance(target.source, Chosen):
-                found[value] = self.pairs(self._codes(target.source.column))
+                columns[value] = self.pairs(self._codes(target.source.column))
             else:
-                found[target.column], found[value] = self._of_policy(target)
+                columns[target.column], columns[value] = self._of_policy(target)
         for name in (REWARD, *self.question.model_value.values()):
-            self._check(found[name])
-        return found
+            self._check(columns[name])
+        return columns
 
     def pairs(self, codes: Codes) -> Floats:
         """The prediction of one action for every row, each by the model of its fold."""
-        found = np.empty(len(codes))
+        rewards = np.empty(len(codes))
         for fold, fit in enumerate(self.step.fits):
             rows = np.flatnonzero(self.folds == fold)
             if len(rows):
-                found[rows] = fit.pairs(self.x[rows], codes[rows])
-        return found
+                rewards[rows] = fit.pairs(self.x[rows], codes[rows])
+        return rewards
 
     def _codes(self, column: str) -> Codes:
         return self.step.design.actions.codes(self.frame.get_column(column))
@@ -308,8 +306,10 @@ class Rows:
         again = np.flatnonzero(first[member] != np.arange(len(numbers)))
         again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
         rows = (first[member[again]], again)
-        one, other = (table_of(target.source, self.frame[some], self.question).probabilities for some in rows)
-        return bool(np.allclose(one, other, rtol=0, atol=1e-6, equal_nan=True))
+        first_answers, later_answers = (
+            table_of(target.source, self.frame[some], self.question).probabilities for some in rows
+        )
+        return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
 
     def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
         table = table_of(target.source, self.frame[rows], self.question)
@@ -318,7 +318,7 @@ class Rows:
         if not (off <= 1e-3).all():
             raise LogError(
                 f"policy {target.name!r} must give probabilities of all actions that add up to 1: for {self.batch} the worst row adds up "
-                f"to {sums[np.argmax(off)]:.6g}. Mend the policy."
+                f"to {sums[np.argmax(off)]:.6g}. Fix the policy."
             )
         return table
 
@@ -328,14 +328,14 @@ class Rows:
         x = self.x[rows]
         if samples is None or samples >= len(codes):
             return np.asarray(np.einsum("ij,ij->i", table.probabilities, fit.table(x, codes)), dtype=np.float64)
-        taken = drawn(table.probabilities, self.ids[rows], samples)
-        found = fit.pairs(np.repeat(x, samples, axis=0), codes[taken].reshape(-1))
-        return np.asarray(found.reshape(-1, samples).mean(axis=1))
+        taken = draw_actions(table.probabilities, self.ids[rows], samples)
+        rewards = fit.pairs(np.repeat(x, samples, axis=0), codes[taken].reshape(-1))
+        return np.asarray(rewards.reshape(-1, samples).mean(axis=1))
 
     def _check(self, predictions: Floats) -> None:
         bad = int((~np.isfinite(predictions)).sum())
         if bad:
             raise LogError(
                 f"the reward model must predict finite numbers: for {bad:,} of {len(predictions):,} rows in {self.batch} it does not. "
-                "Mend the model, or fill the gaps in the context."
+                "Fix the model, or fill the gaps in the context."
             )

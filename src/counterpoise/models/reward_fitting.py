@@ -23,14 +23,14 @@ from counterpoise.models.design import Codes, Design, actions_of
 from counterpoise.models.estimators import (
     check_rewards,
     estimator_of,
-    failed,
     fit,
+    fit_error,
     fresh,
     is_classifier,
     is_native,
-    predicted,
+    predict_rewards,
 )
-from counterpoise.models.fits import Alone, Constant, Fit, Joint, PerAction, linear, stacked, trees
+from counterpoise.models.fits import Alone, Constant, Fit, Joint, PerAction, linear, stack, trees
 from counterpoise.models.folds import FOLD
 from counterpoise.models.quality import quality_of
 from counterpoise.models.reward import REWARD, Fitted, Reward, Unfitted, as_reward, value_column
@@ -109,7 +109,7 @@ def _fit_batch(
         try:
             model.partial_fit(design.pairs(x[others], codes[others]), rewards[others], **extra, **own)
         except (TypeError, ValueError) as error:
-            raise failed(model, error) from error
+            raise fit_error(model, error) from error
 
 
 # -- a question with a model in it ------------------------------------------------------------------------------------
@@ -160,13 +160,13 @@ def identity_of(log: Log) -> tuple[str, ...]:
     return identity
 
 
-def fitted(question: Question, progress: bool | None = None) -> Question:
+def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
     unfitted = question.model
     if not isinstance(unfitted, Unfitted):
         return question
     reward = unfitted.reward
-    learned = _learned(question, reward)
+    learned = _lean_question(question, reward)
     rows = good_rows(engine_of(learned.log).sampled(learned, reward.sample), question)
     rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
     estimator = estimator_of(reward.estimator, rewards)
@@ -190,7 +190,7 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
             _check_classes(estimator, rewards, others, fold)
             some = None if weights is None else weights[others]
             fits.append(
-                _taken_apart(models[fold], design, x[others])
+                _take_apart(models[fold], design, x[others])
                 if models
                 else fit_one(estimator, design, x[others], codes[others], rewards[others], some, reward.per_action)
             )
@@ -206,7 +206,7 @@ def fitted(question: Question, progress: bool | None = None) -> Question:
     return replace(question, model=Fitted(unfitted, context, design, tuple(fits), quality))
 
 
-def _learned(question: Question, reward: Reward) -> Question:
+def _lean_question(question: Question, reward: Reward) -> Question:
     """The question with no more in it than what a model learns from."""
     targets = question.targets if reward.mrdr else ()
     return replace(
@@ -231,7 +231,7 @@ def _suited(design: Design, reward: Reward, estimator: Any, x: Floats, codes: Co
         table = form.pairs(x[some], codes[some])
         try:
             with warnings.catch_warnings(action="ignore"):  # so few rows need not converge
-                predicted(fresh(estimator).fit(table, rewards[some]), table)
+                predict_rewards(fresh(estimator).fit(table, rewards[some]), table)
         except (TypeError, ValueError):
             return False
         return True
@@ -249,7 +249,7 @@ def fit_numbers(
     >>> x, a = np.array([[0.0], [1.0], [2.0], [3.0]] * 5), np.arange(20) % 2
     >>> predict = fit_numbers("ridge", x, a, x[:, 0] + a, 2, seed=0)
     >>> predict(np.array([[1.5]])).round(1).tolist()
-    [[1.6, 2.4]]
+    [[1.5, 2.5]]
     """
     reward = as_reward(model)
     estimator = fresh(estimator_of(reward.estimator, rewards), seed)
@@ -275,11 +275,13 @@ def fit_one(
     """One model, in the form that predicts fastest."""
     if per_action:
         return _fit_per_action(estimator, design, x, codes, rewards, weights)
-    return _taken_apart(fit(estimator, design.pairs(x, codes), rewards, weights, design.is_category), design, x)
+    return _take_apart(fit(estimator, design.pairs(x, codes), rewards, weights, design.is_category), design, x)
 
 
-def _taken_apart(made: Any, design: Design, x: Floats) -> Fit:
-    return _fastest(Joint(made, design), [*linear(made, design), *(trees(made, design) if design.is_native else [])], x)
+def _take_apart(made: Any, design: Design, x: Floats) -> Fit:
+    return _fastest_form(
+        Joint(made, design), [*linear(made, design), *(trees(made, design) if design.is_native else [])], x
+    )
 
 
 def _fit_per_action(
@@ -296,10 +298,10 @@ def _fit_per_action(
             some = None if weights is None else weights[mine]
             models.append(Alone(fit(estimator, x[mine], own, some, design.context)))
     plain = PerAction((*models, Constant(mean)))
-    return _fastest(plain, stacked(plain), x)
+    return _fastest_form(plain, stack(plain), x)
 
 
-def _fastest(plain: Fit, candidates: Sequence[Fit], x: Floats) -> Fit:
+def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats) -> Fit:
     """The first candidate that predicts what the plain form does; taking models apart rests on parts that other versions may change."""
     some = x[:: max(len(x) // 20, 1)][:20]
     count = len(plain.models) - 1 if isinstance(plain, PerAction) else plain.design.features.shape[0] - 1  # type: ignore[attr-defined]
