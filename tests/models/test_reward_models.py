@@ -435,7 +435,7 @@ BAD = [
     ({"model": "auto", "reward": "r * 0"}, "every reward that the model could learn from is 0"),
     ({"model": LogisticRegression(), "reward": "x", "context": ["y"]}, "is a classifier, and the rewards have 1,500"),
     ({"model": "logistic", "reward": "x", "context": ["y"]}, "is for rewards of two values"),
-    ({"model": "forest"}, "choose one of auto, logistic, ridge, boosted"),
+    ({"model": "forest"}, "Choose one of auto, logistic, ridge, boosted"),
     ({"model": LogisticRegression}, "Pass an instance"),
     ({"model": 3}, "must have the methods fit and predict"),
     ({"model": "auto", "target": "pi"}, "only says how likely it was to take the logged one.*baseline="),
@@ -593,7 +593,7 @@ def test_a_cross_fitted_model_is_unbiased_where_one_fitted_in_sample_is_not():
             log, truth = world(500, int(seed))
             result = cp.evaluate(log, **PARTS, target=Policy(1.0), model=model)
             step, whole = result.question.model, model.__class__(**model.get_params())
-            x, codes = step.design.contexts(log), step.design.actions.codes(log["a"])
+            x, codes = step.context.numbers(log, is_native=step.design.is_native), step.design.actions.codes(log["a"])
             whole.fit(step.design.pairs(x, codes), log["r"].to_numpy())
             fit = Joint(whole, step.design)
             order = step.design.actions.codes(pl.Series(range(ACTIONS)))
@@ -686,7 +686,7 @@ def test_every_kind_of_model_answers_for_any_number_of_actions(kind, binary, act
     found, step = columns_of(result), result.question.model
     folds = folds_of(row_ids(log, (), 0), 2)
     for row in range(0, log.height, log.height // 3):
-        fit, context = step.fits[folds[row]], step.design.contexts(log[row])
+        fit, context = step.fits[folds[row]], step.context.numbers(log[row], is_native=step.design.is_native)
         codes = step.design.actions.codes(pl.Series(policy.classes_))
         some = range(0, actions, max(actions // 4, 1))
         each = [float(fit.pairs(context, codes[a : a + 1])[0]) for a in some]
@@ -769,7 +769,7 @@ def test_a_policy_is_asked_about_the_candidates_of_every_row(kind):
     value = columns_of(result)["new"]
     codes = step.design.actions.codes(pl.Series(np.arange(ACTIONS)))
     for row in range(0, log.height, 80):  # a plain loop
-        x = step.design.contexts(log[row])
+        x = step.context.numbers(log[row], is_native=step.design.is_native)
         each = [float(step.fits[folds[row]].pairs(x, codes[a : a + 1])[0]) for a in range(ACTIONS)]
         assert value[row] == pytest.approx(np.dot(log["lists"][row].to_list(), each), abs=1e-4)
 

@@ -69,12 +69,8 @@ def actions_of(logged: pl.Series, items: Any) -> Actions:
     lost = counts.filter(~counts.get_column("action").is_in(levels.implode()))
     if lost.height:
         first = lost.get_column("action")[0]
-        raise OptionError(
-            [
-                Argument("items"),
-                f" lacks {lost.height:,} of the logged actions; one is {first!r}. Add a row for each of them.",
-            ]
-        )
+        what = f" lacks {lost.height:,} of the logged actions; one is {first!r}."
+        raise OptionError([Argument("items"), what], do="Add a row for each of them.")
     return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
 
 
@@ -84,19 +80,16 @@ def read_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
     ids = item_ids(frame, action)
     levels = text_of(ids)
     if levels.null_count():
-        raise OptionError(
-            [Argument("items"), f" has {levels.null_count():,} rows without an id in {ids.name!r}: drop them."]
-        )
+        what = f" has {levels.null_count():,} rows without an id in {ids.name!r}."
+        raise OptionError([Argument("items"), what], do="Drop them.")
     if levels.n_unique() < len(levels):
         twice = levels.filter(levels.is_duplicated())[0]
-        raise OptionError(
-            [Argument("items"), f" has the id {twice!r} more than once in {ids.name!r}: keep one row for each."]
-        )
+        what = f" has the id {twice!r} more than once in {ids.name!r}."
+        raise OptionError([Argument("items"), what], do="Keep one row for each.")
     features = frame.drop(ids.name)
     if not features.width:
-        raise OptionError(
-            [Argument("items"), " has ids and nothing else: leave it out, or add columns that describe the items."]
-        )
+        what = " has ids and nothing else."
+        raise OptionError([Argument("items"), what], do="Leave it out, or add columns that describe the items.")
     return ids, features
 
 
@@ -106,9 +99,8 @@ def _frame(items: Any) -> pl.DataFrame:
     try:
         frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
     except TypeError as error:
-        raise OptionError(
-            [Argument("items"), f" must be a frame with one row per action, found {type(items).__name__}."]
-        ) from error
+        what = f" must be a frame with one row per action, found {type(items).__name__}."
+        raise OptionError([Argument("items"), what]) from error
     return frame
 
 

@@ -58,27 +58,16 @@ class Constant:
 
     value: float
 
-    def of(self, x: Floats) -> Floats:
+    def predict(self, x: Floats) -> Floats:
         """That reward."""
         return np.full(len(x), self.value)
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A model of one action."""
-
-    estimator: Any
-
-    def of(self, x: Floats) -> Floats:
-        """The predicted reward of the action for every context."""
-        return predict_rewards(self.estimator, x)
 
 
 @dataclass(frozen=True)
 class PerAction:
     """A model of the context for every action; the last is for actions that are not known."""
 
-    models: tuple[Constant | Alone, ...]
+    models: tuple[Any, ...]  # estimators of scikit-learn, or a constant
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row by the model of its action."""
@@ -86,12 +75,12 @@ class PerAction:
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
         for code, rows in zip(present, np.split(order, starts)[1:], strict=True):
-            rewards[rows] = self.models[code].of(x[rows])
+            rewards[rows] = predict_rewards(self.models[code], x[rows])
         return rewards
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """All contexts by every model."""
-        return np.column_stack([self.models[code].of(x) for code in codes])
+        return np.column_stack([predict_rewards(self.models[code], x) for code in codes])
 
 
 # -- linear models: the score is f(x) + g(a), and no pair of the two is ever made --------------------------------------
@@ -204,8 +193,8 @@ def linear(estimator: Any, design: Design) -> list[Linear]:
 
 def stack(fit: PerAction) -> list[Stacked]:
     """Linear models of all actions in one, if they all are linear and alike."""
-    estimators = [model.estimator for model in fit.models if isinstance(model, Alone)]
-    coefficients = {id(model): _coefficients(model.estimator) for model in fit.models if isinstance(model, Alone)}
+    estimators = [model for model in fit.models if not isinstance(model, Constant)]
+    coefficients = {id(model): _coefficients(model) for model in estimators}
     if not estimators or None in coefficients.values():
         return []
     width = np.size(estimators[0].coef_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -10,8 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from counterpoise.errors import OptionError
 from counterpoise.log.expressions import columns
 from counterpoise.log.groups import integer_ids, with_groups
+from counterpoise.log.identity import identity
 from counterpoise.moments import Floats
 
 # -- folds -------------------------------------------------------------------------------------------------------------
@@ -19,7 +22,31 @@ from counterpoise.moments import Floats
 FOLD = "counterpoise fold"
 
 
-def row_ids(frame: pl.DataFrame, identity: Sequence[str], first_row: int) -> pl.Series:
+@dataclass(frozen=True)
+class CrossFit:
+    """A model whose fits have each seen all folds but one, and predict that one: what readers and engines know of it."""
+
+    model: Any  # a `Reward` or a `Propensity`
+    identity: tuple[str, ...]  # the columns that tell rows apart; none, where their number does
+
+    @property
+    def described(self) -> str:
+        """What it is, as a text that stays the same tomorrow."""
+        text = identity(self.model)
+        if text is None:
+            raise OptionError(
+                "the model has something in it that cannot be looked at (a connection or a lock, say), so that a state could not tell it "
+                "from another model.",
+                do="Pass one of scikit-learn's own.",
+            )
+        return text
+
+    def folds(self, frame: pl.DataFrame, first_row: int) -> NDArray[np.int64]:
+        """The fold of every row of a batch."""
+        return folds_of(row_ids(frame, self.identity, first_row), self.model.folds)
+
+
+def row_ids(frame: pl.DataFrame, names: Sequence[str], first_row: int) -> pl.Series:
     """What tells rows apart: the integer ids of their cluster or key; without either, their number in the log.
 
     It is never their content: rows of one context and one reward are alike, and would all land in one fold.
@@ -27,10 +54,10 @@ def row_ids(frame: pl.DataFrame, identity: Sequence[str], first_row: int) -> pl.
     >>> row_ids(pl.DataFrame({"user": [7, 8]}), ["user"], 0).to_list(), row_ids(pl.DataFrame({"user": [7, 8]}), [], 5).to_list()
     ([7, 8], [5, 6])
     """
-    if not identity:
+    if not names:
         return pl.Series(np.arange(first_row, first_row + frame.height))
-    chosen = frame.select(columns(identity))
-    if len(identity) == 1:
+    chosen = frame.select(columns(names))
+    if len(names) == 1:
         return integer_ids(chosen.to_series())
     return integer_ids(chosen.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series())
 

@@ -15,11 +15,10 @@ import polars as pl
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
-from counterpoise.log.identity import identity
 from counterpoise.log.log import MODEL, Log, Unlogged
 from counterpoise.log.question import Question
 from counterpoise.models.design import Actions, Codes, blocks
-from counterpoise.models.folds import folds_of, row_ids
+from counterpoise.models.folds import CrossFit
 from counterpoise.models.quality import PropensityQuality
 from counterpoise.models.reward import SAMPLE, check_count
 from counterpoise.moments import Floats
@@ -131,34 +130,17 @@ PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
 
 
 @dataclass(frozen=True)
-class UnfittedPropensity:
+class UnfittedPropensity(CrossFit):
     """A propensity model before its fit: a batch gets the fold of every row."""
-
-    propensity: Propensity
-    identity: tuple[str, ...]  # the columns that tell rows apart; none, where their number does
 
     @property
     def column(self) -> str | None:
         """The column with the propensities that were logged, if some were."""
-        return None if self.propensity.column is None else str(self.propensity.column)
-
-    @property
-    def described(self) -> str:
-        """What it is, as a text that stays the same tomorrow."""
-        text = identity(self.propensity)
-        if text is None:
-            raise OptionError(
-                "the propensity model has something in it that cannot be looked at (a connection or a lock, say), so that a state could "
-                "not tell it from another model.",
-                do="Pass one of scikit-learn's own.",
-            )
-        return text
+        return None if self.model.column is None else str(self.model.column)
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows."""
-        return frame.with_columns(
-            pl.Series(FOLD, folds_of(row_ids(frame, self.identity, first_row), self.propensity.folds))
-        )
+        return frame.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
 
 
 @dataclass(frozen=True)
@@ -202,31 +184,15 @@ def sharpen(table: Floats, shares: Floats, sharpness: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class FittedPropensity:
+class FittedPropensity(UnfittedPropensity):
     """A cross-fitted propensity model: a batch gets the propensities of its logged actions."""
 
-    unfitted: UnfittedPropensity
     context: Encoder
     actions: Actions
     is_native: bool
     classifiers: tuple[Classifier, ...]  # by fold: each was fitted on the rows of all others
     floor: float
     quality: PropensityQuality
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that tell rows apart."""
-        return self.unfitted.identity
-
-    @property
-    def column(self) -> str | None:
-        """The column with the propensities that were logged, if some were."""
-        return self.unfitted.column
-
-    @property
-    def described(self) -> str:
-        """What it is, as a text that stays the same tomorrow."""
-        return self.unfitted.described
 
     def x(self, rows: pl.DataFrame) -> Floats:
         """The contexts of some rows, as the classifier sees them."""
@@ -238,7 +204,7 @@ class FittedPropensity:
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with propensities; rows without an action or an id get none, and are bad anyway."""
-        folds = folds_of(row_ids(frame, self.identity, first_row), self.unfitted.propensity.folds)
+        folds = self.folds(frame, first_row)
         action = str(question.log.action)
         known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
         propensities = np.full(frame.height, np.nan)

@@ -54,7 +54,7 @@ def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[
     quality = step.quality
     sampled = quality.rows + quality.logged
     is_linear = not step.is_native and all(hasattr(classifier.estimator, "coef_") for classifier in step.classifiers)
-    refits = step.unfitted.propensity.error == "refit"
+    refits = step.model.error == "refit"
     if not refits and (not is_linear or scores > min(MOST, quality.rows / ROWS_PER_SCORE)):
         return tuple(
             replace(moments, estimated=Estimated(quality.model, sampled, moments.n, 0.0)) for moments in by_reward
@@ -124,7 +124,7 @@ class _Sample:
         step: FittedPropensity = self.question.propensity_model
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
-        categories, calibrate = step.context.is_category, step.unfitted.propensity.calibrate
+        categories, calibrate = step.context.is_category, step.model.calibrate
         with threads(x.size):
             propensities = refit_propensities(
                 step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate
@@ -216,11 +216,7 @@ def _spread(means: Floats) -> Floats:
 def _scores(rows: pl.DataFrame, step: FittedPropensity, action: str) -> Floats:
     """The scores of the softmax model: what its parameters would change in the log-probability of each row's action."""
     x, codes, folds = step.x(rows), step.codes(rows, action), rows.get_column(FOLD).to_numpy()
-    residual = np.zeros((len(x), len(step.actions.levels)))
-    for fold, classifier in enumerate(step.classifiers):
-        mine = folds == fold
-        if mine.any():
-            residual[mine] = -classifier.table(x[mine])
+    residual = -out_of_fold([classifier.table for classifier in step.classifiers], x, folds, len(step.actions.levels))
     known = np.flatnonzero(codes >= 0)
     residual[known, codes[known]] += 1.0
     features = np.column_stack([np.ones(len(x)), x])
@@ -261,7 +257,7 @@ def refit_propensities(
                     fit(classifier.estimator, x[others], codes[others], None, categories), classifier.actions, shares
                 )
             )
-        table = out_of_fold(made, x, folds)
+        table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))
         positive = np.maximum(shares, 1e-12)
         sharpness = sharpness_of(table[kept], codes[kept], positive) if calibrate else 1.0
         table = sharpen(table, positive, sharpness)

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import columns
-from counterpoise.log.identity import identity
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import names_classes
 from counterpoise.models.fits import Fit
-from counterpoise.models.folds import FOLD, draw_actions, folds_of, row_ids
+from counterpoise.models.folds import FOLD, CrossFit, draw_actions, folds_of, row_ids
 from counterpoise.models.quality import Quality
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of
@@ -79,21 +78,12 @@ class Reward:
         check_count("sample", self.sample, 10, 10**9)
         if isinstance(self.estimator, str):
             if self.estimator not in NAMES:
-                raise OptionError(
-                    [
-                        Argument("model", self.estimator),
-                        f" is not known: choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn.",
-                    ]
-                )
+                advice = f"Choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn."
+                raise OptionError([Argument("model", self.estimator), " is not known."], do=advice)
         elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
             what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
-            raise OptionError(
-                [
-                    Argument("model"),
-                    f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}.",
-                ],
-                do="Pass an instance, such as LogisticRegression().",
-            )
+            wrong = f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
+            raise OptionError([Argument("model"), wrong], do="Pass an instance, such as LogisticRegression().")
         elif names_classes(self.estimator):
             what = type(self.estimator).__name__
             raise OptionError(
@@ -143,51 +133,31 @@ def value_column(target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Unfitted:
+class Unfitted(CrossFit):
     """A reward model before its fit: a batch gets the fold of every row."""
 
-    reward: Reward
-    identity: tuple[str, ...]  # the columns that tell rows apart; none, where their number does
-    value_samples: int | None = None
+    value_samples: int | None
 
     @property
     def described(self) -> str:
         """What it is, as a text that stays the same tomorrow."""
-        text = identity(self.reward)
-        if text is None:
-            raise OptionError(
-                "the model has something in it that cannot be looked at (a connection or a lock, say), so that a state could not tell it "
-                "from another model.",
-                do=["Pass one of scikit-learn's own, or ", Argument("model", "auto"), "."],
-            )
-        return text if self.value_samples is None else f"{text}, {self.value_samples} samples"
+        samples = "" if self.value_samples is None else f", {self.value_samples} samples"
+        return super().described + samples
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the folds of its rows, and the policies, if any."""
-        folds = folds_of(row_ids(frame, self.identity, first_row), self.reward.folds)
         whole = add_policies(frame, question, batch) if question.policies else frame
-        return whole.with_columns(pl.Series(FOLD, folds))
+        return whole.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Unfitted):
     """A cross-fitted reward model: a batch gets its prediction for the logged action, and its value of every target."""
 
-    unfitted: Unfitted
     context: Encoder
     design: Design
     fits: tuple[Fit, ...]  # by fold: each was fitted on the rows of all others
     quality: Quality
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that tell rows apart."""
-        return self.unfitted.identity
-
-    @property
-    def described(self) -> str:
-        """What it is, as a text that stays the same tomorrow."""
-        return self.unfitted.described
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
@@ -231,7 +201,7 @@ class Rows:
     @classmethod
     def of(cls, frame: pl.DataFrame, question: Question, batch: str, ids: pl.Series, step: Fitted) -> Rows:
         """The rows of a frame, all of which have an action and an id."""
-        folds = folds_of(ids, step.unfitted.reward.folds)
+        folds = folds_of(ids, step.model.folds)
         return cls(
             frame,
             question,
@@ -290,7 +260,7 @@ class Rows:
         """A row for every distinct question to the policy in every fold, in the order of folds, and which of them each row is like."""
         count, number = len(self.x), np.arange(len(self.x))
         names = read_by(target.source, self.question)
-        if names and not isinstance(target.source, Probabilities) and self.step.unfitted.value_samples is None:
+        if names and not isinstance(target.source, Probabilities) and self.step.value_samples is None:
             read = self.frame.select(pl.struct(columns(names)).alias("read"))
             distinct = read.unique(maintain_order=True).with_row_index("k")
             if distinct.height <= count // 2:
@@ -324,7 +294,7 @@ class Rows:
 
     def _value(self, table: Table, fit: Fit, rows: NDArray[np.int64]) -> Floats:
         """Σ π(a|x) r̂(a, x) over all actions, or over some that are drawn from the policy."""
-        codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.unfitted.value_samples
+        codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.value_samples
         x = self.x[rows]
         if samples is None or samples >= len(codes):
             return np.asarray(np.einsum("ij,ij->i", table.probabilities, fit.table(x, codes)), dtype=np.float64)

@@ -18,7 +18,7 @@ from counterpoise.log.good import is_number
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
-from counterpoise.log.targets import Chosen
+from counterpoise.log.targets import Chosen, Target
 from counterpoise.models.design import Codes, Design, actions_of
 from counterpoise.models.estimators import (
     check_rewards,
@@ -30,7 +30,7 @@ from counterpoise.models.estimators import (
     is_native,
     predict_rewards,
 )
-from counterpoise.models.fits import Alone, Constant, Fit, Joint, PerAction, linear, stack, trees
+from counterpoise.models.fits import Constant, Fit, Joint, PerAction, linear, stack, trees
 from counterpoise.models.folds import FOLD
 from counterpoise.models.quality import quality_of
 from counterpoise.models.reward import REWARD, Fitted, Reward, Unfitted, as_reward, value_column
@@ -163,10 +163,10 @@ def identity_of(log: Log) -> tuple[str, ...]:
 def fit_reward_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
     unfitted = question.model
-    if not isinstance(unfitted, Unfitted):
+    if unfitted is None or isinstance(unfitted, Fitted):
         return question
-    reward = unfitted.reward
-    learned = _lean_question(question, reward)
+    reward = unfitted.model
+    learned = lean_question(question, question.targets if reward.mrdr else ())
     rows = good_rows(engine_of(learned.log).sampled(learned, reward.sample), question)
     rewards = rows.get_column(question.log.reward[0]).cast(pl.Float64).to_numpy()
     estimator = estimator_of(reward.estimator, rewards)
@@ -203,12 +203,13 @@ def fit_reward_model(question: Question, progress: bool | None = None) -> Questi
             f"the reward model must predict finite numbers: for {bad:,} of {len(predictions):,} rows it does not."
         )
     quality = replace(quality_of(type(estimator).__name__, reward.folds, rewards, predictions), rows=count)
-    return replace(question, model=Fitted(unfitted, context, design, tuple(fits), quality))
+    return replace(
+        question, model=Fitted(reward, unfitted.identity, unfitted.value_samples, context, design, tuple(fits), quality)
+    )
 
 
-def _lean_question(question: Question, reward: Reward) -> Question:
+def lean_question(question: Question, targets: tuple[Target, ...]) -> Question:
     """The question with no more in it than what a model learns from."""
-    targets = question.targets if reward.mrdr else ()
     return replace(
         question,
         log=question.log.but(model_reward=None, control=None, key=()),
@@ -279,15 +280,14 @@ def fit_one(
 
 
 def _take_apart(made: Any, design: Design, x: Floats) -> Fit:
-    return _fastest_form(
-        Joint(made, design), [*linear(made, design), *(trees(made, design) if design.is_native else [])], x
-    )
+    forms: list[Fit] = [*linear(made, design), *(trees(made, design) if design.is_native else [])]
+    return _fastest_form(Joint(made, design), forms, x, len(design.actions.levels))
 
 
 def _fit_per_action(
     estimator: Any, design: Design, x: Floats, codes: Any, rewards: Floats, weights: Floats | None
 ) -> Fit:
-    models: list[Constant | Alone] = []
+    models: list[Any] = []
     mean = float(rewards.mean())
     for code in range(len(design.actions.levels)):
         mine = np.flatnonzero(codes == code)
@@ -296,15 +296,14 @@ def _fit_per_action(
             models.append(Constant(float((own.sum() + SHRINKAGE * mean) / (len(own) + SHRINKAGE))))
         else:
             some = None if weights is None else weights[mine]
-            models.append(Alone(fit(estimator, x[mine], own, some, design.context)))
+            models.append(fit(estimator, x[mine], own, some, design.context))
     plain = PerAction((*models, Constant(mean)))
-    return _fastest_form(plain, stack(plain), x)
+    return _fastest_form(plain, stack(plain), x, len(design.actions.levels))
 
 
-def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats) -> Fit:
+def _fastest_form(plain: Fit, candidates: Sequence[Fit], x: Floats, count: int) -> Fit:
     """The first candidate that predicts what the plain form does; taking models apart rests on parts that other versions may change."""
     some = x[:: max(len(x) // 20, 1)][:20]
-    count = len(plain.models) - 1 if isinstance(plain, PerAction) else plain.design.features.shape[0] - 1  # type: ignore[attr-defined]
     codes = np.append(np.arange(0, count, max(count // 10, 1)), -1)
     expected = plain.table(some, codes)
     scale = float(np.abs(expected).max(initial=1e-12))
