@@ -2,6 +2,7 @@
 
 import json
 from datetime import date
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ NAMES = ROWS.columns
 def cut(rows, *places):
     """The rows in batches that end at these places."""
     ends = [0, *places, rows.height]
-    return [rows[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)]
+    return [rows[first:last] for first, last in pairwise(ends)]
 
 
 @pytest.mark.parametrize("places", [(1,), (2, 3), (1, 2, 3, 4, 5), (0, 6)])
