@@ -36,7 +36,7 @@ from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_probability, is_propensity
 from counterpoise.log.guess import targets_among, usual
 from counterpoise.log.log import Data, Log, LogFields, as_log, logged_propensity, many
-from counterpoise.models.leaks import Leak, leaks
+from counterpoise.models.quality import Leak, leaks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-
-if TYPE_CHECKING:
-    import polars as pl
+from counterpoise.features import Encoder
+from counterpoise.models.design import read_items
+from counterpoise.readers.frames import from_array
 
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
 
@@ -244,8 +245,6 @@ def lists_of(name: str, values: Any) -> pl.Series:
     >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
     [['a', 'b'], ['c'], None]
     """
-    import polars as pl
-
     found = _series(name, values)
     if isinstance(found.dtype, pl.Array):
         found = found.arr.to_list()
@@ -262,10 +261,6 @@ def lists_of(name: str, values: Any) -> pl.Series:
 
 
 def _series(name: str, values: Any) -> pl.Series:
-    import polars as pl
-
-    from counterpoise.readers.frames import from_array
-
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     if isinstance(values, np.ndarray) and values.ndim == 2:
@@ -291,8 +286,6 @@ def _parsed(name: str, text: str | None) -> list[str] | None:
 
 def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
     """The places of all candidates among the actions, row after row; −1 for those that are not there."""
-    import polars as pl
-
     flat = flat_of(lists)
     if classes.dtype.kind in "iu":
         values, known = whole_numbers(flat), pl.Series(classes).cast(pl.Int64)
@@ -310,8 +303,6 @@ def flat_of(lists: pl.Series) -> pl.Series:
 
 def whole_numbers(flat: pl.Series) -> pl.Series:
     """Candidates as whole numbers, as the actions are; null for what is not one."""
-    import polars as pl
-
     if flat.dtype == pl.String or flat.dtype.is_numeric():
         return flat.cast(pl.Int64, strict=False)
     raise ColumnError(f"candidates {flat.name!r} must be whole numbers, as the actions are, and are {flat.dtype}.")
@@ -369,12 +360,7 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     >>> items.classes.tolist(), items.features.tolist()
     (['jam', 'tea'], [[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     """
-    import polars as pl
-
-    from counterpoise.models.actions import checked_items
-    from counterpoise.models.encoding import Encoder
-
-    ids, described = checked_items(items, action)
+    ids, described = read_items(items, action)
     if ids.dtype.is_integer():
         classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
         if len(classes) and classes.min() < 0:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Scaling
 from counterpoise.learn.actions import DistinctIds, Ids, placed
-from counterpoise.learn.policies import Columns
 from counterpoise.learn.rows import Problem, Rows, merge, refusal
 from counterpoise.learn.source import CHUNK, Source
 
@@ -124,7 +124,7 @@ class Inspection:
     n_actions: int
     held_out: int
     digest: str  # of every number of the log, in its order
-    columns: Columns  # of the contexts to train on
+    columns: Scaling  # of the contexts to train on
     mean_reward: float
     rewards: tuple[float, float]  # the least and the largest
     reward_size: float  # the root of their mean square
@@ -166,7 +166,7 @@ class _Rewards:
 class _Totals:
     """What adds up over the chunks of a log."""
 
-    columns: Columns
+    columns: Scaling
     distinct: DistinctIds
     problems: list[Problem] = field(default_factory=list)
     unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
@@ -180,7 +180,7 @@ class _Totals:
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
             piece = slice(at, at + CHUNK)
-            self.columns.add(rows.context[piece][~held_out[piece]])
+            self.columns += Scaling.of(rows.context[piece][~held_out[piece]].numpy())
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
@@ -188,7 +188,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
     Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
     """
-    found = _Totals(Columns(source.width), DistinctIds(source.names.action))
+    found = _Totals(Scaling.of(np.empty((0, source.width))), DistinctIds(source.names.action))
     for start in source.starts:
         rows, problems = source.look(start)
         if not source.log.drop_bad_rows:
@@ -205,7 +205,6 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
                 found.unknown += _unknown(rows.candidates, source, source.before(start), n_actions, ids)
         found.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
     _refuse(found, source)
-    _leave_levels(found.columns, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
@@ -215,7 +214,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
         n_actions=n_actions,
         held_out=found.held_out,
         digest=source.digest(),
-        columns=found.columns,
+        columns=_without_levels(found.columns, source),
         ids=ids,
         **found.rewards.of(source.rows),
     )
@@ -227,7 +226,7 @@ def refuse_leaks(source: Source) -> None:
         return
     import polars as pl
 
-    from counterpoise.models.leaks import leaks
+    from counterpoise.models.quality import leaks
 
     names = source.names
     rows = source.frame(source.starts[0], [names.reward, *names.context]).head(SAMPLED)
@@ -243,26 +242,26 @@ def refuse_leaks(source: Source) -> None:
 
 def without_fold(found: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
-    rows, held_out, columns, rewards = 0, 0, Columns(source.width), _Rewards()
-    _leave_levels(columns, source)
+    rows, held_out, columns, rewards = 0, 0, Scaling.of(np.empty((0, source.width))), _Rewards()
     for start in source.starts:
         chunk = source.logged(start)
         held, trained = split.parts(source, start, chunk)
         rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
-        columns.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())
+        columns += Scaling.of(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu().numpy())
         rewards.add(chunk.reward[torch.as_tensor(held | trained, device=chunk.reward.device)])
     if rows - held_out < 1:
         raise OptionError(
             ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
-    return replace(found, rows=rows, held_out=held_out, columns=columns, **rewards.of(rows))
+    return replace(found, rows=rows, held_out=held_out, columns=_without_levels(columns, source), **rewards.of(rows))
 
 
-def _leave_levels(columns: Columns, source: Source) -> None:
-    """Levels of categories stay 0 and 1."""
-    if source.reading is not None and source.reading.encoding is not None:
-        columns.leave(torch.as_tensor(source.reading.encoding.is_indicator))
+def _without_levels(columns: Scaling, source: Source) -> Scaling:
+    """Mean and scale, with which the levels of categories stay 0 and 1."""
+    if source.reading is None or source.reading.encoding is None:
+        return columns
+    return columns.leaving(source.reading.encoding.is_indicator)
 
 
 def _refuse(found: _Totals, source: Source) -> None:

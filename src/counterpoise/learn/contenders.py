@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import LogError, OptionError, TrainingError
+from counterpoise.features import Scaling
 from counterpoise.learn.actions import mask_of
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.files import foreign
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
 from counterpoise.learn.objectives import beta_ips, log_smoothing
-from counterpoise.learn.policies import MLP, Columns, LinearSoftmax, standardize
+from counterpoise.learn.policies import MLP, LinearSoftmax, standardize
 from counterpoise.learn.policy import Choices, Policy, checked_seed, known_places, table_of
-from counterpoise.learn.reward_models import reward_model, seeded
+from counterpoise.learn.reward_models import reward_model
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.softmax import logit_norms, squared_sum
+from counterpoise.models.estimators import fresh
 from counterpoise.models.reward import as_reward
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.features import Encoder
     from counterpoise.log.sketches import Lesson
 
 FOREST_ACTIONS = 200  # a leaf has a number for every action, and a forest has many leaves
@@ -53,11 +55,9 @@ class Rest:
     cuts: list[str] = field(default_factory=list)
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> Scaling:
         """Mean and scale of the contexts."""
-        found = Columns(self.rows.context.shape[1])
-        found.add(self.rows.context)
-        return found
+        return Scaling.of(self.rows.context.cpu().numpy())
 
     @cached_property
     def lowest(self) -> float:
@@ -125,7 +125,7 @@ class ModelPolicy:
         self.temperature = 1.0
         self.context_: tuple[str, ...] = ()
         self.actions_: NDArray[Any] | None = None
-        self.encoding_: Encoding | None = None
+        self.encoding_: Encoder | None = None
         self.candidates_: str | None = None
         self.lesson_: Lesson | None = None
 
@@ -282,8 +282,8 @@ class Reduction:
             raise LogError("all rows that speak for an action speak for the same one, so there is nothing to classify.")
         is_forest = type(self.classifier) in (ExtraTreesClassifier, RandomForestClassifier)
         # a forest takes contexts as they are, so that its policy does
-        mean, scale = (0.0, 1.0) if is_forest else (rest.columns.mean.numpy(), rest.columns.scale.numpy())
-        model = seeded(self.classifier, seed)
+        mean, scale = (0.0, 1.0) if is_forest else (rest.columns.mean, rest.columns.scale)
+        model = fresh(self.classifier, seed)
         try:
             model.fit((x - mean) / scale, y, sample_weight=weight)
         except (TypeError, ValueError) as error:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
@@ -239,9 +240,8 @@ def restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
     """Give a policy what `kept_columns` said of it; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
         # not before it is needed: a machine may have NumPy only
-        from counterpoise.learn.encoding import encoding_of
 
-        policy.encoding_ = encoding_of(config["encoding"])
+        policy.encoding_ = Encoder.of_description(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
             raise ValueError("its encoding is of other columns than its context")
     if config.get("lesson") is not None:

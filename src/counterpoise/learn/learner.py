@@ -44,7 +44,7 @@ from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.features import Encoder
     from counterpoise.log.sketches import Lesson
 
 # -- scikit-learn's contract, kept without scikit-learn: `fit(X, y)`, `score`, and what its tools ask an estimator about itself ---
@@ -437,7 +437,7 @@ class PolicyLearner(ScikitLearn):
         return self._fitted().lesson_
 
     @property
-    def encoding_(self) -> Encoding | None:
+    def encoding_(self) -> Encoder | None:
         """How contexts become numbers; None if all of them are numbers."""
         return self._fitted().encoding_
 

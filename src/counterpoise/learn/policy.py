@@ -22,7 +22,7 @@ from counterpoise.learn.items.logits import LEAST_ITEMS, ItemScores, Logits, pro
 from counterpoise.learn.softmax import cooled, logged_probability
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.features import Encoder
     from counterpoise.log.sketches import Lesson
 
 # -- What a policy does when it serves: its probabilities at a temperature, among the actions that are allowed, and draws from them ---
@@ -130,7 +130,7 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
-    encoding_: Encoding | None = None
+    encoding_: Encoder | None = None
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
@@ -489,7 +489,7 @@ def known_places(classes: NDArray[Any], given: Any, rows: int) -> NDArray[np.int
     return found
 
 
-def table_of(context: Any, names: Sequence[str], encoding: Encoding | None) -> NDArray[np.float64]:
+def table_of(context: Any, names: Sequence[str], encoding: Encoder | None) -> NDArray[np.float64]:
     """Contexts as a table of numbers, a row per context; what is not numbers needs the encoding of the policy.
 
     `names` are the columns that it was learned from, if they had names.

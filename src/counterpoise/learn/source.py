@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError, first_line
+from counterpoise.features import Encoder
+from counterpoise.features.columns import TEXT, series
 from counterpoise.learn.actions import (
     MOST,
     NONE,
@@ -30,7 +32,6 @@ from counterpoise.learn.actions import (
     places_of,
     whole_numbers,
 )
-from counterpoise.learn.encoding import TEXT, Encoding, learned_encoding, series
 from counterpoise.learn.rows import Good, Names, Problem, Rows, is_plain, lacks_some, lowest_of, numeric, read_rows
 from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import DCG
@@ -43,7 +44,6 @@ from counterpoise.threads import check_threads
 if TYPE_CHECKING:
     import polars as pl
 
-    from counterpoise.learn.encoding import Encoding
     from counterpoise.learn.reward_models import RewardModels
     from counterpoise.log.question import Question
 
@@ -282,7 +282,7 @@ Parts = Callable[[], Iterator[Columns]]  # the columns of a log, part by part, a
 class Reading:
     """What the columns mean that are not plain numbers."""
 
-    encoding: Encoding | None  # of the contexts, unless all of them are numbers
+    encoding: Encoder | None  # of the contexts, unless all of them are numbers
     names: NDArray[Any] | None  # of the actions in ascending order, if they are text
     classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a table of truth values, if the candidates are one
@@ -357,7 +357,7 @@ def reading_of(
     parts: Parts,
     names: Names,
     classes: NDArray[Any] | None,
-    encoding: Encoding | None = None,
+    encoding: Encoder | None = None,
     has_gaps: bool = False,
 ) -> Reading | None:
     """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy.
@@ -375,7 +375,7 @@ def reading_of(
     elif plain and not is_text and names.candidates is None:
         return None
     elif not plain:
-        encoding = learned_encoding(parts(), names.context)
+        encoding = Encoder.learned(parts(), names.context)
     mask = None if names.candidates is None else mask_in(names.candidates, first[names.candidates])
     width = None if mask is None else mask.shape[1]
     return Reading(encoding, _names(parts, names, classes) if is_text else None, classes, width)
@@ -455,7 +455,7 @@ class Source:
         log: Log,
         model_rewards: Any = None,
         classes: NDArray[Any] | None = None,
-        encoding: Encoding | None = None,
+        encoding: Encoder | None = None,
         *,
         fills_gaps: bool = True,
         centers_rewards: bool = False,
@@ -484,7 +484,7 @@ class Source:
         self.lowest = 0.0
         self.reading: Reading | None = self._reading(classes, encoding)
 
-    def _reading(self, classes: NDArray[Any] | None, encoding: Encoding | None) -> Reading | None:
+    def _reading(self, classes: NDArray[Any] | None, encoding: Encoder | None) -> Reading | None:
         """How to read what is not a number; a machine without polars has numbers only."""
         first = self._first()
         is_plain = encoding is None and (classes is None or classes.dtype.kind in "iu")
@@ -563,8 +563,6 @@ class Source:
         """Some columns of one chunk's rows, as the log itself has them, of any type."""
         import polars as pl
 
-        from counterpoise.learn.encoding import series
-
         if self.memory is not None and self._good is not None:
             columns, kept, good = self._columns_of(start, CHUNK)[0], self.memory, self._good
         else:
@@ -588,7 +586,6 @@ class Source:
         found = self.id_columns
         if not found:
             return []
-        from counterpoise.learn.encoding import series
 
         names, data = Names(tuple(found), self.names.action, self.names.reward, self.names.propensity), self.log.data
         if self.files is not None:

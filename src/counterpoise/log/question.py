@@ -301,8 +301,8 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
-    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
-    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity_step`
+    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
+    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
     lists: Lists | None = (
         None  # what the rows are positions of: everything is then about lists, which engines make of rows
     )
