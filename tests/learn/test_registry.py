@@ -7,7 +7,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import OBJECTIVES, Objective, PolicyLearner, objectives
 from counterpoise.learn.baselines import RunningBaseline, of_past
-from counterpoise.learn.batches import Batch
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import backward
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)

@@ -5,9 +5,9 @@ from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.norms import reference_norms
 from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, backward, default_norms
 
 BATCH = Batch(*small_log(), 40)

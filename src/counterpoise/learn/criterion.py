@@ -16,13 +16,12 @@ from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
 from counterpoise.intervals.method import normal
-from counterpoise.learn.batches import Inspection, Split
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.steps import held_out_lists
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Rows, Split
+from counterpoise.learn.source import Inspection, Source
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smoothed, Tail
 

@@ -17,10 +17,10 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.actions import mask_of_places
-from counterpoise.learn.batches import Inspection, Split, inspect, without_fold
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import CELLS, Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source, inspect, without_fold
 from counterpoise.learn.training import beside, train
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
-from counterpoise.learn.batches import Inspection, inspect, refuse_leaks
 from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
 from counterpoise.learn.files import save_policy
@@ -37,7 +36,7 @@ from counterpoise.learn.options import Fallback, Optimizer, Options, Scheduler, 
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.source import Source
+from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Norms
 from counterpoise.learn.training import IMITATION, beside, train
 from counterpoise.log.lists import refuse_lists

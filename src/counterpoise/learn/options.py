@@ -18,14 +18,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Inspection, Split
 from counterpoise.learn.callbacks import Callback, checked_callbacks
 from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Norms
 
 # -- Adam for a catalog of which every step sees a few items only ------------------------------------------------------

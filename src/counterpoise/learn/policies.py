@@ -21,8 +21,7 @@ from counterpoise.learn.policy import Policy
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
-    from counterpoise.learn.batches import Inspection
-    from counterpoise.learn.source import Source
+    from counterpoise.learn.source import Inspection, Source
 
 # -- the layer that standardizes contexts ----------------------------------------------------------------------------
 

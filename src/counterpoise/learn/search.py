@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Inspection, Split, inspect, refuse_leaks
 from counterpoise.learn.contenders import IMITATION, Contender, Direct, Reduction, imitation, portfolio
 from counterpoise.learn.judging import FOLDS, is_surely_better, judge_rows, lesson_of, refused, warned
 from counterpoise.learn.options import whole
 from counterpoise.learn.policies import describe_columns
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
-from counterpoise.learn.source import Source, needed
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.readers.progress import progress_line
@@ -215,10 +215,7 @@ def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
                 do="PolicyLearner does; or leave it out, and every action is one to choose from.",
             )
     asked.need_only("learn_policy")
-    source = Source(asked, centers_rewards=True)
-    if source.files is not None:
-        columns = list(dict.fromkeys([*needed(source.names, asked.where, source.files.columns), *source.id_columns]))
-        source = Source(asked.of(source.files.read(columns, 0, source.files.rows)), centers_rewards=True)
+    source = Source(asked, centers_rewards=True, in_memory=True)
     seen = inspect(source, None, Split(0.0, seed))
     if seen.n_actions < 2:
         raise LogError(

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from counterpoise.learn.actions import among, are_few, logits_at
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
 from counterpoise.learn.items.logits import ItemScores
@@ -28,6 +27,7 @@ from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.steps import as_lists
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]

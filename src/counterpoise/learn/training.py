@@ -14,7 +14,6 @@ from torch import Tensor
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.estimators.constant import snips
 from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.batches import Batch, Inspection, Share, batches
 from counterpoise.learn.callbacks import EpochEnd, Progress, asked_to_stop
 from counterpoise.learn.checkpoints import (
     Epoch,
@@ -30,7 +29,8 @@ from counterpoise.learn.criterion import held_out_estimate, moments_of
 from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Batch, Share, batches
+from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Logged, Norms, Step, backward, default_norms
 from counterpoise.threads import threads
 

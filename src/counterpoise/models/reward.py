@@ -168,6 +168,8 @@ class Fitted(Unfitted):
         pieces = []
         for part in frame.iter_slices(ROWS):
             ids = row_ids(part, self.identity, first_row)
+            if question.log.cluster is not None:
+                ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
             known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
             whole = known.all()
             rows = Rows.of(part if whole else part.filter(known), question, batch, ids.filter(known), self)

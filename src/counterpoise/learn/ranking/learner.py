@@ -16,7 +16,6 @@ from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
-from counterpoise.learn.batches import Inspection, Split, inspect
 from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
 from counterpoise.learn.judging import is_surely_better, lesson_of, refused, warned
 from counterpoise.learn.learner import PolicyLearner
@@ -25,6 +24,8 @@ from counterpoise.learn.policies import LinearSoftmax
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
 from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import LogFields, as_log
