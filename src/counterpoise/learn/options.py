@@ -84,6 +84,7 @@ class LazyAdam(torch.optim.Adam):
 
 
 Scheduler = Callable[[torch.optim.Optimizer], Any]
+A_SCHEDULER = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"  # in errors
 
 
 def scheduler_of(make: Scheduler | None, optimizer: torch.optim.Optimizer, holdout: float) -> Any:
@@ -92,7 +93,7 @@ def scheduler_of(make: Scheduler | None, optimizer: torch.optim.Optimizer, holdo
     if made is not None and not (hasattr(made, "step") and hasattr(made, "state_dict")):
         raise OptionError(
             f"scheduler must be a function of the optimizer that gives a scheduler; it gave {type(made).__name__}.",
-            do="Pass one such as lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10).",
+            do=f"Pass one such as {A_SCHEDULER}.",
         )
     if isinstance(made, ReduceLROnPlateau):
         _check_plateau(made, holdout)
@@ -248,18 +249,21 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
-def function(name: str, value: Any, says: str, example: str) -> Any:
-    """A function of the user's own; `says` tells of what, and what it gives."""
-    if not callable(value):
-        raise OptionError(
-            f"{name} must be a function {says}; found {type(value).__name__}.", do=f"Pass one such as {example}."
-        )
-    return value
-
-
 def maybe(check: Check) -> Check:
     """The same check, which lets None pass."""
     return lambda name, value: None if value is None else check(name, value)
+
+
+def function(says: str, example: str) -> Check:
+    """A function of the user's own, or None; `says` tells of what it is one, and what it gives."""
+
+    def check(name: str, value: Any) -> Any:
+        if not callable(value):
+            kind, do = type(value).__name__, f"Pass one such as {example}."
+            raise OptionError(f"{name} must be a function of {says}; found {kind}.", do=do)
+        return value
+
+    return maybe(check)
 
 
 def passes(check: Callable[[Any], object]) -> Check:
@@ -279,9 +283,8 @@ def option(default: Any, check: Check | None = None, *, fixed: bool = False) -> 
 
 def _lambdas(name: str, value: Any) -> float | tuple[float, ...]:
     """BanditNet's λ: one, or several to choose from."""
-    check = partial(
-        number, says="be a number, several to choose from, or None for 0.6, 0.65, …, 0.95", allowed=math.isfinite
-    )
+    says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
+    check = partial(number, says=says, allowed=math.isfinite)
     if isinstance(value, str) or not isinstance(value, Iterable):
         return check(name, value)
     several = tuple(check(name, each) for each in value)
@@ -300,15 +303,24 @@ def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
     return {} if value else None
 
 
+def _temperature(name: str, value: Any) -> float | Literal["auto"]:
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    return number(name, value, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
+
+
 def _file(name: str, value: Any) -> str | PathLike[str]:
     if not isinstance(value, str | PathLike):
         raise OptionError(f"{name} must be the name of a file; found {type(value).__name__}.")
     return value
 
 
+_from_0 = partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf)
 _above_0 = partial(number, says="be above 0", allowed=lambda x: 0 < x < math.inf)
 _above_0_or_none = maybe(partial(number, says="be above 0, or None", allowed=lambda x: 0 < x < math.inf))
 _count = maybe(partial(whole, least=1))
+_decay = partial(number, says="lie in [0, 1]", allowed=lambda x: 0 <= x <= 1)
+_share = partial(number, says="lie in [0, 1), as it is a share of the rows", allowed=lambda x: 0 <= x < 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,8 +332,9 @@ class Group:
     """
 
     def changed(self) -> dict[str, Any]:
-        """The options that are not the usual ones."""
-        return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) is not part.default}
+        """The options that do not read as the usual ones do."""
+        values = {part: getattr(self, part.name) for part in fields(self)}
+        return {part.name: value for part, value in values.items() if repr(value) != repr(part.default)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
@@ -351,10 +364,8 @@ class Terms(Group):
 
     banditnet_lambda: float | Sequence[float] | None = option(None, maybe(_lambdas))
     norms: Norms | None = option(None, maybe(partial(choice, choices=get_args(Norms))))
-    decay: float = option(0.9, partial(number, says="lie in [0, 1]", allowed=lambda x: 0 <= x <= 1), fixed=True)
-    imitation: float = option(
-        0.0, partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf), fixed=True
-    )
+    decay: float = option(0.9, _decay, fixed=True)
+    imitation: float = option(0.0, _from_0, fixed=True)
     smoothing: float | None = option(None, _above_0_or_none, fixed=True)
     clip: float | None = option(None, _above_0_or_none, fixed=True)
 
@@ -376,25 +387,9 @@ class Optimization(Group):
 
     learning_rate: float = option(0.01, _above_0, fixed=True)
     optimizer: Optimizer | None = option(
-        None,
-        maybe(
-            partial(
-                function,
-                says="of parameters that gives an optimizer",
-                example="lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
-            )
-        ),
+        None, function("parameters that gives an optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
     )
-    scheduler: Scheduler | None = option(
-        None,
-        maybe(
-            partial(
-                function,
-                says="of the optimizer that gives a scheduler",
-                example="lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
-            )
-        ),
-    )
+    scheduler: Scheduler | None = option(None, function("the optimizer that gives a scheduler", A_SCHEDULER))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -427,11 +422,7 @@ class Schedule(Group):
 
     batch_size: int | None = option(1024, _count, fixed=True)
     epochs: int | None = option(None, _count)
-    holdout: float = option(
-        0.1,
-        partial(number, says="lie in [0, 1), as it is a share of the rows", allowed=lambda x: 0 <= x < 1),
-        fixed=True,
-    )
+    holdout: float = option(0.1, _share, fixed=True)
     patience: int | None = option(None, maybe(partial(whole, least=0)))
     checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
     callbacks: Sequence[Callback] | None = option(None, lambda _, value: checked_callbacks(value))
@@ -507,14 +498,7 @@ class Options(Terms, Optimization, Schedule, Hardware):
     objective: str = option("beta_ips", passes(objective_of), fixed=True)
     policy: Policy | Callable[..., Policy] | None = option(None)
     n_actions: int | None = option(None, _count)
-    temperature: float | Literal["auto"] = option(
-        1.0,
-        lambda name, value: (
-            "auto"
-            if isinstance(value, str) and value == "auto"
-            else number(name, value, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
-        ),
-    )
+    temperature: float | Literal["auto"] = option(1.0, _temperature)
     folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole(name, value, least=2))
     fallback: Fallback = option("warn", partial(choice, choices=get_args(Fallback)))
     level: float = option(0.95, passes(check_level), fixed=True)
