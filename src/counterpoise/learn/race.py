@@ -27,7 +27,7 @@ from counterpoise.learn.policy import CELLS, Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.log.sketches import Lesson
 from counterpoise.moments import Moments
-from counterpoise.moments.smoothed import Smoothed
+from counterpoise.moments.spread import Smoothed
 
 # -- What a search found: the policy, what it would have earned, and how the contenders compare ------------------------
 
