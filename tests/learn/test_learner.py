@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, load_policy
 from counterpoise.learn.files import save_policy
+from counterpoise.learn.options import options_of
 from counterpoise.learn.rows import Share, Split, batches
 from counterpoise.log.log import Log
 
@@ -342,6 +344,15 @@ def test_a_loss_that_turns_nan_stops_with_the_last_good_policy(tmp_path):
     assert torch.isfinite(fitting.policy_.scores.weight).all()
     same(fitting.policy_, learner(epochs=1, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)).fit(**ARRAYS).policy_)
     assert path.exists()
+
+
+def test_a_run_depends_on_the_options_that_0_2_wrote_into_checkpoints():
+    options = options_of(learner(patience=3, precision="float32").get_params())
+    names = "objective batch_size learning_rate decay holdout patience folds fold imitation smoothing clip level negatives seed"
+    assert options.settings.keys() == {*names.split(), "precision of training"}
+    assert (options.settings["folds"], options.settings["patience"]) == (0, 3)  # folds only matter to the runs in them
+    in_fold = replace(options, fold=1, folds=4, epochs=None, patience=None).settings
+    assert (in_fold["folds"], in_fold["fold"], in_fold["patience"]) == (4, 1, "by steps")
 
 
 def test_checkpoints_of_other_runs_and_damaged_ones_are_refused(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -16,7 +15,7 @@ from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.contenders import IMITATION, Contender, Direct, Reduction, imitation, portfolio
-from counterpoise.learn.judging import FOLDS, is_surely_better, judge_rows, lesson_of, refused, warned
+from counterpoise.learn.judging import FOLDS, is_handed_out, is_surely_better, judge_rows, lesson_of
 from counterpoise.learn.options import whole
 from counterpoise.learn.policies import describe_columns
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
@@ -145,12 +144,13 @@ class _Search:
         return tuple(self.named(self.race.served(one, fold)) for fold, one in enumerate(chosen))
 
     def judged(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
-        """What was chosen for every fold, on rows that had no part in it, and the lower bound on what it earns."""
+        """What was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
             self.tell("judging what was chosen")
         index, probability = self.race.certified(chosen, self.clock.left(CERTIFYING))
-        result = judge_rows(self.source, index, probability, name=name, level=self.level)
-        return result, self.race.bound(index, probability)
+        targets = [(self.source.starts[0], index, probability)]
+        result = judge_rows(self.source, targets, name=name, level=self.level)
+        return result, self.race.bound(index, probability) - self.race.logging_value
 
     def last(self, best: Served) -> tuple[Any, str]:
         """The policy to hand out, learned from all rows, and what was left out for lack of time."""
@@ -176,23 +176,19 @@ def _handed_out(search: _Search, fallback: str) -> Found:
         chosen, best = tuple(race.best(rule, without=fold) for fold in range(race.n_folds)), race.best(rule)
         if chosen not in judged:
             judged[chosen] = search.judged(chosen)
-        result, bound = judged[chosen]
-        if sure := is_surely_better(result) or bound > race.logging_value:
+        result, lift_bound = judged[chosen]
+        if is_surely_better(result, lift_bound=lift_bound):
             break
     rejected, policies = None, search.policies(chosen)
-    if not sure and fallback == "raise":
-        raise refused(result)
-    if not sure and fallback == "imitate":
+    if not is_handed_out(result, fallback, lift_bound=lift_bound):
         try:
             race.is_stopped = False
             race.run([imitation()], search.clock.after(IMITATING), search.tell)
-            best, rejected = (IMITATION, 1.0), result
-            chosen = (best,) * race.n_folds
-            policies, (result, _) = search.policies(chosen), search.judged(chosen, f"imitating {FOLDS}")
-        except KeyboardInterrupt:
-            fallback = "warn"  # what was learned is there, and no imitation
-    if not sure and fallback == "warn":
-        warnings.warn(warned(result), stacklevel=3)
+            imitations = ((IMITATION, 1.0),) * race.n_folds
+            imitating, _ = search.judged(imitations, f"imitating {FOLDS}")
+            best, rejected, result, policies = imitations[0], result, imitating, search.policies(imitations)
+        except KeyboardInterrupt:  # what was learned is there, and no imitation
+            is_handed_out(result, "warn", lift_bound=lift_bound)
     start = time.perf_counter()
     policy, cut = search.last(best)
     policy.lesson_ = lesson_of(search.source, result)

@@ -211,31 +211,20 @@ def settings_of(
     options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], found: Inspection
 ) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued."""
-    settings = {
-        "objective": options.objective,
-        "policy": type(policy).__name__,
-        "n_actions": found.n_actions,
-        "rows": found.rows,
-        "digest of the log": found.digest,
-        "batch_size": options.batch_size,
-        "learning_rate": options.learning_rate,
-        "banditnet_lambda": banditnet_lambda,
-        "norms": options.norms or default_norms(policy),
-        "decay": options.decay,
-        "holdout": options.holdout,
-        "patience": options.patience if options.epochs is not None or options.patience is not None else "by steps",
-        "folds": options.folds if options.fold is not None else 0,
-        "fold": options.fold,
-        "imitation": options.imitation,
-        "smoothing": options.smoothing,
-        "clip": options.clip,
-        "level": options.level,
-        "precision of training": options.precision,
-        "negatives": options.negatives,
-        "seed": options.seed,
-    }
-    settings |= settings_of_optimizer(state.optimizer) | settings_of_scheduler(state.scheduler)
-    return settings | settings_of_policy(policy)
+    return (
+        options.settings
+        | {
+            "policy": type(policy).__name__,
+            "n_actions": found.n_actions,
+            "rows": found.rows,
+            "digest of the log": found.digest,
+            "banditnet_lambda": banditnet_lambda,
+            "norms": options.norms or default_norms(policy),
+        }
+        | settings_of_optimizer(state.optimizer)
+        | settings_of_scheduler(state.scheduler)
+        | settings_of_policy(policy)
+    )
 
 
 # -- Trains a policy, chooses its temperature, and tunes BanditNet's λ: one run for each value, and the best by SNIPS, as published ---

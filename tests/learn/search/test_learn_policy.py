@@ -188,6 +188,21 @@ def test_a_policy_that_is_not_surely_better_is_not_handed_out_in_silence():
         learn_policy(**log, contenders=QUICK, fallback="raise")
 
 
+def test_ctrl_c_while_an_imitation_is_judged_hands_out_what_was_learned(monkeypatch):
+    judge_rows = searching.judge_rows
+
+    def stopped(*rows, name, **options):
+        if name.startswith("imitating"):
+            raise KeyboardInterrupt
+        return judge_rows(*rows, name=name, **options)
+
+    monkeypatch.setattr(searching, "judge_rows", stopped)
+    with pytest.warns(LearningWarning, match="not surely better"):
+        found = learn_policy(**little_exploration(), contenders=QUICK[:1])
+    assert (found.kind, found.name, found.rejected) == ("learned", "linear", None)
+    assert found.result.targets == ("fold policies",)
+
+
 @pytest.mark.parametrize("factor", [0.01, 1e-6])
 def test_propensities_that_are_too_small_promise_nothing(factor):
     """As percentages of percentages are, or what comes of logging a rounded number."""
