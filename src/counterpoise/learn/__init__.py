@@ -15,7 +15,7 @@ from counterpoise.learn.forest import Forest
 from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found
 from counterpoise.learn.ranking.learner import RankingLearner
@@ -25,6 +25,7 @@ from counterpoise.learn.search import learn_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "Average",
     "Direct",
     "EpochEnd",
     "Forest",

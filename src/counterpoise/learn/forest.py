@@ -113,21 +113,11 @@ class Forest(Policy):
         super().__init__()
         if depth > nodes:
             raise OptionError(f"a forest of {nodes:,} nodes cannot be {depth:,} deep.")
-        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self._made_for(
+            context_dimension, n_actions, trees=trees, nodes=nodes, leaves=leaves, depth=depth, logarithm=logarithm
+        )
         self.body = nn.Identity()
         self.scores = Trees(n_actions, trees, nodes, leaves, depth, logarithm)
-        self._config = {
-            "context_dimension": context_dimension,
-            "n_actions": n_actions,
-            "trees": trees,
-            "nodes": nodes,
-            "leaves": leaves,
-            "depth": depth,
-            "logarithm": logarithm,
-        }
-
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
 
 
 # -- Forests: grown on the rows that were rewarded, and every leaf knows what each action earned there -----------------

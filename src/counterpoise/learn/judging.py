@@ -186,7 +186,6 @@ def _opened(log: Log) -> Source:
     return source
 
 
-@torch.no_grad()
 def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> pl.DataFrame:
     """The rows of a chunk, with the probability of the logged action under the policy of their fold, as a learner has them."""
     import polars as pl
@@ -194,13 +193,9 @@ def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) 
     names, chunk = source.names, source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
-        rows, device = np.flatnonzero(folds == fold), policy.device
-        policy.eval()
-        for part in np.array_split(rows, max(1, len(rows) // policy.rows_at_once)):
-            some = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)
-            probability[part] = (
-                policy.target_at(some.context, some.action, some.candidates, policy.temperature).double().cpu().numpy()
-            )
+        rows = np.flatnonzero(folds == fold)
+        some = chunk.take(torch.as_tensor(rows, device=chunk.action.device))
+        probability[rows] = policy.logged_probabilities(some.context, some.action, some.candidates)[:, 0]
     asked = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
     return source.frame(start, asked).with_columns(pl.Series(name, np.minimum(probability, 1.0)))
 

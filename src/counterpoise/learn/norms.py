@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import among, mask_of_places, masked
+from counterpoise.learn.actions import among, mask_of_places
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.items.logits import ItemScores
 from counterpoise.learn.policy import Policy
@@ -319,7 +319,7 @@ def _batched_norms(policy: Policy, context: Tensor, action: Tensor, mask: Tensor
 
     def probability(values: dict[str, Tensor], x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
-        return torch.softmax(masked(logits[0], possible), -1).gather(-1, a[None])[0]
+        return torch.softmax(among(logits[0], possible), -1).gather(-1, a[None])[0]
 
     # Every row has weights of its own (views, not copies): a recurrent layer adds a row's numbers in place to a state that it makes
     # from the weights, so with weights that all rows share, the state has no room for them.
@@ -335,7 +335,7 @@ def _batched_norms(policy: Policy, context: Tensor, action: Tensor, mask: Tensor
 
 def _row_norm(policy: Policy, x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-    target, _ = logged_probability(masked(policy(x[None]), possible), a[None])
+    target, _ = logged_probability(among(policy(x[None]), possible), a[None])
     gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
     return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
 
