@@ -186,7 +186,7 @@ class Policy(nn.Module):
         inputs = self.inputs(_as_array(context))
         served, allowed = self._served(temperature, mask if candidates is None else candidates, len(inputs))
         at = places_of_rows(self.classes_, _as_array(action), len(inputs))
-        place = torch.as_tensor(at).clamp(min=0)
+        place = torch.as_tensor(np.maximum(at, 0))
         table = self.logged_probabilities(inputs, place, allowed, temperatures=(served,), dtype=torch.float64)
         return np.where(at < 0, 0.0, np.minimum(table[:, 0], 1.0))
 
@@ -373,7 +373,9 @@ class Policy(nn.Module):
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
-            return Encoding(tuple(Number(name, 0.0, 1.0, has_gaps=False) for name in self.context_)).table(context)
+            plain = Encoding(tuple(Number(name, 0.0, 1.0, has_gaps=False) for name in self.context_))
+            # column by column in memory, as frames have it, because products of rows are rounded otherwise
+            return np.asfortranarray(plain.table(context))
         try:
             # a copy: torch warns about arrays that it may not write to
             return np.array(context, dtype=np.float64, ndmin=2)
