@@ -384,14 +384,14 @@ class Known:
         """How many actions there are, if that is settled before the rows are looked at."""
         names = None if source.reading is None else source.reading.names
         width = None if source.reading is None else source.reading.width
-        given = self.policy.n_actions if self.policy is not None else n_actions
+        settled = self.policy.n_actions if self.policy is not None else n_actions
         known = [len(some) for some in (names, self.classes) if some is not None] + [
-            size for size in (width, given) if size is not None
+            size for size in (width, settled) if size is not None
         ]
         if len(set(known)) > 1:
             what = "names" if names is not None else "items" if self.classes is not None else "columns of candidates"
             whose = (
-                "the policy has" if self.policy is not None else "n_actions is" if given is not None else "there are"
+                "the policy has" if self.policy is not None else "n_actions is" if settled is not None else "there are"
             )
             raise OptionError(
                 f"{whose} {known[-1]:,}{' actions' if self.policy is not None else ''}, but {known[0]:,} {what} of actions were found.",
@@ -414,11 +414,11 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
 
 
 def new_policy(
-    make: Callable[..., Policy] | None, source: Source, found: Inspection, features: Tensor | None
+    make: Callable[..., Policy] | None, source: Source, inspection: Inspection, features: Tensor | None
 ) -> Policy:
     """A policy for the contexts and actions of a log: by the function that was given, or the default."""
     if make is None and features is None:
-        return _default_policy(found)
+        return _default_policy(inspection)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
     if features is not None and not _takes_items(build):
         who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
@@ -426,14 +426,14 @@ def new_policy(
             [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
             do=FOR_ITEMS,
         )
-    made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
-    if not isinstance(made, Policy) or made.n_actions != found.n_actions:
+    made = build(source.width, inspection.n_actions, **({} if features is None else {"item_features": features}))
+    if not isinstance(made, Policy) or made.n_actions != inspection.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
         raise OptionError(
             [
                 "the function passed as ",
                 Argument("policy"),
-                f" must make a Policy with {found.n_actions:,} actions; it made {what}.",
+                f" must make a Policy with {inspection.n_actions:,} actions; it made {what}.",
             ],
             do="It is called with the number of inputs and the number of actions.",
         )
@@ -447,12 +447,14 @@ def _takes_items(build: Callable[..., Policy]) -> bool:
         parameters = signature(build).parameters
     except (TypeError, ValueError):
         return True
-    return "item_features" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    return "item_features" in parameters or any(
+        parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
-def _default_policy(found: Inspection) -> Policy:
+def _default_policy(inspection: Inspection) -> Policy:
     """A linear softmax that standardizes its contexts and starts as the uniform policy."""
-    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
+    policy = LinearSoftmax(len(inspection.columns.mean), inspection.n_actions, bias=True, standardize=True)
     for parameter in policy.scores.parameters():
         nn.init.zeros_(parameter)
     return policy

@@ -62,8 +62,8 @@ class Logits:
 
     def of(self, action: Tensor) -> Tensor:
         """The logit of one item per context."""
-        found: Tensor = torch.linalg.vecdot(self.contexts, self.items[action])
-        return found if self.bias is None else found + self.bias[action] * self.unit
+        logit: Tensor = torch.linalg.vecdot(self.contexts, self.items[action])
+        return logit if self.bias is None else logit + self.bias[action] * self.unit
 
     def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Rows, items and their logits, in a buffer that the next block overwrites; all blocks of some rows before those of others."""

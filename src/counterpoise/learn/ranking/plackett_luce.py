@@ -129,13 +129,13 @@ class PlackettLuce(Policy):
         served, allowed = self._served(temperature, mask, len(inputs))
         self._check_enough(allowed)
         random = generator_of(seed, generator, inputs.device)
-        lists, given = [], []
+        lists, parts = [], []
         with serving(self):
             for part, some in self._parts(inputs, allowed):
                 logits = self._served_logits(part, some, served)
                 lists.append(torch.topk(noisy(logits, random), self.slots).indices)
-                given.append(pools(logits, lists[-1]).log_given)
-        log_given, items = torch.cat(given).cpu(), self._named(torch.cat(lists)).cpu()
+                parts.append(pools(logits, lists[-1]).log_given)
+        log_given, items = torch.cat(parts).cpu(), self._named(torch.cat(lists)).cpu()
         return Shown(items.numpy(), log_given.exp().numpy(), log_given.sum(1).exp().numpy())
 
     def list_probabilities(self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL) -> Floats:
