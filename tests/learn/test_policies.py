@@ -132,6 +132,14 @@ def test_models_and_averages_serve_by_the_rules_of_all_policies(kind, mask):
     np.testing.assert_allclose(logged, np.column_stack([expected.max(1), powers.max(1), np.ones(40)]), rtol=1e-5)
 
 
+def test_what_gradients_cannot_train_is_refused():
+    context, action, reward, propensity = (column.numpy() for column in small_log())
+    with pytest.raises(OptionError, match="ModelPolicy has no parameters that gradients could train"):
+        PolicyLearner(policy=ModelPolicy(lambda context: context, 6)).fit(
+            context=context, action=action, reward=reward, propensity=propensity
+        )
+
+
 def test_an_average_is_saved_loaded_and_exported(tmp_path):
     made = {name: policy.float() for name, policy in policies().items()}
     made["mlp"].temperature = 0.3

@@ -184,7 +184,7 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
 
 def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
-    for rows in parts:
+    for rows in filter(len, parts):
         known = policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=(temperature,))
         reward, propensity = (column.double().cpu().numpy() for column in (rows.reward, rows.propensity))
         yield known[:, 0] / propensity, reward, logarithm(torch.as_tensor(known[:, 0])).numpy()
