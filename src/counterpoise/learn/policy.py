@@ -345,9 +345,9 @@ class Policy(nn.Module):
             context = torch.as_tensor(self._table(_as_array(context)), device=self.device)
         rows: Tensor = context if context.ndim > 1 else context.reshape(1, -1)
         self.check_width(*rows.shape[1:])
-        odd = torch.nonzero(~torch.isfinite(rows))
-        if len(odd):
-            row, place = odd[0][:2].tolist()
+        good = torch.isfinite(rows)
+        if not bool(good.all()):
+            row, place = torch.nonzero(~good)[0][:2].tolist()
             raise LogError(
                 f"a context must be finite numbers, and that of row {row:,} has {rows[row, place]} in place {place:,}.",
                 do="Leave the row out, or put a number there.",
@@ -361,15 +361,8 @@ class Policy(nn.Module):
 
     def _table(self, context: Any) -> NDArray[Any]:
         """Contexts as a table of numbers, a row per context."""
-        if hasattr(context, "__arrow_c_array__"):
-            context = pl.DataFrame(context)  # a record batch
-        frame = nw.from_native(context, pass_through=True)
-        if isinstance(frame, nw.LazyFrame):
-            frame = frame.collect()
-        if isinstance(frame, nw.DataFrame):
-            context = frame.to_native()
-        names = frame.columns if isinstance(frame, nw.DataFrame) else _names_of_rows(context)
         is_numbers = isinstance(context, np.ndarray) and context.dtype.kind in "biuf"
+        context, names = (context, []) if is_numbers else _with_names(context)
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
@@ -531,8 +524,16 @@ def _as_array(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
-def _names_of_rows(context: Any) -> list[Any]:
-    """The columns of a mapping, or of a mapping for every row."""
+def _with_names(context: Any) -> tuple[Any, list[Any]]:
+    """Contexts that are in memory, and the columns of a frame, of a mapping, or of a mapping for every row."""
     if isinstance(context, list | tuple) and context and all(isinstance(row, Mapping) for row in context):
-        context = context[0]
-    return list(context) if isinstance(context, Mapping) else []
+        return context, list(context[0])
+    if isinstance(context, Mapping):
+        return context, list(context)
+    # polars reads a record batch, and narwhals does not
+    frame = nw.from_native(
+        pl.DataFrame(context) if hasattr(context, "__arrow_c_array__") else context, pass_through=True
+    )
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
