@@ -1,6 +1,6 @@
-"""The house in figures: parameters, loose types, late imports, the deepest chain of imports, the longest function, comments.
+"""The house in figures: files and code by room, the way of a fit, parameters, loose types, imports, the longest function, comments.
 
-Run it as `python benchmarks/house.py`, in any state of the tree that you want to compare.
+Run it as `python benchmarks/house.py`, in any state of the tree that you want to compare; a folder of other sources may be its argument.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ import ast
 import io
 import sys
 import tokenize
-from collections.abc import Iterator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = "counterpoise"
+ROWS = 2000  # of the log whose way is followed
+VAGUE = ("found", "one")  # names that do not say what they hold
+BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -67,6 +73,39 @@ class Module:
         return sum(isinstance(node, ast.Import | ast.ImportFrom) for node in inside)
 
     @property
+    def room(self) -> str:
+        """The folder that it is in; "." for the package itself."""
+        parts = self.path.relative_to(self.source / PACKAGE).parts
+        return parts[0] if len(parts) > 1 else "."
+
+    @cached_property
+    def docstrings(self) -> set[int]:
+        """The lines of docstrings, and of texts that stand below a field."""
+        bodies = [node.body for node in ast.walk(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
+        texts = [
+            line
+            for body in bodies
+            for line in body
+            if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+        ]
+        return {number for text in texts for number in range(text.lineno, (text.end_lineno or 0) + 1)}
+
+    @property
+    def code(self) -> int:
+        """Lines of code: without blanks, comments and docstrings."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        lines = {n for token in tokens if token.type not in BLANK for n in range(token.start[0], token.end[0] + 1)}
+        return len(lines - self.docstrings)
+
+    @property
+    def vague_names(self) -> int:
+        """How often something is called by a name that does not say what it is."""
+        stored = (
+            node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+        return sum(node.id in VAGUE for node in stored)
+
+    @property
     def comments(self) -> int:
         """Lines with a comment of their own or behind code."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
@@ -114,9 +153,74 @@ def read(source: Path) -> dict[str, Module]:
     return {module.name: module for module in found}
 
 
+def passed(work: Callable[[], object], source: Path) -> tuple[Counter[str], int]:
+    """The files of the package that some work passes through, by room, and how many of its functions; once it has run before."""
+    work()
+    functions: set[tuple[str, str]] = set()
+    root = str(source / PACKAGE)
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(root):
+            functions.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    files = {Path(file).relative_to(root).parts for file, _ in functions}
+    return Counter(parts[0] if len(parts) > 1 else "." for parts in files), len(functions)
+
+
+def ways(source: Path) -> None:
+    """Print which way a fit and a search go."""
+    sys.path.insert(0, str(source))
+    from counterpoise.environments import SyntheticBandit
+    from counterpoise.learn import PolicyLearner, learn_policy
+
+    drawn = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(ROWS)
+    log: Any = {
+        "context": drawn.context,
+        "action": drawn.action,
+        "reward": drawn.reward,
+        "propensity": drawn.propensity,
+    }
+    warnings.simplefilter("ignore")
+    for name, work in {
+        "PolicyLearner.fit": lambda: PolicyLearner(epochs=2).fit(**log),
+        "learn_policy": lambda: learn_policy(minutes=None, **log),
+    }.items():
+        rooms, functions = passed(work, source)
+        shown = ", ".join(f"{room} {count}" for room, count in rooms.most_common())
+        print(f"files that {name} passes through: {rooms.total()} ({shown}); functions: {functions}")
+
+
+def rooms(modules: dict[str, Module]) -> None:
+    """Print the size of every room."""
+    print(f"{'room':<14}{'files':>6}{'code':>8}{'docstrings':>12}{'vague names':>13}")
+    total: Counter[str] = Counter()
+    for room in sorted({module.room for module in modules.values()}):
+        inside = [module for module in modules.values() if module.room == room]
+        counts = Counter(
+            files=len(inside),
+            code=sum(module.code for module in inside),
+            docstrings=sum(len(module.docstrings) for module in inside),
+            vague=sum(module.vague_names for module in inside),
+        )
+        total += counts
+        _print_room(room, counts)
+    _print_room("all", total)
+
+
+def _print_room(room: str, counts: Counter[str]) -> None:
+    print(f"{room:<14}{counts['files']:>6}{counts['code']:>8,}{counts['docstrings']:>12,}{counts['vague']:>13,}")
+
+
 def main(source: Path = SOURCE) -> None:
     """Print the figures."""
     modules = read(source)
+    rooms(modules)
+    ways(source)
     lines = sum(module.text.count("\n") for module in modules.values())
     functions = [one for module in modules.values() for one in module.functions]
     counted = [
@@ -155,4 +259,4 @@ def _body(function: Function) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else SOURCE)
+    main(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else SOURCE)

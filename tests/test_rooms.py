@@ -61,7 +61,10 @@ def test_a_wrong_import_breaks_a_contract(house, file, line, broken):
     planted.write_text(f"{text}\n{line}\n", encoding="utf-8")
     found = lint()
     assert found.returncode == 1, found.stdout + found.stderr
-    said = [one for one in found.stdout.splitlines() if one.endswith(("KEPT", "BROKEN"))]
+    lines = [
+        line.partition(" (")[0] for line in found.stdout.splitlines()
+    ]  # how many imports are ignored stands behind
+    said = [line for line in lines if line.endswith(("KEPT", "BROKEN"))]
     assert [one for one in said if one.endswith("BROKEN") and broken in one], found.stdout
 
 

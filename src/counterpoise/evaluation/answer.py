@@ -11,18 +11,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.before_choice import with_doubts
-from counterpoise.diagnostics.verdict import below_one
+from counterpoise.diagnostics.verdict import below_one, with_doubts
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import Asked
-from counterpoise.evaluation.choice import check_differences, choose, differences_of
-from counterpoise.evaluation.estimates import Estimates, Lazily, Options, diagnostics, doubtful_baselines, estimates
+from counterpoise.evaluation.estimates import (
+    Estimates,
+    Lazily,
+    Options,
+    View,
+    diagnostics,
+    doubtful_baselines,
+    estimates,
+)
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
-from counterpoise.evaluation.result import Comparison, Result, Segment
+from counterpoise.evaluation.result import Comparison, Result, Segment, check_differences, choose, differences_of
 from counterpoise.evaluation.support import MISSING, Rewards, rewards_of, with_bounds
-from counterpoise.evaluation.view import View
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments
 
@@ -212,13 +217,17 @@ def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
 def _carriers(found: Asked) -> dict[str, Carrier]:
     """Of a log that several loggers wrote, who carries each target's value."""
     first = found.moments[0]
-    contrasts = [contrast for contrast in first.moments if not contrast[1]] if is_by_logger(first) else []
+    contrasts = (
+        [contrast for contrast in first.moments if not contrast[1]]
+        if first.segment_columns and is_by_logger(first)
+        else []
+    )
     return {contrast[0]: carrier(first, contrast) for contrast in contrasts}
 
 
 def _without_loggers(found: Asked) -> Asked:
     """The same moments and question, added up over the loggers that wrote the log."""
-    if not is_by_logger(found.moments[0]):
+    if not found.moments[0].segment_columns or not is_by_logger(found.moments[0]):
         return found
     question = found.question
     asked = None if question is None else replace(question, segment=question.segment[:-1])

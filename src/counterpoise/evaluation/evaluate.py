@@ -10,10 +10,9 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import checked
-from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.loggers import by_logger
-from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import LOGGING
@@ -93,7 +92,9 @@ def evaluate(
         whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
     )
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
-    return evaluated(checked(read(by_logger(question), stored, progress)), options, asked)
+    if isinstance(whole.propensity, Mapping):
+        question = by_logger(question)
+    return evaluated(checked(read(question, stored, progress)), options, asked)
 
 
 def compare(
@@ -136,7 +137,9 @@ def compare(
     question = question_of(
         whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return compared(checked(read(by_logger(question), stored, progress)), options)
+    if isinstance(whole.propensity, Mapping):
+        question = by_logger(question)
+    return compared(checked(read(question, stored, progress)), options)
 
 
 def _start(

@@ -26,7 +26,7 @@ from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
 from counterpoise.moments import Moments
-from counterpoise.moments.smoothed import Smoothed
+from counterpoise.moments.spread import Smoothed
 
 # -- What a search found: the policy, what it would have earned, and how the contenders compare ------------------------
 

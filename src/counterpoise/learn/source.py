@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError, first_line
-from counterpoise.forks import check_threads
 from counterpoise.learn.actions import (
     MOST,
     NONE,
@@ -39,6 +38,7 @@ from counterpoise.log.log import Log, LogFields
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.readers.files import files_of
 from counterpoise.readers.policies import check_context
+from counterpoise.threads import check_threads
 
 if TYPE_CHECKING:
     import polars as pl
