@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learning import policies, small_log, torch
 
+import counterpoise as cp
 from counterpoise.errors import CounterpoiseError, OptionError, PolicyFileError
 from counterpoise.learn import (
     Average,
@@ -216,3 +217,15 @@ def test_a_learner_and_what_a_search_found_serve_as_their_policies_do(tmp_path):
         assert list(inspect.signature(served.sample).parameters) == list(inspect.signature(policy.sample).parameters)
     mean = np.mean([policy.predict_proba(context) for policy in found.policies], axis=0)
     np.testing.assert_allclose(Average(found.policies).predict_proba(context), mean, rtol=1e-6)
+
+
+def test_the_average_of_policies_earns_the_average_of_what_they_earn():
+    context, action, reward, propensity = (column.numpy() for column in small_log(200))
+    log = {f"x{k}": context[:, k] for k in range(3)} | {"a": action, "r": reward, "p": propensity}
+    members = [policies()[kind] for kind in ("linear", "mlp", "two towers")]
+    members[1].temperature = 0.0
+    targets = {str(k): member for k, member in enumerate(members)} | {"average": Average(members, weights=[1, 2, 1])}
+    parts = {"context": ["x0", "x1", "x2"], "action": "a", "reward": "r", "propensity": "p", "estimator": "ips"}
+    result = cp.evaluate(log, target=targets, **parts)
+    values = [result[str(k), "ips"].value for k in range(3)]
+    assert result["average", "ips"].value == pytest.approx(np.average(values, weights=[1, 2, 1]), rel=1e-9)

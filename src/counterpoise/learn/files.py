@@ -30,7 +30,7 @@ from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.log.sketches import Lesson
 from counterpoise.whole_files import whole_file
 
-# -- Files of tensors: safetensors with a JSON description and a checksum, never a pickle, checked before anything large is read ---
+# -- Files of tensors --------------------------------------------------------------------------------------------------
 
 CHECKSUM = "checksum"  # of the whole file, with zeros in its own place; files of version 0.2 have none
 ZEROS = "0" * 32
@@ -221,7 +221,7 @@ def _safetensors(name: str) -> Any:
     return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
 
 
-# -- Policies on disk: saved, loaded, and exported to ONNX -------------------------------------------------------------
+# -- Policies on disk --------------------------------------------------------------------------------------------------
 
 
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]

@@ -18,7 +18,7 @@ from counterpoise.learn.policy import Policy
 if TYPE_CHECKING:
     from counterpoise.learn.contenders import Rest
 
-# -- A forest as a policy: trees as tensors, so that it is saved, loaded and exported like every other policy ----------
+# -- A forest as a policy ----------------------------------------------------------------------------------------------
 
 ROWS = 8192  # that walk through all trees at a time
 NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken
@@ -120,7 +120,7 @@ class Forest(Policy):
         self.scores = Trees(n_actions, trees, nodes, leaves, depth, logarithm)
 
 
-# -- Forests: grown on the rows that were rewarded, and every leaf knows what each action earned there -----------------
+# -- Growing one -------------------------------------------------------------------------------------------------------
 
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most

@@ -26,7 +26,7 @@ from counterpoise.learn.items.logits import ItemScores
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import logged_probability
 
-# -- One rule per layer type: the squared norm of each row's parameter gradient, and the weighted sum of these gradients ---
+# -- One rule per layer type -------------------------------------------------------------------------------------------
 
 Gradients = dict[Tensor, Tensor]  # by parameter
 Call = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, and its output or the gradient of that
@@ -117,7 +117,7 @@ RULES: dict[type[nn.Module], Rule] = {
 }
 
 
-# -- The last layer of a policy: where the logits come from, and what goes into it -------------------------------------
+# -- The last layer of a policy ----------------------------------------------------------------------------------------
 
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
@@ -201,7 +201,7 @@ def _has_norms(layer: nn.Module, policy: Policy) -> bool:
     )
 
 
-# -- Per-sample gradients of π(a|x): their squared norms and their weighted sums, in one backward pass for both --------
+# -- All layers --------------------------------------------------------------------------------------------------------
 
 
 ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch affect each other: no gradient belongs to one row

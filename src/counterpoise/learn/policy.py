@@ -347,9 +347,9 @@ class Policy(nn.Module):
         self.check_width(*rows.shape[1:])
         good = torch.isfinite(rows)
         if not bool(good.all()):
-            row, place = torch.nonzero(~good)[0][:2].tolist()
+            at = torch.nonzero(~good)[0].tolist()
             raise LogError(
-                f"a context must be finite numbers, and that of row {row:,} has {rows[row, place]} in place {place:,}.",
+                f"a context must be finite numbers, and that of row {at[0]:,} has {rows[tuple(at)]} in place {at[1]:,}.",
                 do="Leave the row out, or put a number there.",
             )
         return rows.to(self.device, self.precision)
@@ -366,7 +366,7 @@ class Policy(nn.Module):
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
-            plain = Encoding(tuple(Number(name, 0.0, 1.0, has_gaps=False) for name in self.context_))
+            plain = Encoding(tuple(Number(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
             # column by column in memory, as frames have it, because products of rows are rounded otherwise
             return np.asfortranarray(plain.table(context))
         try:

@@ -31,7 +31,7 @@ from counterpoise.learn.items import blocks, kernels
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.items.logits import Logits, Summary, too_many
 
-# -- log π(a|x) of logged actions among very many items, differentiable, by kernels where they run and by blocks elsewhere ---
+# -- All items ---------------------------------------------------------------------------------------------------------
 
 
 class _Logged(torch.autograd.Function):
@@ -107,7 +107,7 @@ def _usual() -> Precision:
     return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-# -- The softmax over a sample of the items, for catalogs too large for an exact one -----------------------------------
+# -- A sample of the items ---------------------------------------------------------------------------------------------
 
 
 def sampled_log_probability(
@@ -134,7 +134,7 @@ def sampled_log_probability(
     return logs[:, 0], squares, mean
 
 
-# -- In which precision training computes, and whether it looks at all items -------------------------------------------
+# -- In which precision, and whether it looks at all items -------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Summary:
     mean: Tensor | None  # Σ π v, the mean item vector
 
 
-# -- Logits as products of a context's features and of vectors of items: the last layers that very many actions need ---
+# -- Last layers whose logits are such products ------------------------------------------------------------------------
 
 
 class ItemScores(nn.Module):

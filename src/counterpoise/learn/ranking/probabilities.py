@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# -- Plackett–Luce, from the top of a list down: the probability of every item given those above it, and the size of its gradients ---
+# -- Items given those above them --------------------------------------------------------------------------------------
 
 ABSENT = -1  # instead of an item, below the end of a list
 
@@ -108,7 +108,7 @@ def prefix_products(left: Pools) -> Tensor:
     return scores.cumsum(1).cumsum(2)
 
 
-# -- Plackett–Luce, slot by slot: how likely an item stands at a slot whatever stands elsewhere, with its gradient -----
+# -- Items at their slots, whatever stands elsewhere -------------------------------------------------------------------
 
 
 NODES = {torch.float64: 160, torch.float32: 72}
