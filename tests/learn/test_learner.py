@@ -394,10 +394,12 @@ def test_a_policy_keeps_the_names_of_its_columns(tmp_path):
     for made in kinds:
         expected = loaded.predict_proba(LOG.context)
         np.testing.assert_allclose(loaded.predict_proba(made(FRAME[CONTEXT])), expected, rtol=1e-5)  # float32
-        with pytest.raises(OptionError, match="in that order"):
-            loaded.predict_proba(made(FRAME[CONTEXT[::-1]]))
+        turned = loaded.predict_proba(made(FRAME[[*CONTEXT[::-1], "reward"]]))  # by their names
+        np.testing.assert_allclose(turned, expected, rtol=1e-5)
+        with pytest.raises(ColumnError, match=r"learned from the columns 'context_0', .* lacks 'context_1'"):
+            loaded.predict_proba(made(FRAME[CONTEXT].drop("context_1")))
     uneven = {name: FRAME[name].to_numpy()[: k + 1] for k, name in enumerate(CONTEXT)}
-    with pytest.raises(OptionError, match=r"the same number of rows; found {'context_0': 1, 'context_1': 2,"):
+    with pytest.raises(ColumnError, match=r"the same number of rows; found {'context_0': 1, 'context_1': 2,"):
         loaded.predict_proba(uneven)
     # arrays have no names, so that any context of that many columns will do
     nameless = learner(epochs=1, policy=loaded).fit(**ARRAYS)

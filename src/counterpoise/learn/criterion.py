@@ -178,21 +178,12 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     return sum((Moments.of(weight=w, reward=r) for w, r, _ in weighed(policy, parts)), Moments.empty())
 
 
-@torch.no_grad()
 def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
-    was_training = policy.training
-    policy.eval()
-    device = policy.device
-    for rows in parts:
-        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
-        for at in range(0, len(rows), size):
-            part = rows.take(slice(at, at + size))
-            part = part.to(device)
-            target = policy.target_at(part.context, part.action, part.candidates, temperature).double().cpu()
-            weight = target / part.propensity.double().cpu()
-            yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
-    policy.train(was_training)
+    for rows in filter(len, parts):
+        known = policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=(temperature,))
+        reward, propensity = (column.double().cpu().numpy() for column in (rows.reward, rows.propensity))
+        yield known[:, 0] / propensity, reward, logarithm(torch.as_tensor(known[:, 0])).numpy()
 
 
 def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:

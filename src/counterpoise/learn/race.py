@@ -9,23 +9,22 @@ from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import add
-from os import PathLike
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.contenders import Contender, ModelPolicy, Rest, as_policy
+from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.judging import TWICE, doubts
-from counterpoise.learn.policy import CELLS, Policy
+from counterpoise.learn.policies import as_policy
+from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
-from counterpoise.log.sketches import Lesson
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 
@@ -48,7 +47,7 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Found(Serves):
     """A policy that was found on a log.
 
     Attributes
@@ -80,13 +79,13 @@ class Found:
         The lowest and the highest reward, between which every true value lies.
     """
 
-    policy: Policy | ModelPolicy
+    policy: Policy
     result: Result
     kind: str
     rejected: Result | None
     name: str
     leaderboard: tuple[Standing, ...]
-    policies: tuple[Policy | ModelPolicy, ...]
+    policies: tuple[Policy, ...]
     mean_reward: float
     seconds: float
     fit_seconds: float
@@ -95,23 +94,9 @@ class Found:
     cut: str = ""
     reward_range: tuple[float, float] = (-math.inf, math.inf)
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
-        return self.policy.predict_proba(context)
-
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The actions, in the order of `predict_proba`'s columns."""
-        return self.policy.classes_
-
-    @property
-    def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
-        return self.policy.lesson_
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read; networks and forests can be saved."""
-        self.policy.save(path)
+    def served_policy(self) -> Policy:
+        return self.policy
 
     def summary(self) -> str:
         """What was found, in a sentence or two."""
@@ -292,7 +277,7 @@ class Race:
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy | ModelPolicy:
+    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy:
         """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
         index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
         n, cuts = len(index), list[str]()
@@ -366,18 +351,17 @@ class Race:
     ) -> dict[float, NDArray[np.float64]]:
         """The probability of the logged action in these rows, or in the first of them for which there is time."""
         began, at, size = time.perf_counter(), 0, BLOCK
-        parts: dict[float, list[NDArray[np.float64]]] = {temperature: [] for temperature in temperatures}
+        parts = []
         while at < len(index):
             rows = self.rows.take(torch.as_tensor(index[at : at + size]))
-            for temperature, part in logged_probabilities(policy, rows, temperatures).items():
-                parts[temperature].append(part)
+            parts.append(policy.logged_probabilities(rows.context, rows.action, temperatures=temperatures))
             at += size
             if seconds is not None:
                 took = time.perf_counter() - began
                 if took >= seconds:
                     break
                 size = max(1, min(64 * BLOCK, int((seconds - took) * at / max(took, 1e-9))))
-        return {temperature: np.concatenate(some) for temperature, some in parts.items()}
+        return dict(zip(temperatures, np.concatenate(parts).T, strict=True))
 
     def certified(
         self, chosen: Sequence[Served], seconds: float | None
@@ -490,28 +474,3 @@ class Pace:
         """Whether another fit would tell nothing new, or cost too much."""
         known = self.before is not None or GROWTH * self.rows >= most
         return (known and self.rows_in(seconds, most) >= most) or self.seconds * GROWTH**self.exponent > 0.1 * seconds
-
-
-@torch.no_grad()
-def logged_probabilities(
-    policy: Policy | ModelPolicy, rows: Rows, temperatures: Sequence[float]
-) -> dict[float, NDArray[np.float64]]:
-    """The probability of every row's action at several temperatures, a few rows at a time."""
-    found = {temperature: np.empty(len(rows)) for temperature in temperatures}
-    size = max(1, CELLS // policy.n_actions)
-    for at in range(0, len(rows), size):
-        part = slice(at, at + size)
-        context, action = rows.context[part], rows.action[part]
-        scores = (
-            policy(context)
-            if isinstance(policy, Policy)
-            else torch.as_tensor(np.asarray(policy.scores(context.numpy()), dtype=np.float64))
-        )
-        own = scores.gather(1, action[:, None])[:, 0]
-        for temperature, probability in found.items():
-            if temperature == 0:
-                probability[part] = (scores.argmax(1) == action).numpy()
-            else:
-                whole = torch.logsumexp(scores / temperature, 1)
-                probability[part] = (own / temperature - whole).double().exp().numpy()
-    return found

@@ -8,7 +8,6 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
@@ -30,13 +29,13 @@ from counterpoise.learn.options import (
     options_of,
 )
 from counterpoise.learn.policies import LinearSoftmax
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
+from counterpoise.learn.policy import delegated
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
 from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
-from counterpoise.log.lists import CONDITIONAL
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.weights.lists import ListWeight, list_weight
 
@@ -248,31 +247,8 @@ class RankingLearner(PolicyLearner):
         training.run(options.checkpoint)
         self.history_, self.best_epoch_ = training.history, training.best_epoch
 
-    def predict(self, context: ArrayLike) -> NDArray[np.int64]:  # type: ignore[override]
-        """The most probable list of every context, as ids."""
-        return np.asarray(self._ranker().greedy(context).cpu())
-
-    def sample(  # type: ignore[override]
-        self,
-        context: ArrayLike,
-        *,
-        temperature: float | None = None,
-        mask: Any = None,
-        seed: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Shown:
-        """One list per context, with the propensities to log; the options are those of `PlackettLuce.sample`."""
-        return self._ranker().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
-
-    def list_probabilities(
-        self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL
-    ) -> NDArray[np.float64]:
-        """The probabilities of logged lists, so you can pass a learner to `evaluate` as a `target`."""
-        return self._ranker().list_probabilities(context, items, propensity_of)
-
-    def _ranker(self) -> PlackettLuce:
-        self._fitted()
-        return self.policy_
+    sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
+    list_probabilities = delegated(PlackettLuce.list_probabilities)
 
 
 def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
