@@ -33,7 +33,9 @@ def test_the_bias_is_the_documented_one(negatives):
     torch.manual_seed(1)
     logits, action = some_logits()
     p, target = exact(logits, action)
-    runs = torch.stack([sampled.sampled_log_probability(logits, action, negatives)[0].exp() / target for _ in range(4000)])
+    runs = torch.stack(
+        [sampled.sampled_log_probability(logits, action, negatives)[0].exp() / target for _ in range(4000)]
+    )
     others = p.square().sum(1) - target.square()
     documented = 1 + (ITEMS * others - (1 - target).square()) / negatives
     error = runs.std(0) / len(runs) ** 0.5
