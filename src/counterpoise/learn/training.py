@@ -288,7 +288,8 @@ class Epochs:
         self.steps = math.ceil(rows / (options.batch_size or log.rows))
         self.limit, self.patience = options.limits(self.steps)
         self.state = start_of(options, training.policy, training.past.sums)
-        self.settings = settings_of(options, training, self.state, training.banditnet_lambda, log)
+        settings = settings_of(options, training.policy, self.state, training.banditnet_lambda, log)
+        self.settings = settings | training.logged.settings
         if checkpoint is not None:
             restore_checkpoint(checkpoint, self.state, self.settings, self.limit)
         training.past.sums = self.state.sums.to(hardware.device)
@@ -427,10 +428,9 @@ def start_of(options: Options, policy: Policy, sums: Tensor) -> State:
 
 
 def settings_of(
-    options: Options, training: Training, state: State, banditnet_lambda: float | list[float], log: Inspection
+    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], log: Inspection
 ) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued."""
-    policy = training.policy
     settings = {
         "objective": options.objective,
         "policy": type(policy).__name__,
@@ -455,7 +455,7 @@ def settings_of(
         "seed": options.seed,
     }
     settings |= settings_of_optimizer(state.optimizer) | settings_of_scheduler(state.scheduler)
-    return settings | settings_of_policy(policy) | training.logged.settings
+    return settings | settings_of_policy(policy)
 
 
 # -- A learner's training: its runs, the temperature to serve with, and BanditNet's λ, tuned by SNIPS as published -----
@@ -501,19 +501,6 @@ def epochs_of(
 ) -> Epochs:
     """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
     hardware = Hardware(*join(options.device))
-    training = _training(options, source, log, policy, banditnet_lambda, hardware, logged)
-    return Epochs(options, source, log, training, hardware, checkpoint)
-
-
-def _training(
-    options: Options,
-    source: Source,
-    log: Inspection,
-    policy: Policy,
-    banditnet_lambda: float,
-    hardware: Hardware,
-    logged: Logged | None,
-) -> Training:
     lazy = options.optimizer is None and hardware.processes == 1  # only our own optimizer takes sparse gradients
     arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
     policy.to(hardware.device)
@@ -522,11 +509,13 @@ def _training(
     if objective.needs_rewards:
         trained = options.split.held_out_rows(source, others=True)
         objective = objective.at(banditnet_lambda, rewards=Rewards.of(rows.reward for rows in trained))
-    logged = LoggedActions(policy, hardware, options.norms, arithmetic) if logged is None else logged
-    if hardware.processes > 1 and not (objective.splits and logged.splits):
-        what = options.objective if logged.splits else "a ranking policy"
+    splits = objective.splits and (logged is None or logged.splits)
+    if hardware.processes > 1 and not splits:
+        what = options.objective if logged is None else "a ranking policy"
         raise OptionError(f"{what} trains in one process only.", do="Start it without torchrun.")
-    return Training(policy, objective, logged, hardware.device, arithmetic, banditnet_lambda, options.decay)
+    logged = LoggedActions(policy, hardware, options.norms, arithmetic) if logged is None else logged
+    training = Training(policy, objective, logged, hardware.device, arithmetic, banditnet_lambda, options.decay)
+    return Epochs(options, source, log, training, hardware, checkpoint)
 
 
 def temperature_of(options: Options, source: Source, log: Inspection, policy: Policy) -> float:
@@ -545,7 +534,7 @@ def temperature_of(options: Options, source: Source, log: Inspection, policy: Po
 
 def tune(options: Options, source: Source, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
     """Train the policy with each λ from the same start; it ends as the best of them."""
-    _share_start(options, source, log, policy, lambdas)
+    _share_start(options, log, policy, lambdas)
     start, values, tried = copy_of(policy), {}, []
     for banditnet_lambda in lambdas:
         policy.load_state_dict(start)
@@ -564,12 +553,10 @@ def _share_start(options: Options, source: Source, log: Inspection, policy: Poli
     """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
     if options.checkpoint is None:
         return
-    hardware = Hardware(*join(options.device))
-    training = _training(options, source, log, policy, 0.0, hardware, None)
-    state = start_of(options, policy, training.past.sums)
-    settings = settings_of(options, training, state, list(lambdas), log)
+    state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
+    settings = settings_of(options, policy, state, list(lambdas), log)
     restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
-    if not restored and hardware.rank == 0:
+    if not restored and join(options.device)[0] == 0:
         save_checkpoint(options.checkpoint, state, settings)
 
 

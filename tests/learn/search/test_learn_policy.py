@@ -24,7 +24,7 @@ from counterpoise.learn import (
 )
 from counterpoise.learn import contenders as networks
 from counterpoise.learn import search as searching
-from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn.contenders import Network
 from counterpoise.learn.forest import ForestLearner
 
 linear = pytest.importorskip("sklearn.linear_model")
@@ -32,14 +32,14 @@ LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(1500)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
 CONTEXT = [f"context_{k}" for k in range(5)]
 NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
-QUICK = [Network("linear", Softmax(0.03), hidden=(), epochs=1), ForestLearner(trees=10)]
+QUICK = [Network("linear", "beta_ips", hidden=(), epochs=1, imitation=0.03), ForestLearner(trees=10)]
 
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(networks, "LEAST", 60)
     monkeypatch.setattr(
-        searching, "imitation", lambda: Network("imitation", networks.Imitation(), hidden=(8,), epochs=1, rate=0.05)
+        searching, "imitation", lambda: Network("imitation", "imitation", hidden=(8,), epochs=1, rate=0.05)
     )
 
 
@@ -249,7 +249,7 @@ def test_a_model_that_cannot_be_interrupted_learns_from_as_many_rows_as_there_is
 
 
 @pytest.mark.parametrize(
-    "one", [Network("linear", Softmax(0.03), hidden=(8,), epochs=10**5), ForestLearner(trees=10**5)]
+    "one", [Network("linear", "beta_ips", hidden=(8,), epochs=10**5, imitation=0.03), ForestLearner(trees=10**5)]
 )
 def test_networks_and_forests_do_as_much_as_there_is_time_for(one):
     """Left alone, each of these would go on for days."""
