@@ -28,7 +28,7 @@ from counterpoise.learn.policy import Choices, Policy, checked_seed, known_place
 from counterpoise.learn.reward_models import reward_model, seeded
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
-from counterpoise.learn.training import ALONE, IMITATION, Hardware, LoggedActions, OneCycle, Training
+from counterpoise.learn.training import ALONE, IMITATION, Hardware, LoggedActions, OneCycle, Training, adam
 from counterpoise.models.reward import as_reward
 
 if TYPE_CHECKING:
@@ -424,7 +424,7 @@ class Network:
 
     def _pace(self, training: Training, batch: Batch) -> float:
         """The seconds that a row takes in a step."""
-        optimizer, began = torch.optim.AdamW(training.policy.parameters(), weight_decay=self.decay), 0.0
+        optimizer, began = adam(training.policy, self.rate, self.decay), 0.0
         for step in range(WARM + TIMED):
             if step == WARM:
                 began = time.perf_counter()

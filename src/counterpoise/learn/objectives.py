@@ -312,6 +312,11 @@ class Objective:
         return "rewards" in self._arguments
 
     @property
+    def learns_baseline(self) -> bool:
+        """Whether its baseline comes from the rows, this batch's or those before, and not from an option."""
+        return self.baseline not in (baselines.zero, baselines.of_lambda)
+
+    @property
     def splits(self) -> bool:
         """Whether several processes may train it, each on its share of a batch."""
         return not self.full_batch

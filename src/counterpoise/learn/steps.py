@@ -159,8 +159,11 @@ def _backward_linear(
         features, action = h.detach(), batch.action[:, None]
         probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
         target = probabilities.gather(1, action)[:, 0]
-        logits = logit_norms(target, squared_sum(probabilities))
-        squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+        if measure or objective.learns_baseline:
+            logits = logit_norms(target, squared_sum(probabilities))
+            squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+        else:
+            squared_norms = torch.zeros_like(target)  # which nobody looks at
         weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, 1)
         coefficient = (target * weight).mul_(1 / batch.total)[:, None]
         outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)

@@ -225,7 +225,7 @@ class OneCycle:
         end: float = math.inf,
         hardware: Hardware = ALONE,
     ) -> None:
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=decay)
+        self.optimizer = adam(policy, rate, decay)
         self.rate, self.steps, self.batch_rows, self.end, self.hardware = rate, steps, batch_rows, end, hardware
         self.epoch = self.made = 0
         self._place, self._start = 0.0, time.perf_counter()
@@ -254,6 +254,11 @@ class OneCycle:
 
     def end_epoch(self) -> None:
         self.epoch += 1
+
+
+def adam(policy: Policy, rate: float, decay: float) -> torch.optim.Optimizer:
+    """Adam with weight decay, in one pass over the numbers: steps are small, and a third of each would be Python's."""
+    return torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
 def _cosine(first: float, last: float, share: float) -> float:
