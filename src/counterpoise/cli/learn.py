@@ -137,11 +137,11 @@ def _search(
     """Several ways to learn: what to say of what was found, and its numbers."""
     from counterpoise.learn import learn_policy
 
-    unfit = [*asked, *(["candidates"] if given.get("candidates") is not None else [])]
-    if unfit:
+    if asked:
+        name = next(iter(asked))
         raise OptionError(
-            [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
-            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
+            [Argument(name), " only works with ", Argument("objective"), "."],
+            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
         )
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     found = learn_policy(data, fallback=fallback, seed=seed, **budget, **given)

@@ -79,7 +79,11 @@ class Rest:
 
 
 class Contender(Protocol):
-    """A way to learn a policy: anything with a name, serving temperatures to choose from, and `fit`."""
+    """A way to learn a policy: anything with a name, serving temperatures to choose from, and `fit`.
+
+    It is left out of a search whose rows have candidates if it says ``takes_candidates = False``; with ``takes_items = True`` it makes
+    use of the items' features. `Rest` explains `keeps_time` and `streams`.
+    """
 
     @property
     def name(self) -> str:
@@ -269,6 +273,7 @@ class Reduction:
     negatives: Literal["one", "all"] = "one"
     name: str = "reduction"
     temperatures: tuple[float, ...] = (1.0, 0.0)
+    takes_candidates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (hasattr(self.classifier, "fit") and hasattr(self.classifier, "predict_proba")):
@@ -373,6 +378,7 @@ class Network:
     temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
     keeps_time: ClassVar[bool] = True
     streams: ClassVar[bool] = True
+    takes_items: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if objective_of(self.objective).needs_model_rewards:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,7 @@ from counterpoise.threads import threads
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 CheckpointPath = str | PathLike[str] | None
+T = TypeVar("T")
 
 # -- The loop, and what it is given ------------------------------------------------------------------------------------
 
@@ -61,6 +62,13 @@ class Hardware(NamedTuple):
         shared_number = torch.tensor(number, dtype=torch.float64, device=self.device)
         torch.distributed.broadcast(shared_number, src=0)
         return float(shared_number)
+
+    def choice(self, value: T) -> T:
+        """The first process's value of anything, in all of them."""
+        values = [value]
+        if self.processes > 1:
+            torch.distributed.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 ALONE = Hardware()
@@ -554,7 +562,7 @@ def tune(options: Options, source: Source, log: Inspection, policy: Policy, lamb
     return Trained(epochs.history, epochs.best_epoch, chosen, values)
 
 
-def _share_start(options: Options, source: Source, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
+def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
     """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
     if options.checkpoint is None:
         return
