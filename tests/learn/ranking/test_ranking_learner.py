@@ -11,7 +11,15 @@ import counterpoise as cp
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.estimators.constant import beta_ips, ips, snips
-from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PlackettLuce, PolicyLearner, RankingLearner
+from counterpoise.learn import (
+    MLP,
+    LearningWarning,
+    LinearSoftmax,
+    PlackettLuce,
+    PolicyLearner,
+    RankingLearner,
+    objectives,
+)
 from counterpoise.learn.batches import Split
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.learn.ranking.steps import held_out_lists, weighed_lists
@@ -263,6 +271,7 @@ def test_what_does_not_fit_is_refused():
     [
         {"objective": "dr"},
         {"objective": "log_smoothing"},
+        {"objective": "predicted_reward"},
         {"imitation": 0.5},
         {"smoothing": 0.5},
         {"clip": 2.0},
@@ -291,3 +300,16 @@ def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
         learner(fallback="raise").fit(log, **BY_GIVEN)
     with pytest.raises(OptionError, match="fallback='imitate' is not there for lists"):
         learner(fallback="imitate").fit(log, **BY_GIVEN)
+
+
+def test_an_objective_of_ones_own_is_computed_for_each_position(monkeypatch):
+    monkeypatch.setattr(objectives, "OBJECTIVES", dict(objectives.OBJECTIVES))
+
+    def mine(target, reward, propensity):
+        return (target / propensity * reward).mean()
+
+    objectives.register("mine", objectives.Objective(mine))
+    log = drawn(300)[1]
+    with pytest.warns(LearningWarning):
+        found, expected = (learner(objective=name, epochs=2).fit(log, **BY_GIVEN) for name in ("mine", "ips"))
+    torch.testing.assert_close(parameters_of(found), parameters_of(expected), rtol=1e-3, atol=1e-5)

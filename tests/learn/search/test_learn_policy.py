@@ -418,6 +418,8 @@ def test_a_registered_objective_is_a_contender_by_its_name(registry):
         return ((target / propensity).clamp(max=10) * reward).mean()
 
     objectives.register("clipped", Objective(clipped))
+    learner = PolicyLearner("clipped", epochs=2, batch_size=256, learning_rate=0.05, folds=None).fit(**ARRAYS)
+    assert LOG.value(learner.predict_proba) > LOG.reward.mean()
     found = learn_policy(**ARRAYS, contenders=["clipped", QUICK[0]], minutes=None)
     assert {standing.name for standing in found.leaderboard} == {"clipped", "linear"}
     assert calls
