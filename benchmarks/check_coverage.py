@@ -26,12 +26,10 @@ import numpy as np
 from coverage_grid import REWARDS, Table, pairs, worlds
 
 import counterpoise as cp
-from counterpoise.engines.drawing import each_unit
-from counterpoise.engines.units import units_of
+from counterpoise.engines.drawing import each_unit, units_of
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.asking import question_of
-from counterpoise.evaluation.estimates import Options, estimates
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.intervals import strategy
 
 SIZES = (200, 1000, 5000)

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import bdtr, ndtri
 
 import counterpoise as cp
-from counterpoise.intervals.normal import normal
+from counterpoise.intervals.method import normal
 
 Floats = np.ndarray
 CONTEXTS = 40

@@ -19,8 +19,7 @@ from functools import partial
 import numpy as np
 from coverage_grid import Table, worlds
 
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS
-from counterpoise.diagnostics.mean_weight import MeanWeight
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight
 from counterpoise.moments import Powers
 
 SIZES = (200, 1_000, 5_000, 20_000)

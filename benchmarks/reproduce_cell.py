@@ -41,7 +41,7 @@ def profiled(n: int) -> dict[str, float]:
     from counterpoise.environments import SyntheticBandit
     from counterpoise.environments.coefficients import polynomial
     from counterpoise.experiments.cell import ours as our_estimators
-    from counterpoise.experiments.published import published
+    from counterpoise.experiments.cell import published
     from counterpoise.experiments.regressions import fit_reward_model, fit_target
 
     seconds, clock = {}, time.process_time()

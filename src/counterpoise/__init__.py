@@ -18,9 +18,8 @@ from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.scoring import logged, value_scorer
 from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
-from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.log import Log
-from counterpoise.log.targets import Chosen, Probabilities
+from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
 from counterpoise.moments import LogMoments, Moments
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.diagnostics.before_choice import after_choice
+from counterpoise.diagnostics.verdict import after_choice
 
 PARTS = {"reward": "r", "propensity": "p", "target": "pi"}
 

@@ -12,8 +12,8 @@ import counterpoise as cp
 from counterpoise.diagnostics import judge
 from counterpoise.evaluation.plan import plan
 from counterpoise.evaluation.ranking import rank
-from counterpoise.intervals.normal import normal
-from counterpoise.moments.tails import KEPT, Tail, pareto_k
+from counterpoise.intervals.method import normal
+from counterpoise.moments.spread import KEPT, Tail, pareto_k
 
 
 def evaluate(w, r=None, **options):

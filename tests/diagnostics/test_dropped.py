@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import counterpoise as cp
-from counterpoise.diagnostics.dropped import Dropped
+from counterpoise.diagnostics.diagnose import Dropped
 from counterpoise.diagnostics.repeats import Repeats
 from counterpoise.moments import LogMoments, Powers
 

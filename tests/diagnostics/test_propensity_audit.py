@@ -10,9 +10,8 @@ from command_line import invoke
 
 import counterpoise as cp
 from counterpoise.diagnostics.audit import about_audit, check, holm
-from counterpoise.diagnostics.mean_weight import MeanWeight
-from counterpoise.evaluation.audit import Parts, audit
-from counterpoise.evaluation.logged_actions import calibration_of
+from counterpoise.diagnostics.diagnose import MeanWeight
+from counterpoise.evaluation.audit import Parts, audit, calibration_of
 from counterpoise.moments import Powers
 
 pytestmark = pytest.mark.once

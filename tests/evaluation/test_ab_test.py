@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.evaluation.arms import ADJUSTED, MEANS, POOLED
+from counterpoise.evaluation.ab_test import ADJUSTED, MEANS, POOLED
 
 pytestmark = pytest.mark.once
 

@@ -10,13 +10,12 @@ import pytest
 from command_line import degenerate, invoke, shop
 
 import counterpoise as cp
-from counterpoise.engines import units as unit_rows
+from counterpoise.engines import drawing as unit_rows
 from counterpoise.engines.drawing import drawn_again, tilted
 from counterpoise.errors import CounterpoiseError, OptionError
 from counterpoise.evaluation.coverage import Coverage
 from counterpoise.evaluation.documents import schema
-from counterpoise.evaluation.estimates import Options, estimates
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.estimates import Options, View, estimates
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 import counterpoise as cp
 from counterpoise.evaluation.confounded import self_normalized_lift
-from counterpoise.moments.odds_pairs import DIFFERENCE, PairBins
+from counterpoise.moments.odds import DIFFERENCE, PairBins
 from counterpoise.weights.odds import AllOdds, Odds
 
 pytestmark = pytest.mark.once

@@ -13,7 +13,7 @@ from counterpoise.cli import app
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.experiments import learning
-from counterpoise.experiments.learning_check import Agreement, compare, order
+from counterpoise.experiments.learning_figures import Agreement, compare, order
 from counterpoise.experiments.many import GreedyValue
 from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
 from counterpoise.learn import LinearSoftmax, objectives

@@ -17,8 +17,7 @@ from counterpoise.intervals import Bernstein
 from counterpoise.intervals.anytime import anytime, anytime_score
 from counterpoise.intervals.bernstein import bernstein
 from counterpoise.intervals.jackknife import effective_clusters, jackknife, jackknife_error
-from counterpoise.intervals.normal import normal
-from counterpoise.intervals.scores import wilson
+from counterpoise.intervals.method import normal, wilson
 from counterpoise.log.groups import with_groups
 from counterpoise.moments import Moments
 

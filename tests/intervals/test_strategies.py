@@ -31,7 +31,7 @@ from counterpoise.intervals import (
     Student,
     strategy,
 )
-from counterpoise.intervals.scores import Wilson
+from counterpoise.intervals.method import Wilson
 from counterpoise.log.log import Log
 from counterpoise.log.question import ask
 from counterpoise.moments import Moments

@@ -8,7 +8,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.intervals import Evidence, Student
-from counterpoise.intervals.normal import normal
+from counterpoise.intervals.method import normal
 
 pytestmark = pytest.mark.once
 

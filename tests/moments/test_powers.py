@@ -10,7 +10,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.moments import LogMoments, Powers
-from counterpoise.moments.powers import NOTHING
+from counterpoise.moments.spread import NOTHING
 
 
 @pytest.mark.parametrize("shift", [0.0, 7.0, -1e3])

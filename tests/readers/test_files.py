@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import counterpoise as cp
-from counterpoise.engines import compiled, largest, registry
+from counterpoise.engines import compiled, registry
+from counterpoise.engines import streaming as largest
 from counterpoise.readers import files
 from counterpoise.readers.progress import progress_bar
 

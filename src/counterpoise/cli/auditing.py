@@ -9,8 +9,7 @@ from counterpoise.diagnostics import p_value
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.diagnostics.audit import Audit
-    from counterpoise.diagnostics.calibration import Calibration
+    from counterpoise.diagnostics.audit import Audit, Calibration
 
 SHOWN = 12  # parts in the table; --json has them all
 

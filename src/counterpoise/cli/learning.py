@@ -105,7 +105,7 @@ def _figure(name: str, mode: str, quantity: str, scale: str, device: str, out: P
 
 def _compare(curves: Path, published: Path) -> None:
     from counterpoise.experiments.learning import read_curves
-    from counterpoise.experiments.learning_check import FACTOR, compare, largest, order
+    from counterpoise.experiments.learning_figures import FACTOR, compare, largest, order
 
     found, theirs = read_curves(curves), read_curves(published)
     agreement = compare(found, theirs)

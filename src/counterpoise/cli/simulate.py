@@ -64,7 +64,7 @@ def _write(log: pl.DataFrame, path: Path) -> None:
     """The log in the format of the file's name; a disk that is full is told as such, whatever the engine makes of it."""
     from polars.exceptions import PolarsError
 
-    from counterpoise.readers.paths import engine_name
+    from counterpoise.readers.files import engine_name
 
     try:
         getattr(log, FORMATS[path.suffix.lower()])(engine_name(path))

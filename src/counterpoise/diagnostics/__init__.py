@@ -1,8 +1,8 @@
 """What a log looks like, and whether its estimates can be believed."""
 
-from counterpoise.diagnostics.caveats import Caveat
 from counterpoise.diagnostics.diagnose import WRONG_PROPENSITIES, Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import (
+    Caveat,
     Verdict,
     judge,
     judge_difference,

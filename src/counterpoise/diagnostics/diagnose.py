@@ -5,12 +5,147 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from counterpoise.diagnostics.dropped import Dropped
-from counterpoise.diagnostics.mean_weight import MeanWeight, of_mean
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
-from counterpoise.moments.powers import NOTHING
-from counterpoise.moments.tails import Tail, pareto_k
+from counterpoise.moments.spread import NOTHING, Tail, pareto_k
+
+# -- The test that weights have a mean of 1, as they must where propensities and target probabilities are right --------
+
+PACE, FEWEST = 5.0, 3.0  # as in Student's interval
+ROUNDING = 1e-6  # of probabilities in single precision
+
+
+def of_mean(mean: float, error: float, carrying: float, clusters: float = math.inf) -> float:
+    """How often something whose true mean is 0 has one as far from it: Student's test, where few rows carry the weights, or few clusters.
+
+    >>> round(of_mean(0.1, 0.05, carrying=400), 4), of_mean(0.0, 0.0, carrying=400)
+    (0.0455, 1.0)
+    """
+    from scipy.special import stdtr
+
+    if not (error > 0 and math.isfinite(error)):
+        return 1.0
+    freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
+    return float(2 * stdtr(freedom, -abs(mean / error)))
+
+
+@dataclass(frozen=True)
+class MeanWeight:
+    r"""A test of E[w] = 1 that allows for weights with a long tail.
+
+    Weights are skewed, so that their mean is more often too small than too large and its error too small with it. Hall's transformation
+    takes the skewness γ out of t = ū/s,
+
+    .. math:: t + \gamma \left(\frac{t^2}{3} + \frac16\right) + \frac{\gamma^2 t^3}{27},
+
+    with γ over √n, and Student's tails, with (E/5)² degrees of freedom (at least 3) where E = n/kurtosis rows carry the weights'
+    variance, allow for the rest. With clusters the error is the jackknife's, and nothing is known of its skewness.
+
+    Examples
+    --------
+    >>> fair = Powers.of([-0.5, 0.5] * 100)
+    >>> MeanWeight(fair, 0.5 / math.sqrt(200)).p_value
+    1.0
+
+    References
+    ----------
+    Hall, "On the removal of skewness by transformation", Journal of the Royal Statistical Society B 54 (1992).
+    """
+
+    excess: Powers
+    error: float
+    clusters: float = math.inf
+
+    @property
+    def p_value(self) -> float:
+        """How often weights with a mean of 1 have one as far from it."""
+        from scipy.special import stdtr
+
+        mean = self.excess.center + float(self.excess.sums[0]) / max(self.excess.n, 1)
+        if abs(mean) <= ROUNDING:  # which is no evidence
+            return 1.0
+        if self.error == 0.0 or not math.isfinite(self.error):
+            return 0.0 if self.error == 0.0 else 1.0
+        t = mean / self.error
+        freedom = max(FEWEST, (self.excess.n / self.excess.kurtosis / PACE) ** 2)
+        if math.isfinite(self.clusters):
+            freedom = max(min(freedom, self.clusters - 1.0), 1.0)
+        else:
+            skew = self.excess.skewness / math.sqrt(self.excess.n)
+            t += skew * (t * t / 3 + 1 / 6) + skew * skew * t**3 / 27
+        return float(2 * stdtr(freedom, -abs(t)))
+
+
+# -- The test that dropped rows are like the rest, by their rewards ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dropped:
+    r"""The good rewards of rows that were dropped for something else, next to the rewards of the rows that were kept.
+
+    If bad rows came up at random, the mean of m dropped rewards would be that of all n + m, up to an error of
+
+    .. math:: \sigma \sqrt{\frac1m - \frac1{n + m}}
+
+    with a skewness of about γ/√m. Pearson's curve of type III, a gamma distribution moved to that mean, error and skewness, has the tails:
+    those of the normal distribution where rows are many, and nearly those of counts where few of them are clicks.
+
+    Examples
+    --------
+    Three in a hundred rows are dropped, and most clicks with them:
+
+    >>> found = Dropped(left_out=Powers.of([1.0] * 20 + [0.0] * 10), kept=Powers.of([1.0] * 13 + [0.0] * 957))
+    >>> round(found.shift, 3), found.p_value < 1e-6
+    (0.02, True)
+
+    References
+    ----------
+    Pearson, "Contributions to the mathematical theory of evolution II: skew variation in homogeneous material", Philosophical
+    Transactions of the Royal Society A 186 (1895).
+    """
+
+    left_out: Powers = NOTHING
+    kept: Powers = NOTHING
+
+    @property
+    def gap(self) -> float:
+        """How much higher the mean reward of the dropped rows is."""
+        return _mean(self.left_out) - _mean(self.kept) if self.left_out.n and self.kept.n else 0.0
+
+    @property
+    def shift(self) -> float:
+        """By how much the mean reward would be higher with the dropped rows: their share times the gap."""
+        return float(self.left_out.n / max(self.left_out.n + self.kept.n, 1) * self.gap)
+
+    @property
+    def p_value(self) -> float:
+        """How often rows dropped at random are as unlike the others."""
+        from scipy.special import gammainc, gammaincc, ndtr
+
+        m, n = self.left_out.n, self.kept.n
+        if not m or not n:
+            return 1.0
+        both = self.left_out + self.kept
+        variance = both.mean(2, _mean(both))
+        if not variance > 0:
+            return 1.0
+        z = (_mean(self.left_out) - _mean(both)) / math.sqrt(variance * (1 / m - 1 / (n + m)))
+        skew = both.skewness / math.sqrt(m)
+        if skew < 0:
+            z, skew = -z, -skew
+        if skew < 1e-3:  # the gamma distribution's parameter would be too large to compute with
+            return float(2 * ndtr(-abs(z)))
+        shape = 4 / skew**2
+        at = max(shape + z * math.sqrt(shape), 0.0)
+        return min(2 * float(min(gammainc(shape, at), gammaincc(shape, at))), 1.0)
+
+
+def _mean(powers: Powers) -> float:
+    return float(powers.middle)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean
 MATTERS = 0.25  # standard errors by which a shift moves an interval of 95 % to less than 94.5 %

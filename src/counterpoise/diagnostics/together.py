@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics.caveats import Caveat
+from counterpoise.diagnostics.verdict import Caveat
 from counterpoise.errors import Argument, Sentence
 from counterpoise.moments import Floats
 

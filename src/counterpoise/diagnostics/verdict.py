@@ -1,16 +1,35 @@
-"""The checks of a log, and the verdict: whether an estimate can be believed, in plain words."""
+"""Verdicts: whether to believe an estimate, and the caveats that say why not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from counterpoise.diagnostics.caveats import Caveat
-from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics
+from counterpoise.diagnostics.diagnose import BEYOND_LUCK, FEW_WEIGHTS, WRONG_PROPENSITIES, Diagnostics, of_mean
 from counterpoise.errors import Argument, Pieces, Sentence, in_units
 from counterpoise.moments.effective import below
+
+# -- Caveats: what is wrong with an answer, how badly, in numbers and in words -----------------------------------------
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """Something that makes an answer less sure than its interval says.
+
+    `code` is its name, which stays the same when the wording changes; a `note` leaves the verdict as it is, the other severities are the
+    best that a verdict with this caveat can be.
+    """
+
+    code: str
+    severity: Literal["note", "caution", "not identified"]
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+# -- The checks of a log, and the verdict: whether an estimate can be believed, in plain words -------------------------
+
 
 VerdictWord = Literal["ok", "caution", "not identified"]
 
@@ -276,3 +295,41 @@ def p_value(p: float) -> str:
     ('= 0.012', '< 1e-12')
     """
     return f"= {p:.2g}" if p > 1e-12 else "< 1e-12"
+
+
+# -- The test that the columns of a context baseline were known before the choice: then (w − 1)·φ has mean 0, whatever φ is ---
+
+
+def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clusters: float = math.inf) -> list[str]:
+    """What is wrong with the columns of a baseline, by the mean of (w − 1)·φ of each and its error; nothing if all may have mean 0.
+
+    φ is taken from its mean, so that propensities that are all too small or too large do not count. The test is Student's, with as few
+    degrees of freedom as the rows that carry the weights (`carrying`) and the clusters allow, and its p-values are multiplied by the
+    number of columns.
+
+    >>> after_choice({"age": (0.01, 0.02)}, carrying=400)
+    []
+    >>> print(*after_choice({"age": (0.01, 0.02), "dwell": (1.2, 0.03)}, carrying=400))
+    The baseline 'dwell' was not known before the choice, or the propensities are wrong: the mean of (w − 1)·dwell is 1.2 and should be 0
+    (p < 1e-12). Leave it out.
+    """
+    found = []
+    for name, (mean, error) in means.items():
+        p = min(1.0, len(means) * of_mean(mean, error, carrying, clusters))
+        if p < WRONG_PROPENSITIES:
+            found.append(
+                f"The baseline {name!r} was not known before the choice, or the propensities are wrong: the mean of (w − 1)·{name} is "
+                f"{mean:.4g} and should be 0 (p {p_value(p)}). Leave it out."
+            )
+    return found
+
+
+def with_doubts(verdict: Verdict, reasons: list[str]) -> Verdict:
+    """The verdict, at most `caution` where there are more reasons for it.
+
+    >>> print(with_doubts(Verdict("ok", ()), ["It rains."]))
+    caution: It rains.
+    """
+    if not reasons or verdict.verdict == "not identified":
+        return verdict
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, *reasons))

@@ -20,11 +20,10 @@ import polars as pl
 
 from counterpoise.engines.query import Query
 from counterpoise.engines.summarize import Answer, Largest
-from counterpoise.log.names import PROPENSITY, ROWS, Lane
-from counterpoise.log.question import Question
+from counterpoise.log.question import PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.rules import Problem
 from counterpoise.moments import Floats, Powers
-from counterpoise.moments.tails import KEPT
+from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
 

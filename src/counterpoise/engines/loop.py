@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
-from counterpoise.moments.tails import KEPT
+from counterpoise.moments.spread import KEPT
 
 BLOCK = 2048  # rows whose weights stay in the first-level cache
 

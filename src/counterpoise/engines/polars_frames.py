@@ -18,8 +18,7 @@ from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import checksum_of, integer_ids, with_groups
 from counterpoise.log.lists import LIST
-from counterpoise.log.names import GROUP, KEY, PROPENSITY, ROWS, Lane
-from counterpoise.log.question import Question
+from counterpoise.log.question import GROUP, KEY, PROPENSITY, ROWS, Lane, Question
 from counterpoise.log.rules import check_type
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)

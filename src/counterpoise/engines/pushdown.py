@@ -10,24 +10,43 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.left_out import left_out
 from counterpoise.engines.lists import collapse
-from counterpoise.engines.natural_logs import with_natural_logs
 from counterpoise.engines.polars_frames import center_of
-from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of
+from counterpoise.engines.query import Frame, Numbers, Query, aggregate, context_aggregate, context_sums_of, left_out
 from counterpoise.engines.summarize import Answer, Largest, labels_of, numbers_of
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of, with_groups
 from counterpoise.log.lists import LIST
-from counterpoise.log.names import GROUP, PROPENSITY, ROWS, Lane, Names
-from counterpoise.log.question import Question, part_of
+from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Lane, Names, Question, part_of
 from counterpoise.log.rules import Problem, check_type, indicator, is_good, key_of, rules_of
 from counterpoise.moments import Floats, Powers
 from counterpoise.moments.log_moments import as_label
-from counterpoise.moments.tails import KEPT
+from counterpoise.moments.spread import KEPT
 from counterpoise.readers.connections import database_of
+
+# -- Natural logarithms in the databases' own floats, where a library writes them in decimals --------------------------
+
+
+def with_natural_logs(frame: Frame) -> Frame:
+    """The same query with LN for every logarithm, all of which are natural; ibis asks PostgreSQL for decimals, which take minutes."""
+    native: Any = frame.to_native()
+    if not nw.get_native_namespace(frame).__name__.startswith("ibis"):
+        return frame
+    import ibis.expr.operations as ops
+
+    def natural(node: Any, changed: dict[str, Any] | None) -> Any:
+        if isinstance(node, ops.Log):
+            return ops.Ln(changed["arg"] if changed else node.arg)
+        return node.__recreate__(changed) if changed else node
+
+    found: Frame = nw.from_native(native.op().replace(natural).to_expr())
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 PER_STATEMENT = 10  # targets; with many more, engines spend minutes planning the statement
 SUMS = 100  # of products in a statement, for the same reason
@@ -115,7 +134,7 @@ class PushedDown:
         frame, names = self.select(part)
         if self.question.makes_lists:
             return prepare_lists(frame, self.question, names, targets, lambda rows: self.fence(rows, part))
-        return self.fence(prepare(frame, self.question, names, targets), part)
+        return self.fence(prepare_there(frame, self.question, names, targets), part)
 
     def _good(self, targets: Sequence[str]) -> Frame:
         """The rows of some targets, with every number blanked if one of them, or one of those in `also`, breaks a rule."""
@@ -271,7 +290,9 @@ def collect(frame: Frame) -> pl.DataFrame:
     return answer
 
 
-def prepare(frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None) -> Frame:
+def prepare_there(
+    frame: Frame, question: Question, names: Mapping[str, str], targets: Sequence[str] | None = None
+) -> Frame:
     """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
     chosen = _chosen(question, frame, names, targets)

@@ -12,13 +12,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from counterpoise.log.good import LARGEST
-from counterpoise.log.names import GROUP, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, excess_of, gain_of
-from counterpoise.log.rules import indicator
+from counterpoise.log.good import LARGEST, is_number
+from counterpoise.log.question import (
+    GROUP,
+    MODEL_ERROR,
+    MODEL_REWARD,
+    PROPENSITY,
+    ROWS,
+    Lane,
+    Names,
+    Question,
+    excess_of,
+    gain_of,
+)
+from counterpoise.log.rules import indicator, is_good
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.log_moments import Contrast, Label
-from counterpoise.moments.powers import Powers
-from counterpoise.moments.smoothed import SMALL, Smoothed
+from counterpoise.moments.spread import ORDERS, SMALL, Powers, Smoothed
 
 Frame = nw.LazyFrame[Any]
 Numbers = Mapping[str, Floats]  # the answer's columns, an entry per segment and group
@@ -316,3 +326,38 @@ def smoothed_of(
     parts = [numbers[names.smoothed(lane, k)] for k in range(len(lambdas))]
     sums = np.stack([np.bincount(place, np.nan_to_num(part), segments) for part in parts], axis=1)
     return tuple(Smoothed(lambdas, one) for one in sums)
+
+
+# -- What dropping bad rows leaves out: the rewards of those whose reward was good -------------------------------------
+
+
+def left_out(
+    rows: Frame,
+    question: Question,
+    centers: Sequence[float],
+    collect: Callable[[Frame], pl.DataFrame],
+    *,
+    targets: Sequence[str] | None = None,
+) -> tuple[Powers, ...]:
+    """The powers of each reward over the rows that are bad for another reason, from rows under internal names.
+
+    `targets` are those whose rules tell all bad rows; by default, all of them.
+    """
+    rewards = question.names.rewards
+    marked = rows.with_columns(bad=~is_good(question, targets).fill_null(False))
+    made = {
+        f"{name}_1": nw.when(nw.col("bad") & is_number(nw.col(name))).then(nw.col(name).cast(nw.Float64) - center)
+        for name, center in zip(rewards, centers, strict=True)
+    }
+    marked = marked.select(**made)
+    for order in ORDERS[1:]:  # step by step, since some databases cannot add up what is not a column
+        marked = marked.with_columns(**{f"{x}_{order}": nw.col(f"{x}_{order - 1}") * nw.col(f"{x}_1") for x in rewards})
+    wanted = [nw.col(f"{name}_{order}").sum() for name in rewards for order in ORDERS]
+    counts = [nw.col(f"{name}_1").count().alias(f"{name}_count") for name in rewards]
+    found = collect(marked.select(*wanted, *counts)).cast(pl.Float64).row(0, named=True)
+    return tuple(
+        Powers(
+            int(found[f"{name}_count"] or 0), center, np.array([found[f"{name}_{order}"] or 0.0 for order in ORDERS])
+        )
+        for name, center in zip(rewards, centers, strict=True)
+    )

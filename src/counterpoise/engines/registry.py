@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import narwhals as nw
 import polars as pl
 
-from counterpoise.engines import compiled, scans, spark
+from counterpoise.engines import compiled, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
 from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
-from counterpoise.errors import ColumnError, OptionError, first_line
+from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.forks import check_threads
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
@@ -28,7 +28,33 @@ from counterpoise.readers import connections, databases, files, frames
 from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
 
+# -- Scans of files: read once more where a text file's rows are not what its first ones promise -----------------------
+
 T = TypeVar("T")
+
+
+def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
+    """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
+    numbers = sorted(question.number_columns)
+    found = files.files_of(question.log.data)
+    files.check_keys(found)
+    try:
+        return work(files.scan(question.log.data, numbers))
+    except files.UNREADABLE as error:
+        first: BaseException = error
+    try:
+        # A row of a text file may be unlike the first ones: now guess from all rows, which takes longer but makes no promise.
+        return work(files.scan(question.log.data, numbers, inferred=None))
+    except ColumnError as wrong:
+        reason = next(iter(str(first).splitlines()), type(first).__name__)
+        raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
+    except files.UNREADABLE as error:
+        raise (files.find_damaged(found) or LogError(f"cannot read the files: {error}.")) from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
 Batches = Iterator[pl.DataFrame]
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
@@ -157,17 +183,15 @@ class Files(LogEngine):
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
         with progress_bar(progress) as report:
-            return scans.scanned(question, lambda scan: _of_scan(scan, question, report))
+            return scanned(question, lambda scan: _of_scan(scan, question, report))
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows of a scan."""
-        return scans.scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
+        return scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """The first of a scan."""
-        return scans.scanned(
-            question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming")
-        )
+        return scanned(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Some of a scan."""
@@ -175,7 +199,7 @@ class Files(LogEngine):
         def some(scan: pl.LazyFrame) -> pl.DataFrame:
             return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
 
-        return scans.scanned(question, some)
+        return scanned(question, some)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those of a scan, fetched."""
@@ -185,7 +209,7 @@ class Files(LogEngine):
             found: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
             return found
 
-        return question.log.of(scans.scanned(question, fetched))
+        return question.log.of(scanned(question, fetched))
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.query import FEATURES, Frame
-from counterpoise.log.names import Lane, Names
+from counterpoise.log.question import Lane, Names
 from counterpoise.moments import Floats
 
 BLOCK = 10_000  # rows, not a power of two, with which columns would compete for the same lines of the cache

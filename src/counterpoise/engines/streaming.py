@@ -7,19 +7,90 @@ from dataclasses import dataclass
 from threading import Lock
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 
-from counterpoise.engines.largest import Watcher
-from counterpoise.engines.left_out import left_out
 from counterpoise.engines.polars_frames import answer_of, center_of, collect, with_centers
-from counterpoise.engines.query import Frame, Query, aggregate
+from counterpoise.engines.query import Frame, Query, aggregate, left_out
 from counterpoise.engines.scatter import Scatter
 from counterpoise.engines.summarize import Answer, Largest
-from counterpoise.log.names import KEY, ROW, Lane
-from counterpoise.log.question import Question
+from counterpoise.log.question import KEY, ROW_NUMBER, Lane, Question
 from counterpoise.log.rules import Problem, Rule, only_good, rules_of
-from counterpoise.moments import Powers
+from counterpoise.moments import Floats, Powers
+from counterpoise.moments.log_moments import Label, as_label
+from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
+
+# -- Watches a stream: it sees every value in passing, and remembers the largest ones exactly --------------------------
+
+PENDING = 20 * KEPT  # rows held before the largest are chosen among them
+
+
+class Watcher:
+    """Remembers the `KEPT` largest values of a column in every segment, while an engine streams pieces of it through `see`.
+
+    Ranking them in a second query would read the file twice. The threshold below which a value cannot be among the largest rises
+    quickly, so most rows cost only one comparison. Several threads may call it.
+    """
+
+    def __init__(self, column: str, keys: list[str]) -> None:
+        self._column, self._keys = column, keys
+        self._lock = Lock()
+        self._threshold = -np.inf
+        self._kept: list[Floats] = []
+        self._least: pl.DataFrame | None = None  # by segment
+        self._rows: list[pl.DataFrame] = []
+        self._held = 0
+
+    def see(self, piece: pl.DataFrame) -> None:
+        """Look at one more piece."""
+        if self._keys:
+            self._see_segments(piece.select(*self._keys, x=self._column))
+        else:
+            self._see(piece.get_column(self._column).to_numpy())
+
+    def largest(self) -> dict[Label, Floats]:
+        """The largest values of each segment, in descending order."""
+        if not self._keys:
+            return {(): np.sort(np.concatenate([np.empty(0), *self._kept]))[::-1][:KEPT]}
+        found: dict[Label, Floats] = {}
+        for row in self._ranked().rows() if self._rows else []:
+            label = as_label(row[:-1])
+            values = np.concatenate([found.get(label, np.empty(0)), np.asarray(row[-1], dtype=np.float64)])
+            found[label] = np.sort(values)[::-1][:KEPT]
+        return found
+
+    def _see(self, x: Floats) -> None:
+        few = x[x > self._threshold]  # one equal to the least of those kept would change nothing
+        with self._lock:
+            if len(few):
+                self._kept.append(few)
+                self._held += len(few)
+            if self._held > PENDING:
+                top = np.partition(np.concatenate(self._kept), -KEPT)[-KEPT:]
+                self._kept, self._held, self._threshold = [top], KEPT, float(top.min())
+
+    def _see_segments(self, piece: pl.DataFrame) -> None:
+        few, least = piece.filter(pl.col("x").is_not_nan()), self._least
+        if least is not None:
+            few = few.join(least, on=self._keys, how="left", nulls_equal=True)
+            few = few.filter(pl.col("least").is_null() | (pl.col("x") > pl.col("least"))).drop("least")
+        with self._lock:
+            self._rows.append(few)
+            self._held += few.height
+            if self._held > PENDING * (1 if least is None else 1 + least.height):
+                ranked = self._ranked()
+                self._least = ranked.filter(pl.col("x").list.len() == KEPT).select(
+                    *self._keys, least=pl.col("x").list.min()
+                )
+                self._rows = [ranked.explode("x")]
+                self._held = self._rows[0].height
+
+    def _ranked(self) -> pl.DataFrame:
+        return pl.concat(self._rows).group_by(self._keys).agg(pl.col("x").top_k(KEPT))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -79,19 +150,19 @@ class Streaming:
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
         if self.question.makes_lists:
             return self._bad_lists(rules, bad)
-        rows = nw.from_native(self.frame.with_row_index(ROW)).with_columns(**bad).to_native()
+        rows = nw.from_native(self.frame.with_row_index(ROW_NUMBER)).with_columns(**bad).to_native()
         counts = rows.select(
             *(pl.col(name).sum().alias(f"{name}_count") for name in bad),
-            *(pl.when(pl.col(name)).then(pl.col(ROW)).min().alias(f"{name}_row") for name in bad),
+            *(pl.when(pl.col(name)).then(pl.col(ROW_NUMBER)).min().alias(f"{name}_row") for name in bad),
         )
         found = counts.collect(engine="streaming").row(0, named=True)
         first = {found[f"rule{k}_row"] for k in range(len(rules))} - {None}
-        shown = rows.filter(pl.col(ROW).is_in(sorted(first))).collect(engine="streaming")
+        shown = rows.filter(pl.col(ROW_NUMBER).is_in(sorted(first))).collect(engine="streaming")
         problems = []
         for k, rule in enumerate(rules):
             count, row = found[f"rule{k}_count"], found[f"rule{k}_row"]
             if count:
-                value = shown.filter(pl.col(ROW) == row).get_column(rule.shows).item()
+                value = shown.filter(pl.col(ROW_NUMBER) == row).get_column(rule.shows).item()
                 problems.append(Problem(rule, int(count), int(row), value))
         return problems
 

@@ -21,15 +21,13 @@ from counterpoise.engines.query import (
     spread_of,
 )
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.names import Lane, Names
-from counterpoise.log.question import Question
+from counterpoise.log.question import Lane, Names, Question
 from counterpoise.log.rules import Problem, all_bad, refuse
 from counterpoise.moments import Floats, LogMoments, Powers, Tail
+from counterpoise.moments.effective import Weighed
 from counterpoise.moments.log_moments import Label, as_label, in_order
-from counterpoise.moments.powers import NOTHING
-from counterpoise.moments.tails import EMPTY
-from counterpoise.moments.weighed import Weighed
-from counterpoise.weights.balanced import Balanced
+from counterpoise.moments.spread import EMPTY, NOTHING
+from counterpoise.weights.weight import Balanced
 
 MOST_SEGMENTS = 1_000  # unless the log says otherwise
 MOST_SUMS = 40_000_000  # of products, by segment and group: a third of a gigabyte for every contrast

@@ -8,8 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
-from counterpoise.environments.feedback import Feedback, Floats, sample_actions
+from counterpoise.environments.feedback import (
+    Feedback,
+    Floats,
+    check_at_least,
+    check_probabilities,
+    check_seed,
+    sample_actions,
+)
 from counterpoise.errors import Argument, OptionError
 
 

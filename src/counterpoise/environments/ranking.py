@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from counterpoise.environments.checks import check_at_least, check_seed
-from counterpoise.environments.feedback import Floats, Integers
+from counterpoise.environments.feedback import Floats, Integers, check_at_least, check_seed
 from counterpoise.errors import Argument, OptionError
 
 if TYPE_CHECKING:

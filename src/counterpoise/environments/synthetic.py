@@ -9,9 +9,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from counterpoise.environments.checks import check_at_least, check_probabilities, check_seed
 from counterpoise.environments.coefficients import Polynomial, polynomial
-from counterpoise.environments.feedback import Feedback, Floats, Integers, chunks, sample_actions
+from counterpoise.environments.feedback import (
+    Feedback,
+    Floats,
+    Integers,
+    check_at_least,
+    check_probabilities,
+    check_seed,
+    chunks,
+    sample_actions,
+)
 from counterpoise.errors import Argument, OptionError
 
 

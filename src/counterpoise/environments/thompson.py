@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.environments.checks import check_at_least, check_seed
+from counterpoise.environments.feedback import check_at_least, check_seed
 from counterpoise.errors import Argument, ColumnError, OptionError
 
 Floats = NDArray[np.float64]

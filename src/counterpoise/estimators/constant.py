@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterpoise.errors import OptionError
-from counterpoise.estimators.estimate import Estimate, estimate_of, linear
-from counterpoise.estimators.fitting import fit
+from counterpoise.estimators.estimate import Estimate, estimate_of, fit, linear
 from counterpoise.estimators.lists import controls_of, joint_baselines, self_normalized
 from counterpoise.moments import Floats, Moments
 

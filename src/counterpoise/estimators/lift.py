@@ -15,8 +15,7 @@ from counterpoise.estimators.constant import (
     optimal_baseline,
 )
 from counterpoise.estimators.context import check_context, context_fit, estimate_from
-from counterpoise.estimators.estimate import Estimate, linear
-from counterpoise.estimators.fitting import fit
+from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.estimators.lists import joint_baselines
 from counterpoise.moments import MODEL, Floats, Moments
 

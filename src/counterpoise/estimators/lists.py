@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.estimators.estimate import Estimate, linear
-from counterpoise.estimators.fitting import least_squares
+from counterpoise.estimators.estimate import Estimate, least_squares, linear
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.moments import EXCESS, LENGTH, REWARD
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators.constant import from_mean_reward, has_overlap
-from counterpoise.estimators.estimate import Estimate, linear
-from counterpoise.estimators.fitting import fit
+from counterpoise.estimators.estimate import Estimate, fit, linear
 from counterpoise.moments import MODEL, ROW, Floats, Moments
 from counterpoise.moments.moments import LENGTH, REWARD, SQUARE
 

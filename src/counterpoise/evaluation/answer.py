@@ -11,18 +11,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from counterpoise.diagnostics import Caveat, Diagnostics, Verdict, judge, judge_difference, resting_on_model
-from counterpoise.diagnostics.before_choice import with_doubts
-from counterpoise.diagnostics.verdict import below_one
+from counterpoise.diagnostics.verdict import below_one, with_doubts
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import Asked
-from counterpoise.evaluation.choice import check_differences, choose, differences_of
-from counterpoise.evaluation.estimates import Estimates, Lazily, Options, diagnostics, doubtful_baselines, estimates
+from counterpoise.evaluation.estimates import (
+    Estimates,
+    Lazily,
+    Options,
+    View,
+    diagnostics,
+    doubtful_baselines,
+    estimates,
+)
 from counterpoise.evaluation.ladder import climb
 from counterpoise.evaluation.loggers import Carrier, carrier, is_by_logger, without_loggers
-from counterpoise.evaluation.result import Comparison, Result, Segment
+from counterpoise.evaluation.result import Comparison, Result, Segment, check_differences, choose, differences_of
 from counterpoise.evaluation.support import MISSING, Rewards, rewards_of, with_bounds
-from counterpoise.evaluation.view import View
 from counterpoise.log.question import Question
 from counterpoise.moments.log_moments import Contrast, LogMoments
 

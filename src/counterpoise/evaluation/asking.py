@@ -13,11 +13,10 @@ from typing import Any
 from counterpoise.diagnostics import Caveat
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.loggers import balanced
-from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import MODEL, Columns, Data, Log, LogFields, Unlogged, as_log, check_own_names
 from counterpoise.log.question import GROUPS, Question, ask
-from counterpoise.log.targets import Targets
+from counterpoise.log.targets import ActionGroup, Targets
 from counterpoise.moments import LogMoments
 from counterpoise.moments.log_moments import Label
 from counterpoise.weights import Weight, as_weight, list_weight
@@ -222,7 +221,7 @@ def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
     if not log.baseline:
         return ()
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.features import baseline_features
+    from counterpoise.engines.first_look import baseline_features
 
     return baseline_features(log, weight)
 
@@ -261,7 +260,7 @@ def _lists(log: Log) -> Any:
     if log.slate is None:
         return None
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.positions import lists_of
+    from counterpoise.engines.first_look import lists_of
 
     return lists_of(log)
 

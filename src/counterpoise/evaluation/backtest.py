@@ -3,18 +3,221 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Unpack
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.evaluation.backtested import Backtest, Replayed
+from counterpoise.estimators import Estimate
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.result import Comparison
+from counterpoise.evaluation.result import Comparison, above
+from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.wording import level_of, number, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.log.question import LOGGING
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+
+# -- What `backtest` returns: every earlier test with what we would have said, and how far we were off -----------------
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One test: what we would have said before it, and what it measured."""
+
+    name: str
+    predicted: Estimate
+    verdict: str
+    measured: float
+    stderr: float  # of what was measured
+    interval: Interval  # of what was measured
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the log said anything."""
+        return self.predicted.identified and math.isfinite(self.predicted.stderr)
+
+    @property
+    def off(self) -> float:
+        """How far the prediction is above what was measured, in standard errors of their difference."""
+        error = math.hypot(self.predicted.stderr, self.stderr)
+        return (self.predicted.value - self.measured) / error if error > 0 else math.nan
+
+    @property
+    def covered(self) -> bool:
+        """Whether our interval, widened by the error of what was measured, covers that."""
+        low, high = self.predicted.interval
+        away = self.measured - self.predicted.value
+        reach = high - self.predicted.value if away > 0 else self.predicted.value - low
+        return abs(away) <= math.hypot(reach, self.interval.upper - self.measured)
+
+    @property
+    def inside(self) -> bool:
+        """Whether our estimate lies in the interval of what was measured."""
+        return self.predicted.value in self.interval
+
+    @property
+    def same_sign(self) -> bool:
+        """Whether both say which policy is better."""
+        return self.predicted.value * self.measured > 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval of what was measured leaves 0 out."""
+        return 0.0 not in self.interval
+
+
+@dataclass(frozen=True, eq=False)
+class Backtest:
+    """The answer of `backtest`: ``found["spring"]`` is one test, `table()` has all, `report` writes a page about them."""
+
+    tests: tuple[Replayed, ...]
+    level: float
+
+    def __getitem__(self, name: str) -> Replayed:
+        found = next((one for one in self.tests if one.name == name), None)
+        if found is None:
+            raise OptionError(
+                f"there is no test {name!r} here; there are {', '.join(repr(one.name) for one in self.tests)}."
+            )
+        return found
+
+    @property
+    def known(self) -> tuple[Replayed, ...]:
+        """The tests about which their logs said anything."""
+        return tuple(one for one in self.tests if one.is_known)
+
+    @property
+    def coverage(self) -> float:
+        """The share of tests whose outcome our interval covers, allowing for the outcome's own error."""
+        return _share(one.covered for one in self.known)
+
+    @property
+    def coverage_interval(self) -> Interval:
+        """What the coverage could be in the long run (Wilson's interval at 95 %)."""
+        return _wilson(self.coverage, len(self.known))
+
+    @property
+    def sign_agreement(self) -> float:
+        """The share of decided tests, whose own interval leaves 0 out, whose sign we would have said."""
+        return _share(one.same_sign for one in self.known if one.is_decided)
+
+    @property
+    def mean_off(self) -> float:
+        """Whether predictions tend to be too high (above 0) or too low, in standard errors."""
+        return sum(one.off for one in self.known) / len(self.known) if self.known else math.nan
+
+    @property
+    def error_ratio(self) -> float:
+        """How large errors were, in the errors that were said: 1 if those are right, 2 if predictions were off by twice as much."""
+        return math.sqrt(sum(one.off**2 for one in self.known) / len(self.known)) if self.known else math.nan
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether errors so large are within chance (p above 0.01), if those that were said are right."""
+        from scipy.special import chdtrc
+
+        return bool(chdtrc(len(self.known), len(self.known) * self.error_ratio**2) > 0.01) if self.known else False
+
+    def table(self) -> pl.DataFrame:
+        """One row per test."""
+        from counterpoise.evaluation.table import Table
+
+        return Table([_row(one) for one in self.tests], infer_schema_length=None)
+
+    def document(self) -> dict[str, Any]:
+        """What `counterpoise backtest --json` prints."""
+        from counterpoise.evaluation.documents import finite
+
+        numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
+        said = {name: getattr(self, name) for name in numbers}
+        return cast("dict[str, Any]", finite(said | {"tests": [_row(one) for one in self.tests]}))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
+        return cast("Axes", above().backtest.calibration(self, ax=ax))
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None, command: str | None = None) -> Path:
+        """Write one HTML file for people to read, and return its path."""
+        return cast("Path", above().write_backtest(self, path, title=title, command=command))
+
+    def headline(self) -> Iterator[str]:
+        """What the tests say about us, in a few sentences."""
+        known = self.known
+        if not known:
+            yield "The logs said nothing about any of these tests."
+            return
+        low, high = self.coverage_interval
+        hit = sum(one.covered for one in known)
+        yield (
+            f"Our {level_of(self.level)} intervals covered {hit} of {len(known)} outcomes, allowing for the outcomes' own errors (in the "
+            f"long run {100 * low:.0f} to {100 * high:.0f} %)."
+        )
+        decided = [one for one in known if one.is_decided]
+        if decided:
+            right = sum(one.same_sign for one in decided)
+            yield f"Of {len(decided)} tests with a clear winner, we would have named it in {right}."
+        ratio = f"Errors were {self.error_ratio:.2f} times what we said"
+        yield (
+            f"{ratio}: as they should be, up to chance."
+            if self.is_calibrated
+            else f"{ratio}, and chance does not explain that."
+        )
+        if len(known) < len(self.tests):
+            yield f"About {len(self.tests) - len(known)} more tests, the logs said nothing."
+
+    def __repr__(self) -> str:
+        rows = [["test", "value", "lower", "upper", "measured", "stderr", "covered", "sign", "verdict"]]
+        rows += [_cells(one) for one in self.tests[:25]]
+        more = [f"… and {len(self.tests) - 25} more; see .table()"] if len(self.tests) > 25 else []
+        return "\n".join([*self.headline(), "", *aligned(rows), *more]).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _share(flags: Any) -> float:
+    found = list(flags)
+    return sum(found) / len(found) if found else math.nan
+
+
+def _wilson(share: float, n: int) -> Interval:
+    if not n:
+        return Interval(0.0, 1.0, 0.95, "wilson")
+    z = 1.959964
+    middle, reach = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
+
+
+def _row(one: Replayed) -> dict[str, Any]:
+    return {
+        "test": one.name,
+        "predicted": one.predicted.value if one.is_known else None,
+        "stderr": one.predicted.stderr,
+        "lower": one.predicted.interval.lower,
+        "upper": one.predicted.interval.upper,
+        "measured": one.measured,
+        "measured_stderr": one.stderr,
+        "covered": one.covered if one.is_known else None,
+        "inside": one.inside if one.is_known else None,
+        "same_sign": one.same_sign if one.is_known else None,
+        "off": one.off,
+        "verdict": one.verdict,
+    }
+
+
+def _cells(one: Replayed) -> list[str]:
+    error = one.predicted.stderr
+    ends = [signed(end, error) for end in one.predicted.interval]
+    said = ["–", "–"] if not one.is_known else ["yes" if one.covered else "no", "same" if one.same_sign else "other"]
+    measured = [signed(one.measured, one.stderr), number(one.stderr, one.stderr)]
+    return [shortened(one.name, 24), signed(one.predicted.value, error), *ends, *measured, *said, one.verdict]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

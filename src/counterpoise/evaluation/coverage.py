@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.evaluation.estimates import Options, estimates
+from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read
 from counterpoise.evaluation.result import Comparison, Result, above
-from counterpoise.evaluation.view import View
 from counterpoise.evaluation.wording import shortened
 from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
@@ -24,7 +23,7 @@ from counterpoise.moments.log_moments import Contrast
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from counterpoise.engines.units import Units
+    from counterpoise.engines.drawing import Units
 
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
@@ -131,7 +130,7 @@ def check_coverage(
     result: Result, runs: int, *, target: str | None, estimator: str | None, seed: int, progress: bool | None
 ) -> CoverageCheck:
     """See `Result.check_coverage`."""
-    from counterpoise.engines.units import units_of
+    from counterpoise.engines.drawing import units_of
     from counterpoise.readers.progress import progress_bar
 
     _check_rows(result)
@@ -206,7 +205,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
     half of it a low reward.
     """
-    from counterpoise.engines.units import with_unseen
+    from counterpoise.engines.drawing import with_unseen
 
     heavy, low, high = (float(one[0]) for one in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast

@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.asking import Stored, question_of, read
-from counterpoise.evaluation.choice import choose
 from counterpoise.evaluation.estimates import options_of
+from counterpoise.evaluation.result import choose
 from counterpoise.evaluation.risk import BETA_IPS, Distribution
 from counterpoise.evaluation.support import missing_by_target
 from counterpoise.intervals import Method, check_level
@@ -18,7 +18,7 @@ from counterpoise.log.question import LOGGING
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
 from counterpoise.moments import LogMoments
 from counterpoise.moments.cuts import Bins, with_unweighted
-from counterpoise.moments.tails import tail_shapes
+from counterpoise.moments.spread import tail_shapes
 
 
 def distribution(

@@ -10,10 +10,9 @@ from counterpoise.estimators import ESTIMATORS
 from counterpoise.evaluation.answer import compared, evaluated
 from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import checked
-from counterpoise.evaluation.choice import check_differences, choose, names_of
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.loggers import by_logger
-from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
 from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.question import LOGGING

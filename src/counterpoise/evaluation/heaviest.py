@@ -9,8 +9,7 @@ import narwhals as nw
 import polars as pl
 
 from counterpoise.engines.rows import over_good_rows
-from counterpoise.log.names import PROPENSITY
-from counterpoise.log.question import LOGGING, Question
+from counterpoise.log.question import LOGGING, PROPENSITY, Question
 
 ROW = "row number in the log"  # a name that no log has
 WEIGHT, OTHER = "its weight", "the other weight"

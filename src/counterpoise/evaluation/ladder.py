@@ -9,9 +9,8 @@ from typing import Any
 
 from counterpoise.diagnostics import Verdict, judge
 from counterpoise.estimators import ESTIMATORS, Estimate, Estimator
-from counterpoise.evaluation.choice import differences_of, foremost
-from counterpoise.evaluation.estimates import Lazily, Options, diagnostics, estimates
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.estimates import Lazily, Options, View, diagnostics, estimates
+from counterpoise.evaluation.result import differences_of, foremost
 from counterpoise.evaluation.wording import number
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 

@@ -17,7 +17,7 @@ from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import by_logger, of_own_logger
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.table import Table
-from counterpoise.intervals.normal import normal
+from counterpoise.intervals.method import normal
 from counterpoise.log.question import lean
 from counterpoise.weights import Balanced
 

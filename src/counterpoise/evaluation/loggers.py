@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.log import Log
-from counterpoise.log.loggers import balanced_sql, checked_shares, own_sql
+from counterpoise.log.log import Log, balanced_sql, checked_shares, own_sql
 from counterpoise.log.question import Question, ask
 from counterpoise.moments import LogMoments, Moments
+from counterpoise.moments.effective import PLAIN
 from counterpoise.moments.log_moments import Contrast, in_order
-from counterpoise.moments.powers import NOTHING
-from counterpoise.moments.smoothed import UNSMOOTHED
-from counterpoise.moments.tails import EMPTY
-from counterpoise.moments.weighed import PLAIN
+from counterpoise.moments.spread import EMPTY, NOTHING, UNSMOOTHED
 from counterpoise.weights import Balanced, Own, Ratio, Weight
 
 ONE = "2.0"  # a weight whose excess is 1
@@ -96,7 +93,7 @@ def even_where(where: str | None, mixed: str) -> str:
 
 def quote_of(log: Log) -> Any:
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.quoting import quoting
+    from counterpoise.engines.first_look import quoting
 
     return quoting(log)
 

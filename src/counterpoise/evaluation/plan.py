@@ -17,18 +17,16 @@ from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROW
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimator
-from counterpoise.evaluation.choice import check_differences
-from counterpoise.evaluation.estimates import MOST, Options, evidence_of, extremes
+from counterpoise.evaluation.estimates import MOST, Options, View, evidence_of, extremes
 from counterpoise.evaluation.evaluate import compare, evaluate
-from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.evaluation.view import View
+from counterpoise.evaluation.result import Comparison, Result, check_differences
 from counterpoise.intervals import Evidence, Method, strategy
 from counterpoise.log.log import Data, Log, LogFields, as_log
-from counterpoise.log.names import PROPENSITY
+from counterpoise.log.question import PROPENSITY
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments, Powers
 from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards
-from counterpoise.moments.powers import ORDERS
+from counterpoise.moments.spread import ORDERS
 
 FEWEST = 3.0  # degrees of freedom of a variance, however few rows carry it
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)  # of uniform, mixed into the logging policy

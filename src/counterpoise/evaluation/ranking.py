@@ -11,10 +11,9 @@ import numpy as np
 
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
-from counterpoise.evaluation.estimates import Options, interval_at
+from counterpoise.evaluation.estimates import Options, View, interval_at
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Segment
-from counterpoise.evaluation.view import View
 from counterpoise.intervals import Interval, Method
 from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
 from counterpoise.log.targets import Targets

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.choice import FILLED_IN, PREFERRED
-from counterpoise.evaluation.estimates import Options, estimates
+from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.ranking import Ranked, rank
-from counterpoise.evaluation.result import Comparison, Result
+from counterpoise.evaluation.result import FILLED_IN, PREFERRED, Comparison, Result
 from counterpoise.evaluation.support import bounded, gap_of, rewards_of
-from counterpoise.evaluation.view import View
 
 LIFT = "lift"  # the estimator of what a target earns more than what ran
 

@@ -114,7 +114,7 @@ def of_result(
     if is_of_two(result):
         _check(asked)
         # imported here, so that importing counterpoise does not import narwhals and polars
-        from counterpoise.evaluation.confounded_pairs import of_comparison
+        from counterpoise.evaluation.confounded import of_comparison
 
         return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
     targets = tuple(one for one in question.targets if one.name in chosen)

@@ -10,14 +10,13 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from counterpoise.engines.pushdown import guard, prepare
+from counterpoise.engines.pushdown import guard, prepare_there
 from counterpoise.engines.query import Query, aggregate, is_well_centered
 from counterpoise.engines.summarize import Answer, assemble, labels_of, numbers_of
 from counterpoise.errors import Argument, Blank, LogError, OptionError, first_line
 from counterpoise.evaluation.asking import question_of
 from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
-from counterpoise.log.names import GROUP, PROPENSITY, ROWS
-from counterpoise.log.question import Question
+from counterpoise.log.question import GROUP, PROPENSITY, ROWS, Question
 from counterpoise.log.targets import Targets
 from counterpoise.moments import LogMoments
 from counterpoise.readers import judge
@@ -59,7 +58,7 @@ def sql(
     types |= {names[column]: "string" for column in question.segment}
     types |= {names[question.log.cluster]: "int64"} if question.log.cluster is not None else {}
     frame = nw.from_native(ibis.table(types, name="log"))
-    rows = guard(prepare(frame, question, names), question).with_columns(**_tops(question))
+    rows = guard(prepare_there(frame, question, names), question).with_columns(**_tops(question))
     answer = aggregate(rows, Query(question.names, (center,)), peaks=list(_tops(question)))
     answer = answer.with_columns(nw.lit(center).alias(CENTER))
     try:

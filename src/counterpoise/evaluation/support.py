@@ -17,7 +17,7 @@ from counterpoise.diagnostics.verdict import BELOW_ONE, UNSUPPORTED
 from counterpoise.errors import Argument, CounterpoiseError, Sentence
 from counterpoise.estimators import Estimate, Estimator
 from counterpoise.evaluation.asking import Asked, Concern
-from counterpoise.evaluation.choice import foremost
+from counterpoise.evaluation.result import foremost
 from counterpoise.evaluation.wording import number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import Question, lean

@@ -2,16 +2,104 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterpoise.experiments.figures import check_available
-from counterpoise.experiments.learning_check import Curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# -- Compares learning curves with the published ones, and checks the order that the paper claims ----------------------
+
+Key = tuple[str, str, float, str, int]
+Curves = Mapping[Key, tuple[float, float, int]]
+
+EPOCHS = (1, 2, 5, 10, 25, 50, 100, 200, 500)  # counted from 1; the files count from 0
+LEAST = 0.01  # of a difference of values
+FACTOR = 2.5  # of gradient variances, which between seeds differ by 2 late in training
+FEW = 8  # with fewer runs than this their own sd is known too poorly, and the published one is used if larger
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many numbers were compared, which are too far off, and which gradient variances are off by more than the factor
+    but by no more than their own Monte Carlo error."""
+
+    compared: int
+    off: tuple[str, ...]
+    noisy: tuple[str, ...]
+
+
+def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> Agreement:
+    """Compare what both have at `EPOCHS`.
+
+    Values must agree within 0.01 or `errors` standard errors of the difference of means, whichever is larger. Gradient
+    variances must agree within a factor; those that do not, but are within the standard errors, count as noisy, because a
+    mean over 32 runs may depend on a single run.
+    """
+    compared = 0
+    off: list[str] = []
+    noisy: list[str] = []
+    for key, (mean, sd, runs) in sorted(published.items()):
+        _, quantity, _, _, epoch = key
+        if epoch + 1 not in EPOCHS or key not in found:
+            continue
+        compared += 1
+        ours, our_sd, our_runs = found[key]
+        if our_runs < FEW:
+            our_sd = max(sd, our_sd) if our_sd == our_sd else sd
+        error = (sd**2 / runs + our_sd**2 / our_runs) ** 0.5
+        apart = f"{ours:.6g} against {mean:.6g}, {abs(ours - mean) / error if error else math.inf:.1f} standard errors apart"
+        within = abs(ours - mean) <= errors * error
+        if quantity == "policy_value":
+            if not (within or abs(ours - mean) <= LEAST):
+                off.append(f"{_name(key)}: {apart}")
+        elif not 1 / factor <= ours / mean <= factor:
+            (noisy if within else off).append(f"{_name(key)}: {apart}, {ours / mean:.2f} times the published")
+    return Agreement(compared, tuple(off), tuple(noisy))
+
+
+def order(found: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:
+    """At how many (learning rate, epoch) pairs of mini-batch training the gradient variances rise in this order, and where not."""
+    places = sorted({(key[2], key[4]) for key in found if key[:2] == ("mini_batch", "gradient_variance")})
+    off = []
+    for rate, epoch in places:
+        values = [found["mini_batch", "gradient_variance", rate, method, epoch][0] for method in methods]
+        if values != sorted(values):
+            shown = ", ".join(f"{method} {value:.3g}" for method, value in zip(methods, values, strict=True))
+            off.append(f"learning rate {rate:g}, epoch {epoch + 1}: {shown}")
+    return len(places), off
+
+
+def largest(found: Curves, published: Curves) -> str:
+    """The largest differences, whether allowed or not."""
+    both = [key for key in published if key in found and key[4] + 1 in EPOCHS]
+    lines = []
+    values = [key for key in both if key[1] == "policy_value"]
+    if values:
+        key = max(values, key=lambda k: abs(found[k][0] - published[k][0]))
+        lines.append(f"largest difference of values: {found[key][0] - published[key][0]:+.4f} ({_name(key)})")
+    ratios = {key: found[key][0] / published[key][0] for key in both if key[1] == "gradient_variance"}
+    if ratios:
+        low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+        lines.append(
+            f"gradient variances are {ratios[low]:.2f} ({_name(low)}) to {ratios[high]:.2f} ({_name(high)}) times the published"
+        )
+    return "\n".join(lines)
+
+
+def _name(key: Key) -> str:
+    mode, quantity, rate, method, epoch = key
+    return f"{mode} {quantity} of {method} at {rate:g}, epoch {epoch + 1}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 STYLES: dict[str, tuple[str, str, str]] = {
     "IPS": ("IPS", "#0072B2", "-"),

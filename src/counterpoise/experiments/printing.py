@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoise.errors import ResultFileError
+from counterpoise.experiments.cell import PUBLISHED
 from counterpoise.experiments.claims import (
     COMPARED,
     Cells,
@@ -20,7 +21,6 @@ from counterpoise.experiments.claims import (
 )
 from counterpoise.experiments.figures import Runs
 from counterpoise.experiments.ope import RECIPE, SEEDS, by_cell
-from counterpoise.experiments.published import PUBLISHED
 from counterpoise.experiments.result_file import read_rows
 from counterpoise.experiments.table1 import PAPER, Line
 

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from counterpoise.environments import OpenBanditLog, from_priors_file, thompson_probabilities
 from counterpoise.errors import OptionError
-from counterpoise.experiments.cell import ours
+from counterpoise.experiments.cell import ours, published
 from counterpoise.experiments.ope import Scale
 from counterpoise.experiments.processes import run_tasks
-from counterpoise.experiments.published import published
 from counterpoise.experiments.regressions import RewardModel, fit_rewards
 from counterpoise.experiments.result_file import Key, Recipe, ResultFile, Row, missing_keys
 

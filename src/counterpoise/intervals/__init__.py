@@ -2,11 +2,9 @@
 
 from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
-from counterpoise.intervals.interval import Interval, check_level, symmetric
 from counterpoise.intervals.jackknife import Jackknife
 from counterpoise.intervals.log_smoothing import LogSmoothing
-from counterpoise.intervals.method import Evidence, Method
-from counterpoise.intervals.normal import Normal
+from counterpoise.intervals.method import Evidence, Interval, Method, Normal, check_level, symmetric
 from counterpoise.intervals.registry import INTERVALS, strategy
 from counterpoise.intervals.student import Student
 

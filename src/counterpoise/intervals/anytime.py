@@ -8,8 +8,7 @@ from numbers import Real
 from typing import ClassVar
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.intervals.interval import Interval, check_level, symmetric
-from counterpoise.intervals.method import Evidence, Method
+from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
 from counterpoise.intervals.student import freedom_of, heavier
 from counterpoise.moments.effective import below
 
@@ -108,7 +107,7 @@ def anytime(value: float, stderr: float, n: int, level: float = 0.95, *, tuned_f
 
     Examples
     --------
-    >>> from counterpoise.intervals.normal import normal
+    >>> from counterpoise.intervals.method import normal
     >>> round(anytime(0.0, 1.0, 10_000).width / normal(0.0, 1.0).width, 2)
     1.55
 
@@ -135,7 +134,7 @@ def anytime_score(share: float, n: float, level: float = 0.95) -> tuple[float, f
 
     The left side is a martingale for clicks, and by the inequality of means a supermartingale for fractions.
 
-    >>> from counterpoise.intervals.scores import wilson
+    >>> from counterpoise.intervals.method import wilson
     >>> anytime_score(0.0, 1000)[1] > wilson(0.0, 1000)[1]
     True
 

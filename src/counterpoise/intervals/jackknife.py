@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from counterpoise.intervals.interval import Interval, check_level, symmetric
-from counterpoise.intervals.method import Evidence, Method
+from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
 from counterpoise.moments import Floats
 
 
@@ -31,7 +30,7 @@ class Jackknife(Method):
 def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, clusters: float = math.inf) -> Interval:
     """Value ± t·stderr, with one degree of freedom less than the number of groups or effective `clusters`, whichever is smaller.
 
-    >>> from counterpoise.intervals.normal import normal
+    >>> from counterpoise.intervals.method import normal
     >>> jackknife(0.0, 1.0, 11).width > normal(0.0, 1.0).width
     True
     >>> jackknife(0.0, 1.0, 100, clusters=11.0).width == jackknife(0.0, 1.0, 11).width

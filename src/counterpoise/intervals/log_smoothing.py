@@ -8,9 +8,8 @@ from numbers import Real
 from typing import ClassVar
 
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.intervals.interval import Interval, check_level
-from counterpoise.intervals.method import Evidence, Method
-from counterpoise.moments.smoothed import Smoothed
+from counterpoise.intervals.method import Evidence, Interval, Method, check_level
+from counterpoise.moments.spread import Smoothed
 
 GRID = tuple(4.0**k for k in range(-12, 5))
 

@@ -1,18 +1,125 @@
-"""`Method`: what every way of making intervals can be asked."""
+"""Intervals: what one is, what its method is given, and the plainest of them."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
+from statistics import NormalDist
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-from counterpoise.intervals.interval import Interval
-from counterpoise.intervals.scores import Score, Wilson
+from counterpoise.errors import Argument, OptionError
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.effective import outcome_rows
-from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
+from counterpoise.moments.spread import UNSMOOTHED, Smoothed
+
+# -- `Interval`: two ends, the level they hold at, and how they were made ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval, and how it was made."""
+
+    lower: float
+    upper: float
+    level: float
+    method: str
+    note: str = ""
+
+    def __iter__(self) -> Iterator[float]:
+        """Both ends, for `lower, upper = interval`."""
+        return iter((self.lower, self.upper))
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
+
+    @property
+    def width(self) -> float:
+        """The distance between the ends; infinite if the log says nothing."""
+        return self.upper - self.lower
+
+
+def check_level(level: float) -> None:
+    """Check that a confidence level lies strictly between 0 and 1, and not so near 1 that its quantile is infinite."""
+    if not (isinstance(level, Real) and level > 0.0 and (1.0 + level) / 2.0 < 1.0):
+        raise OptionError(
+            [Argument("level", level), " does not lie strictly between 0 and 1."],
+            do=["For a 95 % interval, pass ", Argument("level", 0.95), "."],
+        )
+
+
+def normal_quantile(level: float) -> float:
+    """How many standard errors to each side it takes to hold a share `level` of the normal distribution.
+
+    >>> round(normal_quantile(0.95), 2)
+    1.96
+    """
+    check_level(level)
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def symmetric(value: float, half: float, level: float, method: str) -> Interval:
+    """value ± half, or the whole line if either is unknown."""
+    if math.isnan(value) or not math.isfinite(half):
+        return Interval(-math.inf, math.inf, level, method)
+    return Interval(value - half, value + half, level, method)
+
+
+# -- Scores: what is still open if rewards never vary, and the rows therefore show no error ----------------------------
+
+
+class Score(Protocol):
+    """How far the mean of rewards between 0 and 1 may lie from what the rows show."""
+
+    words: ClassVar[str]
+
+    def ends(self, share: float, n: float, level: float) -> tuple[float, float]:
+        """The lowest and the highest mean that n rewards with the mean `share` leave open."""
+
+    def reach(self, stderr: float, n: int, level: float) -> float:
+        """How far off n rows may be if their standard error is known rather than estimated."""
+
+
+@dataclass(frozen=True)
+class Wilson:
+    """Wilson's score, for one look at the log."""
+
+    words: ClassVar[str] = "Wilson's score"
+
+    def ends(self, share: float, n: float, level: float) -> tuple[float, float]:
+        """See `wilson`."""
+        return wilson(share, n, level)
+
+    def reach(self, stderr: float, n: int, level: float) -> float:
+        """The reach of the normal interval."""
+        return normal_quantile(level) * stderr
+
+
+def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    r"""Wilson's score interval of a mean of n rewards between 0 and 1: all p with :math:`|\hat p - p| \le z \sqrt{p (1 - p)/n}`.
+
+    It has a width even if all rewards are the same: no click in n rows leaves rates up to z²/(n + z²) open. It also holds for fractions,
+    whose variance is at most that of clicks with the same mean.
+
+    Examples
+    --------
+    >>> [round(end, 5) for end in wilson(0.0, 1000)]
+    [0.0, 0.00383]
+
+    References
+    ----------
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    z = normal_quantile(level)
+    n = max(n, 1e-300)
+    middle = (share * n + z * z / 2) / (n + z * z)
+    half = z * math.sqrt(share * (1 - share) * n + z * z / 4) / (n + z * z)
+    return max(min(middle - half, share), 0.0), min(max(middle + half, share), 1.0)
+
+
+# -- `Method`: what every way of making intervals can be asked ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,3 +210,28 @@ class Method(Protocol):
     @abstractmethod
     def interval(self, evidence: Evidence, level: float) -> Interval:
         """The interval of one estimate."""
+
+
+# -- Normal intervals, by the central limit theorem --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Normal(Method):
+    """Right for large logs of independent rows."""
+
+    name: ClassVar[str] = "normal"
+    about: ClassVar[str] = "Normal intervals: right for large logs with independent rows."
+
+    def interval(self, evidence: Evidence, level: float) -> Interval:
+        """See `normal`."""
+        return normal(evidence.value, evidence.stderr, level)
+
+
+def normal(value: float, stderr: float, level: float = 0.95) -> Interval:
+    """Value ± z·stderr, by the central limit theorem.
+
+    >>> lower, upper = normal(1.0, 0.1)
+    >>> round(lower, 3), round(upper, 3)
+    (0.804, 1.196)
+    """
+    return symmetric(value, normal_quantile(level) * stderr, level, Normal.name)

@@ -11,8 +11,7 @@ from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
 from counterpoise.intervals.log_smoothing import LogSmoothing
-from counterpoise.intervals.method import Method
-from counterpoise.intervals.normal import Normal
+from counterpoise.intervals.method import Method, Normal
 from counterpoise.intervals.student import Student
 
 # A method of one's own: INTERVALS["mine"] = Mine

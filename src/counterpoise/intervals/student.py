@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from counterpoise.intervals.interval import Interval, check_level
 from counterpoise.intervals.jackknife import jackknife
-from counterpoise.intervals.method import Evidence, Method
-from counterpoise.intervals.normal import normal
+from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
 from counterpoise.moments import Floats
 
 FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
@@ -67,7 +65,7 @@ def student(evidence: Evidence, level: float = 0.95) -> Interval:
     --------
     Where rows are many, it is the normal interval:
 
-    >>> from counterpoise.intervals.normal import normal
+    >>> from counterpoise.intervals.method import normal
     >>> many = Evidence(0.5, 0.001, n=1_000_000, carrying=1e5, extremes=(0.0, 2.0))
     >>> round(student(many).width / normal(0.5, 0.001).width, 3)
     1.0

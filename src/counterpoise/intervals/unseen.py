@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterpoise.intervals.interval import Interval
-from counterpoise.intervals.scores import Score
+from counterpoise.intervals.method import Interval, Score
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import at_an_end, effective_sample_size
 

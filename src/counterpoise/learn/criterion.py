@@ -11,20 +11,17 @@ import torch
 from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import judge
-from counterpoise.diagnostics.diagnose import Seen, diagnose
-from counterpoise.diagnostics.mean_weight import ROUNDING
+from counterpoise.diagnostics.diagnose import ROUNDING, Seen, diagnose
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Interval
-from counterpoise.intervals.normal import normal
+from counterpoise.intervals.method import normal
 from counterpoise.learn.batches import Inspection
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Rows
 from counterpoise.moments import Floats, Moments, Powers
-from counterpoise.moments.powers import NOTHING
-from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
-from counterpoise.moments.tails import EMPTY, KEPT, Tail
+from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smoothed, Tail
 
 # -- By which number policies are chosen: their value where the rows measure it, and a bound from below where they do not ---
 

@@ -31,7 +31,7 @@ from counterpoise.learn.source import Source
 from counterpoise.learn.training import ALONE, Hardware
 from counterpoise.log.sketches import Lesson
 from counterpoise.moments import Moments
-from counterpoise.moments.smoothed import Smoothed
+from counterpoise.moments.spread import Smoothed
 
 # -- What a search found: the policy, what it would have earned, and how the contenders compare ------------------------
 

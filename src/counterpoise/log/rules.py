@@ -12,8 +12,7 @@ import narwhals as nw
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
-from counterpoise.log.names import GROUP, PROPENSITY
-from counterpoise.log.question import Question
+from counterpoise.log.question import GROUP, PROPENSITY, Question
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])

@@ -25,9 +25,8 @@ from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import engine_of
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.groups import integer_ids
-from counterpoise.log.names import MODEL_REWARD
-from counterpoise.log.names import PROPENSITY as P
-from counterpoise.log.question import Question
+from counterpoise.log.question import MODEL_REWARD, Question
+from counterpoise.log.question import PROPENSITY as P
 from counterpoise.log.rules import only_good
 from counterpoise.models.encoding import Category, Number, Vector
 from counterpoise.models.propensity_jackknife import groups_of, refitted

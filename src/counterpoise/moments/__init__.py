@@ -2,7 +2,6 @@
 
 from counterpoise.moments.log_moments import LogMoments
 from counterpoise.moments.moments import MODEL, ROW, Floats, Moments
-from counterpoise.moments.powers import Powers
-from counterpoise.moments.tails import Tail
+from counterpoise.moments.spread import Powers, Tail
 
 __all__ = ["MODEL", "ROW", "Floats", "LogMoments", "Moments", "Powers", "Tail"]

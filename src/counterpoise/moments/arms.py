@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from counterpoise.moments.effective import PLAIN
 from counterpoise.moments.log_moments import Contrast, Label, LogMoments
 from counterpoise.moments.moments import CONTEXT, SQUARE, Moments
-from counterpoise.moments.powers import NOTHING, Powers
-from counterpoise.moments.tails import KEPT, Tail
-from counterpoise.moments.weighed import PLAIN
+from counterpoise.moments.spread import KEPT, NOTHING, Powers, Tail
 
 
 def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:

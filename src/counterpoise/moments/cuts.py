@@ -13,8 +13,7 @@ import numpy as np
 
 from counterpoise.moments.log_moments import Contrast, LogMoments
 from counterpoise.moments.moments import Floats, Moments
-from counterpoise.moments.powers import NOTHING, Powers
-from counterpoise.moments.tails import KEPT, Tail
+from counterpoise.moments.spread import KEPT, NOTHING, Powers, Tail
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ import numpy as np
 
 from counterpoise.errors import MomentsError, OptionError
 from counterpoise.moments import stored
+from counterpoise.moments.effective import PLAIN, Weighed
 from counterpoise.moments.estimated import Estimated
 from counterpoise.moments.moments import Floats, Moments
-from counterpoise.moments.powers import NOTHING, Powers
-from counterpoise.moments.smoothed import UNSMOOTHED, Smoothed
-from counterpoise.moments.tails import EMPTY, KEPT, Tail
-from counterpoise.moments.weighed import PLAIN, Weighed
+from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Powers, Smoothed, Tail
 
 Contrast = tuple[str, str]  # (target, against); against is "" for the target's own value
 Label = tuple[Hashable, ...]  # one value per segment column; () where there are none

@@ -13,7 +13,8 @@ from counterpoise.log.expressions import adds_up, may_use
 from counterpoise.log.groups import CLUSTER, PRIME, checksum_of
 from counterpoise.log.question import Question
 from counterpoise.log.rules import check_distinct
-from counterpoise.readers import judge, postgres
+from counterpoise.readers import connections as postgres
+from counterpoise.readers import judge
 from counterpoise.readers.connections import database_of, dialect_of, is_of, opened
 from counterpoise.readers.elsewhere import cannot_compute, has_column, with_actions
 

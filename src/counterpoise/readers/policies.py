@@ -14,11 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.log.action_groups import ActionGroup
 from counterpoise.log.expressions import column, columns
 from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
-from counterpoise.log.targets import Probabilities
+from counterpoise.log.targets import ActionGroup, Probabilities
 from counterpoise.moments import Floats
 
 ROUNDED = 0.05  # above 1 may be the sum of probabilities that were rounded

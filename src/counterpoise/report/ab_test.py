@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from counterpoise.evaluation.arms import MEANS, ABTest, Effect, worth_text
+from counterpoise.evaluation.ab_test import MEANS, ABTest, Effect, worth_text
 from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.markup import Safe, el, join, name_of

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterpoise.evaluation.backtested import Backtest, Replayed
+from counterpoise.evaluation.backtest import Backtest, Replayed
 from counterpoise.evaluation.wording import level_of, number, signed
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, name_of

@@ -16,7 +16,7 @@ from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result, segment_text
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.log.question import LOGGING
-from counterpoise.moments.tails import Tail
+from counterpoise.moments.spread import Tail
 from counterpoise.report.axes import forest_axis
 from counterpoise.report.coverage import picked
 

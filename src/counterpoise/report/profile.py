@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterpoise.estimators import Estimate, beta_ips
-from counterpoise.intervals.normal import normal
-from counterpoise.log.names import PROPENSITY
-from counterpoise.log.question import Question
+from counterpoise.intervals.method import normal
+from counterpoise.log.question import PROPENSITY, Question
 from counterpoise.moments import Floats, Moments
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from counterpoise.errors import in_units
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.reading import TARGETS_DRAWN, TARGETS_LISTED, Reading
 from counterpoise.evaluation.wording import level_of, number, percent
-from counterpoise.moments.tails import Tail
+from counterpoise.moments.spread import Tail
 from counterpoise.report.axes import Axis
 from counterpoise.report.glossary import term
 from counterpoise.report.markup import Safe, el, join, left_out, name_of

@@ -6,13 +6,8 @@ import difflib
 from typing import Any
 
 from counterpoise.errors import OptionError
-from counterpoise.weights.clipped import Clip
-from counterpoise.weights.harmonic import Harmonic
+from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
 from counterpoise.weights.lists import LIST_WEIGHTS
-from counterpoise.weights.shrunk import Shrink
-from counterpoise.weights.slope import Slope
-from counterpoise.weights.smoothed import ExponentialSmoothing, ImplicitExploration
-from counterpoise.weights.switched import Switch
 from counterpoise.weights.weight import Weight
 
 WEIGHTS: dict[str, Any] = {
@@ -32,7 +27,7 @@ def weight_of(text: str) -> Weight:
     >>> weight_of("clip:10"), weight_of("exponential-smoothing:0.8")
     (Clip(most=10.0), ExponentialSmoothing(power=0.8))
     >>> weight_of("shrink:10,1000")
-    Slope(kind=<class 'counterpoise.weights.shrunk.Shrink'>, constants=(1000.0, 10.0))
+    Slope(kind=<class 'counterpoise.weights.biased.Shrink'>, constants=(1000.0, 10.0))
     """
     name, _, said = text.partition(":")
     key = name.strip().lower().replace("-", "_")

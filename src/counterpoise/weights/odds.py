@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from counterpoise.log.good import Values
-from counterpoise.weights.constants import check_constant
-from counterpoise.weights.ratio import Ratio
-from counterpoise.weights.weight import Weight
+from counterpoise.weights.weight import Ratio, Weight, check_constant
 
 
 @dataclass(frozen=True)

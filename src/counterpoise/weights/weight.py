@@ -1,11 +1,38 @@
-"""What a weight is to the rest of the library."""
+"""Weights, the honest ones: the ratio, several loggers' together, your own, and what every weight says of itself."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from counterpoise.errors import Argument, OptionError
 from counterpoise.log.good import Values
+
+# -- What weights with a constant share: the check of that constant, and the order of several from the least biased on ---
+
+
+def check_constant(constant: Any, what: str, low: float, high: float) -> None:
+    """Raise an error that says `what` a weight takes, unless its constant is a finite number in [low, high]."""
+    is_number = isinstance(constant, Real) and not isinstance(constant, bool)
+    if not is_number or not (isfinite(constant) and low <= constant <= high):
+        raise OptionError(f"{what}; found {constant!r}.")
+
+
+def least_biased_first(constants: Sequence[float], unbiased_at: float) -> tuple[float, ...]:
+    """Constants in order of their distance from the one that changes nothing.
+
+    >>> least_biased_first([1, 100, 10], float("inf")), least_biased_first([0.5, 0.01], 0.0)
+    ((100.0, 10.0, 1.0), (0.01, 0.5))
+    """
+    numbers = [float(one) for one in constants]
+    return tuple(sorted(numbers, key=lambda one: abs(one - unbiased_at) if isfinite(unbiased_at) else -one))
+
+
+# -- What a weight is to the rest of the library -----------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -49,3 +76,100 @@ class Weight(Protocol):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+# -- The importance weight, target / propensity ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ratio(Weight):
+    r"""The importance weight, whose mean is 1.
+
+    .. math:: w = \pi(a \mid x) / \pi_0(a \mid x)
+
+    >>> Ratio().excess(0.75, 0.5)
+    0.5
+    """
+
+    mean_is_one = True
+
+    def weight(self, target: Values, propensity: Values) -> Values:
+        """The ratio itself."""
+        return target / propensity
+
+    def excess(self, target: Values, propensity: Values) -> Values:
+        """(t − p)/p rather than t/p − 1, because it keeps its digits for weights near 1."""
+        return (target - propensity) / propensity
+
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
+        """The difference of two weights, in one division."""
+        return (target - other) / propensity
+
+
+# -- The user's own weight, from a column of the log -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Own(Weight):
+    """The column you name as `weight=` is the weight itself; it may be negative, and nothing is known about its mean.
+
+    >>> Own().excess(-0.25, None)
+    -1.25
+    """
+
+    may_be_negative = True
+    needs_propensity = False
+    part = "weight"
+
+    def weight(self, target: Values, propensity: Values) -> Values:
+        """The column itself."""
+        return target
+
+
+# -- How a verb's `weight=` becomes a weight ---------------------------------------------------------------------------
+
+
+def as_weight(weight: Any, target: Any) -> tuple[Weight, Any]:
+    """The weight and the targets of a verb: text names a column of the user's own weights, which is then the target, too."""
+    if weight is None:
+        return Ratio(), target
+    if isinstance(weight, Weight) and not isinstance(weight, type):
+        return weight, target
+    if isinstance(weight, type) or not isinstance(weight, str | list | tuple | dict):
+        raise OptionError(
+            f"weight is a column's name, or a method such as counterpoise.weights.Clip(10), or Slope(Clip) to let the log choose the "
+            f"constant; found {weight!r}."
+        )
+    if target is not None:
+        raise OptionError(
+            "a weight of your own stands for the target, too.",
+            do=["Pass ", Argument("weight"), " or ", Argument("target"), ", not both."],
+        )
+    return Own(), weight
+
+
+# -- The weight of a log that several policies wrote: the target against all of them together --------------------------
+
+
+@dataclass(frozen=True)
+class Balanced(Ratio):
+    r"""The balanced weight of several loggers, whose mean is 1.
+
+    .. math:: w = \frac{\pi(a \mid x)}{\sum_l s_l \, \pi_l(a \mid x)}
+
+    with s the loggers' shares of the rows: what a row weighs does not depend on who wrote it. An action that one logger takes rarely and
+    another often has a small weight on the rows of both, where t/p of the row's own logger would be huge on the rows of the first.
+    A log whose `propensity` maps several loggers to their columns has this weight; the mixture is computed with the log's other columns.
+
+    >>> Balanced(("a", "b"), ("p_a", "p_b"), "policy").weight(0.75, 0.5 * 0.25 + 0.5 * 0.75)
+    1.5
+
+    References
+    ----------
+    Agarwal, Basu, Schnabel & Joachims, "Effective evaluation using logged bandit feedback from multiple loggers", KDD 2017; Veach & Guibas,
+    "Optimally combining sampling techniques for Monte Carlo rendering", SIGGRAPH 1995.
+    """
+
+    loggers: tuple[Any, ...]
+    columns: tuple[str, ...]
+    logger: str  # the column that says who wrote a row

@@ -38,8 +38,7 @@ from counterpoise.learn.steps import BETA_IPS, UNKNOWN, Step
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.moments import ROW
-from counterpoise.moments.powers import NOTHING
-from counterpoise.moments.tails import EMPTY, KEPT, Tail
+from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, Tail
 from counterpoise.weights.lists import ListWeight
 
 # -- One training step on lists: the gradient of an objective, with a baseline for every position that has a weight of its own ---
