@@ -28,7 +28,7 @@ from counterpoise.learn.actions import (
     placed,
 )
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, plan
+from counterpoise.log.expressions import columns, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, integer_ids
 from counterpoise.log.guess import ids_among
@@ -164,6 +164,18 @@ class Source:
     def _parts(self) -> Iterator[pl.DataFrame]:
         for start in self.starts:
             yield self._part(start)
+
+    def sample(self, rows: int, seed: int) -> Log:
+        """The log with about so many of the rows of its files, drawn at random, in memory."""
+        assert self.files is not None
+        assert self._plan is not None
+        random, share = np.random.default_rng(seed), rows / self.rows
+        columns = list(dict.fromkeys([*self._plan.read, *self.id_columns]))
+        parts = []
+        for start in self.starts:
+            frame = only(self.files.read(columns, start, CHUNK), self.log.where)
+            parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
+        return self.log.of(pl.concat(parts)).but(where=None)
 
     def _center(self) -> None:
         """Take the lowest reward away from all, if rewards differ too little for single precision."""
