@@ -12,8 +12,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect, prepare_there
 from counterpoise.engines.query import Frame
-from counterpoise.engines.registry import engine_of, first_rows, scanned
-from counterpoise.engines.rows import columns_of
+from counterpoise.engines.registry import columns_of, engine_of, first_rows, scanned
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number

@@ -18,7 +18,6 @@ from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
-from counterpoise.forks import check_threads
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
@@ -27,6 +26,7 @@ from counterpoise.moments import LogMoments
 from counterpoise.readers import connections, databases, files, frames
 from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
+from counterpoise.threads import check_threads
 
 # -- Scans of files: read once more where a text file's rows are not what its first ones promise -----------------------
 
@@ -56,6 +56,7 @@ def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
 
 
 Batches = Iterator[pl.DataFrame]
+IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whether they are something else
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
@@ -180,7 +181,7 @@ class Files(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A path, or a list of them."""
-        return files.is_paths(data)
+        return not isinstance(data, IN_MEMORY) and files.is_paths(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
@@ -225,7 +226,7 @@ class Databases(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
-        return connections.is_database(data)
+        return not isinstance(data, IN_MEMORY) and connections.is_database(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel; rows do where a policy only runs here."""
@@ -278,7 +279,7 @@ class Spark(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A frame of Spark, classic or Connect."""
-        return spark_frames.is_spark(data)
+        return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel, rows never do."""
@@ -316,10 +317,16 @@ ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": 
 def engine_of(log: Log) -> LogEngine:
     """The engine of a log."""
     check_threads()
-    found = next(one for one in reversed(ENGINES.values()) if one.holds(log.data))
-    if not isinstance(found, Databases):
+    engine = next(engine for engine in reversed(ENGINES.values()) if engine.holds(log.data))
+    asks_database = log.table is not None or log.query is not None or log.external_access
+    if asks_database and not isinstance(engine, Databases):
         connections.check_no_database(log)
-    return found
+    return engine
+
+
+def columns_of(log: Log) -> list[str]:
+    """The names of the log's columns, read without its rows if possible."""
+    return engine_of(log).columns(log)
 
 
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:

@@ -131,7 +131,7 @@ def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
     if question.lists is not None or question.is_binned or question.log.is_arrays:
         return
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
 
     columns = columns_of(question.log)
     yield from rows_together(question, asked, columns)
@@ -284,7 +284,8 @@ def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
         return
     from counterpoise.diagnostics.findings import meaning_of
     from counterpoise.diagnostics.list_logs import fall_of, shows_once
-    from counterpoise.engines.rows import columns_of, first_rows_with
+    from counterpoise.engines.registry import columns_of
+    from counterpoise.engines.rows import first_rows_with
 
     names = [] if log.is_arrays else columns_of(log)
     item = log.action or usual("action", names)

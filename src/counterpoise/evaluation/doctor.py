@@ -43,7 +43,7 @@ from counterpoise.log.log import Data, Log, LogFields, as_log, logged_propensity
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
-from counterpoise.models.leaks import Leak, leaks
+from counterpoise.models.quality import Leak, leaks
 from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.features import Encoder
+from counterpoise.features.columns import TEXT, is_missing
 from counterpoise.learn.actions import (
     MOST,
     NONE,
@@ -26,7 +28,6 @@ from counterpoise.learn.actions import (
     places_of,
     whole_numbers,
 )
-from counterpoise.learn.encoding import TEXT, Encoding, is_missing, learned_encoding
 from counterpoise.log.log import Log
 from counterpoise.readers.policies import check_context
 
@@ -127,7 +128,7 @@ class Names:
 class Reading:
     """What the columns mean that are not plain numbers."""
 
-    encoding: Encoding | None  # of the contexts, unless all of them are numbers
+    encoding: Encoder | None  # of the contexts, unless all of them are numbers
     names: NDArray[Any] | None  # of the actions in ascending order, if they are text
     classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
     width: int | None = None  # of a table of truth values, if the candidates are one
@@ -174,7 +175,7 @@ def reading_of(
     parts: Parts,
     names: Names,
     classes: NDArray[Any] | None = None,
-    encoding: Encoding | None = None,
+    encoding: Encoder | None = None,
     *,
     fills_gaps: bool = True,
 ) -> Reading | None:
@@ -189,7 +190,7 @@ def reading_of(
     elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
         fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
     ):
-        encoding = learned_encoding(parts(), names.context)  # type: ignore[arg-type]
+        encoding = Encoder.learned(parts(), names.context)
     if encoding is None and not is_text and names.candidates is None:
         return None
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))

@@ -19,6 +19,7 @@ from torch import Tensor
 from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
     NONE,
     DistinctIds,
@@ -26,10 +27,8 @@ from counterpoise.learn.actions import (
     as_ids,
     placed,
 )
-from counterpoise.learn.encoding import Encoding
-from counterpoise.learn.policies import Columns
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, plan
+from counterpoise.log.expressions import columns, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, integer_ids
 from counterpoise.log.guess import ids_among
@@ -52,7 +51,7 @@ from counterpoise.log.question import (
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
 from counterpoise.models.folds import folds_of
-from counterpoise.models.leaks import leaks
+from counterpoise.models.quality import leaks
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
 from counterpoise.readers.policies import of_64_bits
@@ -82,7 +81,7 @@ class Source:
         log: Log,
         model_rewards: Any = None,
         classes: NDArray[Any] | None = None,
-        encoding: Encoding | None = None,
+        encoding: Encoder | None = None,
         *,
         fills_gaps: bool = True,
         centers_rewards: bool = False,
@@ -165,6 +164,18 @@ class Source:
     def _parts(self) -> Iterator[pl.DataFrame]:
         for start in self.starts:
             yield self._part(start)
+
+    def sample(self, rows: int, seed: int) -> Log:
+        """The log with about so many of the rows of its files, drawn at random, in memory."""
+        assert self.files is not None
+        assert self._plan is not None
+        random, share = np.random.default_rng(seed), rows / self.rows
+        columns = list(dict.fromkeys([*self._plan.read, *self.id_columns]))
+        parts = []
+        for start in self.starts:
+            frame = only(self.files.read(columns, start, CHUNK), self.log.where)
+            parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
+        return self.log.of(pl.concat(parts)).but(where=None)
 
     def _center(self) -> None:
         """Take the lowest reward away from all, if rewards differ too little for single precision."""
@@ -450,7 +461,7 @@ class Inspection:
     n_actions: int
     held_out: int
     digest: str  # of every number of the log, in its order
-    columns: Columns  # of the contexts to train on
+    columns: Scaling  # of the contexts to train on
     mean_reward: float
     rewards: tuple[float, float]  # the least and the largest
     reward_size: float  # the root of their mean square
@@ -492,7 +503,7 @@ class _Rewards:
 class _Totals:
     """What adds up over the chunks of a log."""
 
-    columns: Columns
+    columns: Scaling
     distinct: DistinctIds
     problems: list[Problem] = field(default_factory=list)
     unknown: list[Problem] = field(default_factory=list)  # actions that the policy does not have
@@ -506,7 +517,7 @@ class _Totals:
         # piece by piece, so that a log in memory is not copied whole, and gives what its files give
         for at in range(0, len(rows), CHUNK):
             piece = slice(at, at + CHUNK)
-            self.columns.add(rows.context[piece][~held_out[piece]])
+            self.columns += Scaling.of(rows.context[piece][~held_out[piece]].numpy())
 
 
 def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None = None) -> Inspection:
@@ -514,7 +525,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
 
     Without `n_actions` and `ids`, the actions are the distinct ids of the log, in ascending order.
     """
-    totals = _Totals(Columns(source.width), DistinctIds(source.names.action))
+    totals = _Totals(Scaling.of(np.empty((0, source.width))), DistinctIds(source.names.action))
     for start in source.starts:
         rows, problems = source.look(start)
         totals.problems += problems
@@ -529,7 +540,6 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
                 totals.unknown += _unknown(actions, source, source.before(start), n_actions, ids)
         totals.add(rows, torch.as_tensor(split.held_out(source.before(start), len(rows))))
     _check(totals, source)
-    _leave_levels(totals.columns, source)
     if ids is not None:
         n_actions = len(ids)
     elif n_actions is None:
@@ -539,7 +549,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
         n_actions=n_actions,
         held_out=totals.held_out,
         digest=source.digest(),
-        columns=totals.columns,
+        columns=_without_levels(totals.columns, source),
         ids=ids,
         **totals.rewards.of(source.rows),
     )
@@ -561,26 +571,28 @@ def refuse_leaks(source: Source) -> None:
 
 def without_fold(inspection: Inspection, source: Source, split: Split) -> Inspection:
     """The same of the rows outside the split's fold, which was all checked before."""
-    rows, held_out, contexts, rewards = 0, 0, Columns(source.width), _Rewards()
-    _leave_levels(contexts, source)
+    rows, held_out, contexts, rewards = 0, 0, Scaling.of(np.empty((0, source.width))), _Rewards()
     for start in source.starts:
         chunk = source.logged(start)
         held, trained = split.parts(source, start, chunk)
         rows, held_out = rows + int(held.sum() + trained.sum()), held_out + int(held.sum())
-        contexts.add(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu())
+        contexts += Scaling.of(chunk.context[torch.as_tensor(trained, device=chunk.context.device)].cpu().numpy())
         rewards.add(chunk.reward[torch.as_tensor(held | trained, device=chunk.reward.device)])
     if rows - held_out < 1:
         raise OptionError(
             ["with ", Argument("folds", split.folds), " a fold has all rows, and none are left to train on."],
             do=["Pass ", Argument("folds", None), ", or a log with more clusters."],
         )
-    return replace(inspection, rows=rows, held_out=held_out, columns=contexts, **rewards.of(rows))
+    return replace(
+        inspection, rows=rows, held_out=held_out, columns=_without_levels(contexts, source), **rewards.of(rows)
+    )
 
 
-def _leave_levels(contexts: Columns, source: Source) -> None:
-    """Levels of categories stay 0 and 1."""
-    if source.reading is not None and source.reading.encoding is not None:
-        contexts.leave(torch.as_tensor(source.reading.encoding.is_indicator))
+def _without_levels(contexts: Scaling, source: Source) -> Scaling:
+    """Mean and scale, with which the levels of categories stay 0 and 1."""
+    if source.reading is None or source.reading.encoding is None:
+        return contexts
+    return contexts.leaving(source.reading.encoding.is_indicator)
 
 
 def _check(totals: _Totals, source: Source) -> None:

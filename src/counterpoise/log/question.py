@@ -323,8 +323,8 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
-    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
-    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity_step`
+    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
+    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
     lists: Lists | None = (
         None  # what the rows are positions of: everything is then about lists, which engines make of rows
     )
@@ -348,7 +348,8 @@ class Question:
                 raise OptionError(
                     [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
                 )
-        check_features(self.features)
+        if self.features:
+            check_features(self.features)
         reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
