@@ -201,8 +201,12 @@ def test_logs_that_cannot_be_trained_on_are_refused(tmp_path):
 def test_amounts_are_numbers_and_not_text_or_times():
     for column, dtype in (("reward", pl.String), ("propensity", pl.String), ("reward", pl.Datetime)):
         odd = FRAME.with_columns(pl.col(column).cast(pl.Int64).cast(dtype))
-        with pytest.raises(ColumnError, match=rf"{column} must be a number, but column '{column}' holds"):
-            learner().fit(odd, **NAMES)
+        for verb in (learner().fit, cp.learn_policy):
+            with pytest.raises(ColumnError, match=rf"{column} must be a number, but column '{column}' holds"):
+                verb(odd, **NAMES)
+    names = FRAME.with_columns(reward=pl.format("reward {}", "reward"))
+    with pytest.raises(ColumnError, match=r"reward must be a number, but column 'reward' holds String"):
+        cp.learn_policy(names, **NAMES)
 
 
 def test_digits_that_single_precision_loses_are_missed_in_files_too(tmp_path, monkeypatch):
@@ -236,7 +240,7 @@ def test_rows_of_a_log_in_memory_are_read_once(monkeypatch):
     calls = []
     read = sources.Source._fetched
     monkeypatch.setattr(sources.Source, "_fetched", lambda *args: calls.append(1) or read(*args))
-    log = Log(FRAME.with_columns(user_id=pl.int_range(3000) // 3), **NAMES, where="day >= 2")
+    log = Log(FRAME.drop("user").with_columns(user_id=pl.int_range(3000) // 3), **NAMES, where="day >= 2")
     source = sources.Source(log)
     source.look(0)
     assert source.frame(0, ["reward"])["reward"].to_list() == FRAME.filter(pl.col("day") >= 2)["reward"].to_list()

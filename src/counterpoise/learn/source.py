@@ -97,7 +97,7 @@ class Source:
         self.rows = self.dropped = self.total = 0  # to train on, left out, and looked at so far
         self.sketch = Sketch()
         self._digits: dict[str, Digits] = {}
-        self.lowest = 0.0
+        self.lowest, self._centers = 0.0, centers_rewards
         self._model_rewards = model_rewards
         self._before: dict[int, int] = {}
         self._digests: dict[int, bytes] = {}
@@ -122,8 +122,6 @@ class Source:
         has_names = self.reading is not None and self.reading.names is not None
         learning = Learning(has_names, tuple(nested), model_rewards is not None)
         self.question = replace(self.question, learning=learning)
-        if centers_rewards:
-            self._center()
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
@@ -181,7 +179,7 @@ class Source:
         """Take the lowest reward away from all, if rewards differ too little for single precision."""
         digits = Digits()
         for part in self._parts():
-            digits.add(_floats(part.get_column(self.names.reward))[:, None])
+            digits.add(_floats(part.get_column(self.names.reward).cast(pl.Float64, strict=False))[:, None])
         if digits.mean_of_lost is not None:
             self.lowest = float(digits.lowest[0])
 
@@ -198,6 +196,8 @@ class Source:
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """The rows of a chunk on the first pass, and what is wrong with some; those are left out if bad rows are to be dropped."""
+        if self._centers and not self.total:
+            self._center()
         frame = self._part(start)
         rows, judged = self._tensors(frame, self._digits)
         good = self._good(judged)
@@ -288,7 +288,7 @@ class Source:
             table = np.array(self._model_rewards, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise OptionError(f"model_rewards must be numbers, a row for every row of the log: {error}.") from error
-        index = frame.get_column(NUMBER).to_numpy()
+        index = frame.get_column(NUMBER).to_numpy().astype(np.int64)
         rows = frame.height if self.log.where is None else len(table)
         if table.ndim != 2 or len(table) != rows or index.max(initial=-1) >= rows:
             raise OptionError(
@@ -529,7 +529,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
     for start in source.starts:
         rows, problems = source.look(start)
         totals.problems += problems
-        if not len(rows):
+        if not len(rows) or (totals.problems and not source.log.drop_bad_rows):  # which is refused below
             continue
         for actions in (rows.action, rows.candidates):
             if actions is None:
@@ -603,12 +603,12 @@ def _check(totals: _Totals, source: Source) -> None:
         raise all_bad(totals.problems, source.total) if source.dropped else LogError("the log has no rows.")
     if totals.unknown:
         refuse(totals.unknown, source.rows)
+    source.check_digits()
     if totals.rewards.lowest == totals.rewards.highest:
         raise LogError(
             f"all {source.rows:,} rewards are {totals.rewards.lowest + source.lowest:g}, so no action is better than another and there is "
             "nothing to learn."
         )
-    source.check_digits()
 
 
 def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:
