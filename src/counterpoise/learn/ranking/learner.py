@@ -255,7 +255,7 @@ def _policy(options: Options, source: ListSource, found: Inspection) -> Plackett
 def _default_policy(found: Inspection, items: int, slots: int) -> PlackettLuce:
     """A linear softmax on standardized contexts, which begins as the uniform policy."""
     scores = LinearSoftmax(len(found.columns.mean), items, bias=True, standardize=True)
-    scores.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    scores.body.set_to(found.columns)
     for parameter in scores.scores.parameters():
         nn.init.zeros_(parameter)
     return PlackettLuce(scores, slots)
