@@ -21,7 +21,7 @@ from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
 from counterpoise.learn.judging import is_surely_better, lesson_of, refused, warned
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.options import Options, check_sizes, checked
-from counterpoise.learn.policies import LinearSoftmax
+from counterpoise.learn.policies import LinearSoftmax, standardize
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
 from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
@@ -255,7 +255,7 @@ def _policy(options: Options, source: ListSource, found: Inspection) -> Plackett
 def _default_policy(found: Inspection, items: int, slots: int) -> PlackettLuce:
     """A linear softmax on standardized contexts, which begins as the uniform policy."""
     scores = LinearSoftmax(len(found.columns.mean), items, bias=True, standardize=True)
-    scores.body.set_to(found.columns)
+    standardize(scores, found.columns)
     for parameter in scores.scores.parameters():
         nn.init.zeros_(parameter)
     return PlackettLuce(scores, slots)
