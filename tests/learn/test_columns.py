@@ -349,17 +349,17 @@ def test_gaps_in_ids_are_mapped_or_refused():
         (
             {"item": pl.when(pl.int_range(1200) == 5).then(None).otherwise("item")},
             LogError,
-            r"action 'item' must be given: 1 of 1,200",
+            r"of 1,200 rows: action 'item' must be given: in 1 row",
         ),
         (
             {"age": pl.when(pl.int_range(1200) == 5).then(float("inf")).otherwise("age")},
             LogError,
-            r"context 'age' must be a finite number: 1 of",
+            r"context 'age' must be a finite number: in 1",
         ),
         (
             {"taste": pl.when(pl.int_range(1200) == 5).then(None).otherwise("taste")},
             LogError,
-            r"context 'taste' must be finite numbers: 1 of",
+            r"context 'taste' must be finite numbers: in 1",
         ),
         ({"item": pl.concat_list("item")}, ColumnError, r"action 'item' must be whole numbers or text"),
     ],

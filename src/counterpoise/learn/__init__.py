@@ -15,7 +15,8 @@ from counterpoise.learn.forest import Forest
 from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
+from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found
 from counterpoise.learn.ranking.learner import RankingLearner
@@ -25,22 +26,27 @@ from counterpoise.learn.search import learn_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "Average",
     "Direct",
     "EpochEnd",
     "Forest",
     "Found",
+    "Hardware",
     "LearningWarning",
     "LinearSoftmax",
     "LogTo",
     "ModulePolicy",
     "Objective",
+    "Optimization",
     "PlackettLuce",
     "Policy",
     "PolicyLearner",
     "RankingLearner",
     "Reduction",
     "RunningBaseline",
+    "Schedule",
     "Shown",
+    "Terms",
     "TwoTower",
     "baselines",
     "export_onnx",

@@ -167,6 +167,8 @@ class Fitted(Unfitted):
         with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
             for part in frame.iter_slices(ROWS):
                 ids = row_ids(part, self.identity, first_row)
+                if question.log.cluster is not None:
+                    ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
                 known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
                 rows = part if known.all() else part.filter(known)
                 columns = PredictedRows(rows, question, batch, ids.filter(known), self).columns() if known.any() else {}
