@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.features import Encoder
+from counterpoise.features.columns import TEXT
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_array
 
@@ -373,24 +374,13 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     (['jam', 'tea'], [[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     """
     ids, described = read_items(items, action)
-    if ids.dtype.is_integer():
-        classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
-        if len(classes) and classes.min() < 0:
-            raise OptionError(
-                [
-                    Argument("items"),
-                    f" has the id {classes.min()} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
-                ]
-            )
-    elif ids.dtype in (pl.String, pl.Categorical, pl.Enum):
-        classes = np.array(ids.cast(pl.String).to_list(), dtype=object)
-    else:
+    is_number, below = ids.dtype.is_integer(), ids.filter(ids < 0) if ids.dtype.is_integer() else ids.clear()
+    if len(below) or not (is_number or ids.dtype in TEXT):
+        wrong = f"the id {below[0]}" if len(below) else f"ids of type {ids.dtype}"
         raise OptionError(
-            [
-                Argument("items"),
-                f" has ids of type {ids.dtype} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
-            ]
+            [Argument("items"), f" has {wrong} in {ids.name!r}, and ids are text, or whole numbers from 0 on."]
         )
+    classes: NDArray[Any] = ids.cast(pl.Int64 if is_number else pl.String).to_numpy()
     order = np.argsort(classes)
     table = Encoder.of(described, described.columns).plain(described)[order]
     return Items(classes[order], torch.as_tensor(table, dtype=torch.float32))

@@ -53,16 +53,12 @@ class Standardize(nn.Module):
         """Whether mean and scale are still 0 and 1, so that it does nothing."""
         return not bool(self.mean.any()) and bool((self.scale == 1).all())
 
-    def set_to(self, columns: Scaling) -> None:
-        """Take mean and scale from the columns of a log."""
-        self.load_state_dict({"mean": torch.as_tensor(columns.mean), "scale": torch.as_tensor(columns.scale)})
-
 
 def standardize(policy: nn.Module, columns: Scaling) -> None:
     """Give a policy that standardizes its contexts the mean and scale of a log's columns, unless it has others already."""
     for layer in policy.modules():
         if isinstance(layer, Standardize) and layer.is_unset and len(layer.mean) == len(columns.mean):
-            layer.set_to(columns)
+            layer.load_state_dict({"mean": torch.as_tensor(columns.mean), "scale": torch.as_tensor(columns.scale)})
 
 
 # -- Policies that are ready to use: linear, with hidden layers, of two towers, and around a module of yours -----------

@@ -288,7 +288,7 @@ class Source:
             table = np.array(self._model_rewards, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise OptionError(f"model_rewards must be numbers, a row for every row of the log: {error}.") from error
-        index = frame.get_column(NUMBER).to_numpy().astype(np.int64)
+        index = frame.get_column(NUMBER).cast(pl.Int64).to_numpy()
         rows = frame.height if self.log.where is None else len(table)
         if table.ndim != 2 or len(table) != rows or index.max(initial=-1) >= rows:
             raise OptionError(
