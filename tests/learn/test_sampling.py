@@ -190,6 +190,15 @@ def test_contexts_that_are_no_numbers_are_refused(value):
             serve(odd)
 
 
+def test_candidates_and_mask_are_two_names_for_the_same_thing():
+    policy = policies()["linear"]
+    for serve in (policy.predict_proba, lambda *x, **given: policy.sample(*x, **given, seed=1)[0], policy.greedy):
+        np.testing.assert_array_equal(serve(CONTEXT, MASK), serve(CONTEXT, mask=MASK))
+        np.testing.assert_array_equal(serve(CONTEXT, candidates=MASK), serve(CONTEXT, mask=MASK))
+        with pytest.raises(OptionError, match="both candidates= and mask=, which mean the same"):
+            serve(CONTEXT, MASK, mask=MASK)
+
+
 def test_a_seed_and_a_generator_are_one_too_many():
     with pytest.raises(OptionError, match="both seed= and generator="):
         LinearSoftmax(2, 3).sample(np.zeros((1, 2)), seed=0, generator=torch.Generator())
