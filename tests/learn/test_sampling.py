@@ -40,7 +40,7 @@ def test_the_propensity_is_that_of_the_tempered_and_masked_softmax(kind, tempera
     np.testing.assert_array_equal(again[0], action)
     np.testing.assert_array_equal(again[1], propensity)
     found = policy.propensity(CONTEXT, action, temperature=temperature, mask=mask)
-    np.testing.assert_allclose(found, propensity)
+    np.testing.assert_array_equal(found, propensity)
 
 
 def test_frequencies_are_the_propensities():
