@@ -11,12 +11,12 @@ import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner
-from counterpoise.learn.batches import Split, inspect
 from counterpoise.learn.checkpoints import copy_of
 from counterpoise.learn.criterion import DELTA, FACTORS, pessimistic_value
 from counterpoise.learn.judging import LearningWarning, fold_policies, remarks
-from counterpoise.learn.options import LOOKS, STEPS, WAIT, checked
-from counterpoise.learn.source import Source
+from counterpoise.learn.options import LOOKS, STEPS, WAIT, options_of
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Source, inspect
 from counterpoise.log.log import Log
 from counterpoise.models.folds import folds_of
 
@@ -68,9 +68,9 @@ def test_the_result_is_of_the_folds_and_the_policy_of_all_rows():
 
 def fold_policies_of(arrays, **options):
     source = Source(Log(**arrays))
-    given = checked(PolicyLearner(**OPTIONS | options).get_params())
-    found = inspect(source, None, given.split)
-    return fold_policies(given, source, found, lambda seen: LinearSoftmax(5, 6, bias=True))
+    options = options_of(PolicyLearner(**OPTIONS | options).get_params())
+    inspection = inspect(source, None, options.split)
+    return fold_policies(options, source, inspection, lambda others: LinearSoftmax(5, 6, bias=True))
 
 
 @pytest.mark.parametrize("objective", ["beta_ips", "log_smoothing"])
@@ -262,7 +262,7 @@ def test_without_epochs_training_goes_on_until_it_no_longer_helps():
 
 
 def test_budgets_are_in_steps():
-    options = checked(PolicyLearner().get_params())
+    options = options_of(PolicyLearner().get_params())
     assert options.limits(steps=1) == (STEPS, WAIT)
     assert options.limits(steps=STEPS) == (1, LOOKS)
-    assert checked(PolicyLearner(epochs=20).get_params()).limits(steps=7) == (20, None)
+    assert options_of(PolicyLearner(epochs=20).get_params()).limits(steps=7) == (20, None)

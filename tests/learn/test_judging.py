@@ -7,10 +7,10 @@ from learning import torch
 
 import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
-from counterpoise.errors import OptionError
+from counterpoise.errors import OptionError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
-from counterpoise.learn import LinearSoftmax, PolicyLearner
-from counterpoise.learn.judging import doubts, is_surely_better, judge
+from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner
+from counterpoise.learn.judging import doubts, is_handed_out, is_surely_better, judge
 from counterpoise.log.log import Log
 from counterpoise.models.folds import folds_of
 
@@ -129,3 +129,25 @@ def test_what_is_surely_better_and_why_not():
 def test_no_policies_are_refused():
     with pytest.raises(OptionError, match="no policies to judge"):
         judge(Log(FRAME, **NAMES), [])
+
+
+def a_result(lift):
+    rows = {"r": [1, 0, 1, 0] * 50, "p": [0.5] * 200, "fold policies": [0.5 + lift, 0.5 - lift] * 100}
+    return evaluate(rows, reward="r", propensity="p", target="fold policies")
+
+
+@pytest.mark.parametrize("fallback", ["warn", "imitate", "raise"])
+def test_what_is_surely_better_is_handed_out_and_the_rest_by_the_fallback(fallback, recwarn):
+    better, other = a_result(0.3), a_result(0.0)
+    assert is_handed_out(better, fallback)
+    assert is_handed_out(other, fallback, lift_bound=0.01)  # sure without the interval
+    assert not recwarn
+    if fallback == "raise":
+        with pytest.raises(TrainingError, match=r"the learned policy is not surely better .* Collect a log"):
+            is_handed_out(other, fallback)
+    elif fallback == "imitate":
+        assert not is_handed_out(other, fallback, lift_bound=-0.01)
+        assert not recwarn
+    else:
+        with pytest.warns(LearningWarning, match="The learned policy is not surely better .* collect a log"):
+            assert is_handed_out(other, fallback)

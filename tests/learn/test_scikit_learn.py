@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.learn import MLP, PolicyLearner
+from counterpoise.learn import MLP, PolicyLearner, Schedule
 
 sklearn = pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'counterpoise[models]'")
 
@@ -154,15 +154,24 @@ def test_a_pipeline_of_frames_keeps_the_names():
 
 def test_a_grid_is_searched_by_value():
     pipeline = make_pipeline(StandardScaler(), learner(epochs=3))
-    grid = {"policylearner__learning_rate": [1e-6, 0.1]}
+    grid = {"policylearner__optimization__learning_rate": [1e-6, 0.1]}
     folds = KFold(3)
     found = GridSearchCV(pipeline, grid, scoring=cp.value_scorer, cv=folds, error_score="raise").fit(X, Y)
-    assert found.best_params_ == {"policylearner__learning_rate": 0.1}
+    assert found.best_params_ == {"policylearner__optimization__learning_rate": 0.1}
     np.testing.assert_array_equal(found.best_estimator_.predict_proba(X), found.predict_proba(X))
     candidate = clone(pipeline).set_params(policylearner__learning_rate=0.1)
     for k, (train, test) in enumerate(folds.split(X)):
         score = by_hand(candidate.fit(X[train], Y[train]), test)
         assert found.cv_results_[f"split{k}_test_score"][1] == pytest.approx(score, abs=1e-9)
+
+
+def test_a_clone_has_groups_of_its_own():
+    shared = Schedule(epochs=2, callbacks=[print])
+    first = PolicyLearner(schedule=shared)
+    twin = clone(first).set_params(schedule__epochs=5, learning_rate=0.5)
+    assert (twin.schedule, first.schedule) == (Schedule(epochs=5, callbacks=[print]), shared)
+    assert (shared.epochs, first.learning_rate, twin.learning_rate) == (2, 0.01, 0.5)
+    assert pickle.loads(pickle.dumps(twin)).get_params() == twin.get_params()
 
 
 def test_cross_validation_scores_every_fold():

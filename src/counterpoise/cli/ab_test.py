@@ -65,7 +65,7 @@ def ab_test(
     place, data = options.table_path(table), options.data_of(log)
     if reward is None:
         reward = usual("reward", columns_of(Log(data, table=place, query=query, external_access=external_access)))
-    found = cp.ab_test(
+    test = cp.ab_test(
         data,
         arm=arm,
         against=against,
@@ -84,36 +84,36 @@ def ab_test(
         external_access=external_access,
     )
     if html is not None:
-        found.report(html)
+        test.report(html)
     if json:
-        print(as_text(found.document()))
+        print(as_text(test.document()))
         return
-    out, text = console(), repr(found)
-    for reason in {reason for effect in found.effects for reason in effect.verdict.reasons}:
+    out, text = console(), repr(test)
+    for reason in {reason for effect in test.effects for reason in effect.verdict.reasons}:
         text = text.replace(str(reason), written(reason))
     for line in text.splitlines():
         say(out, line)
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, str] | None:
+def pairs(option: str, texts: list[str] | None) -> dict[str, str] | None:
     """Options of the form NAME=VALUE, by name.
 
     >>> pairs("shares", ["A=0.5", "B=0.5"])
     {'A': '0.5', 'B': '0.5'}
     """
-    if not given:
+    if not texts:
         return None
-    found = {}
-    for text in given:
+    values = {}
+    for text in texts:
         name, sign, value = text.partition("=")
         if not (name and sign and value):
             raise OptionError(f"--{option} takes ARM=VALUE, found {text!r}.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def _numbers(given: dict[str, str] | None) -> dict[str, Any] | None:
+def _numbers(values: dict[str, str] | None) -> dict[str, Any] | None:
     try:
-        return None if given is None else {name: float(value) for name, value in given.items()}
+        return None if values is None else {name: float(value) for name, value in values.items()}
     except ValueError as error:
         raise OptionError(f"--shares takes numbers, such as A=0.5; {error}.") from None

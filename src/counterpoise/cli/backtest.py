@@ -48,7 +48,7 @@ def backtest(
     if lacking:
         raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")
     logs = {str(row["test"]): str(row["log"]) for row in rows}
-    found = cp.backtest(
+    outcome = cp.backtest(
         logs,
         rows,
         target=target,
@@ -59,10 +59,10 @@ def backtest(
         drop_bad_rows=drop_bad_rows,
     )
     if html is not None:
-        found.report(html)
+        outcome.report(html)
     if json:
-        print(as_text(found.document()))
+        print(as_text(outcome.document()))
         return
     out = console()
-    for line in repr(found).splitlines():
+    for line in repr(outcome).splitlines():
         say(out, line)

@@ -149,11 +149,11 @@ def compare(
         print(as_text(of_rewards(result, partial(_document, rows=rows, checks=checks))))
     else:
         out = console()
-        for one in each_reward(out, result):
-            show_comparison(out, one)
-            ladder(out, one)
-            say_coverage(out, checks.get(one.reward))
-            if (top := _top(one, rows)) is not None:
+        for answer in each_reward(out, result):
+            show_comparison(out, answer)
+            ladder(out, answer)
+            say_coverage(out, checks.get(answer.reward))
+            if (top := _top(answer, rows)) is not None:
                 _heaviest(out, *top)
     if strict and options.is_unidentified(result):
         raise typer.Exit(1)
@@ -165,7 +165,7 @@ def document_of(result: Comparison) -> dict[str, Any]:
     from counterpoise.evaluation.ranking import drivers, rank
 
     ranked = rank(result)
-    return comparison(result, ranked, {one.target: drivers(result, one.target) for one in ranked})
+    return comparison(result, ranked, {row.target: drivers(result, row.target) for row in ranked})
 
 
 def _document(result: Comparison, *, rows: int, checks: Mapping[str | None, CoverageCheck]) -> dict[str, Any]:
@@ -200,16 +200,16 @@ def show_comparison(out: Console, result: Comparison) -> None:
     if len(ranked) > 1:
         say(out, "These intervals hold for all targets at once:")
     _ranking(out, ranked)
-    for one in ranked:
-        if parts := drivers(result, one.target):
-            _drivers(out, one.target, parts, result.moments.weight.unit)
+    for row in ranked:
+        if parts := drivers(result, row.target):
+            _drivers(out, row.target, parts, result.moments.weight.unit)
     say(out)
     verdicts(out, result)
 
 
 def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
     """The first of the ranking about which the log says anything."""
-    known = (one for one in ranked if result.verdict(one.target).verdict != "not identified" and one.value == one.value)
+    known = (row for row in ranked if result.verdict(row.target).verdict != "not identified" and row.value == row.value)
     return next(known, None)
 
 
@@ -218,18 +218,18 @@ def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
 
     with_bars = out.is_terminal and out.width >= WIDE
     made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
-    lowest, highest = ends([one.interval for one in ranked])
-    for one in ranked:
-        numbers = [number(x, signed=True) for x in (one.value, one.interval.lower, one.interval.upper)]
-        drawn = [bar(one.interval.lower, one.value, one.interval.upper, lowest, highest)] if with_bars else []
+    lowest, highest = ends([row.interval for row in ranked])
+    for row in ranked:
+        numbers = [number(x, signed=True) for x in (row.value, row.interval.lower, row.interval.upper)]
+        drawn = [bar(row.interval.lower, row.value, row.interval.upper, lowest, highest)] if with_bars else []
         add(
             made,
-            one.target,
+            row.target,
             numbers[0],
-            number(one.stderr),
+            number(row.stderr),
             *numbers[1:],
-            p_value(one.p).removeprefix("= "),
-            one.decision,
+            p_value(row.p).removeprefix("= "),
+            row.decision,
             *drawn,
         )
     show(out, made)

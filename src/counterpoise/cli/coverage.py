@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def checks_of(result: Result, runs: int, *, wanted: bool) -> dict[str | None, CoverageCheck]:
     """The check of every reward, by its name; none where nobody wants them."""
-    return {name: one.check_coverage(runs) for name, one in result.by_reward.items()} if wanted else {}
+    return {name: answer.check_coverage(runs) for name, answer in result.by_reward.items()} if wanted else {}
 
 
 def say_coverage(out: Console, check: CoverageCheck | None) -> None:
@@ -22,5 +22,5 @@ def say_coverage(out: Console, check: CoverageCheck | None) -> None:
 
     if check is not None:
         say(out)
-        for one in check.values():
-            say(out, str(one))
+        for covered in check.values():
+            say(out, str(covered))

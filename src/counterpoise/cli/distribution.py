@@ -75,7 +75,7 @@ def distribution(
     names = columns_of(Log(data, table=place, query=query, external_access=external_access))
     typed = typed_targets(target, target_action, names)
     parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
-    found = cp.distribution(
+    answer = cp.distribution(
         data,
         reward=parts.reward,
         propensity=parts.propensity,
@@ -95,49 +95,60 @@ def distribution(
         external_access=external_access,
     )
     chosen = (quantile or (), cvar or ()) if quantile or cvar else (QUANTILES, WORST)
-    statistics = found.statistics(*chosen)
+    statistics = answer.statistics(*chosen)
     if json:
-        print(as_text(_document(found, statistics)))
+        print(as_text(_document(answer, statistics)))
     else:
-        _show(console(), found, statistics)
+        _show(console(), answer, statistics)
 
 
-def _document(found: Distribution, statistics: Sequence[Statistic]) -> dict[str, Any]:
+def _document(distribution: Distribution, statistics: Sequence[Statistic]) -> dict[str, Any]:
     return {
-        "n": found.n,
-        "level": found.level,
-        "thresholds": len(found.thresholds),
+        "n": distribution.n,
+        "level": distribution.level,
+        "thresholds": len(distribution.thresholds),
         "statistics": [
             {
-                "target": one.target,
-                "statistic": one.name,
-                "q": one.q,
-                "value": one.value,
-                "stderr": one.stderr,
-                "lower": one.interval.lower,
-                "upper": one.interval.upper,
-                "verdict": one.verdict.verdict,
-                "reasons": one.verdict.reasons,
-                "note": one.note,
+                "target": statistic.target,
+                "statistic": statistic.name,
+                "q": statistic.q,
+                "value": statistic.value,
+                "stderr": statistic.stderr,
+                "lower": statistic.interval.lower,
+                "upper": statistic.interval.upper,
+                "verdict": statistic.verdict.verdict,
+                "reasons": statistic.verdict.reasons,
+                "note": statistic.note,
             }
-            for one in statistics
+            for statistic in statistics
         ],
-        "dropped_rows": found.dropped_rows,
+        "dropped_rows": distribution.dropped_rows,
     }
 
 
-def _show(out: Console, found: Distribution, statistics: Sequence[Statistic]) -> None:
+def _show(out: Console, distribution: Distribution, statistics: Sequence[Statistic]) -> None:
     from counterpoise.cli.printing import add, number, say, say_verdict, show, table
 
     made = table("policy", "", "q ", "value ", "lower ", "upper ", "verdict")
-    for one in statistics:
-        ends = [number(end) for end in one.interval]
-        add(made, one.target, one.name, f"{one.q:g}", number(one.value), *ends, one.verdict.verdict)
+    for statistic in statistics:
+        ends = [number(end) for end in statistic.interval]
+        add(
+            made,
+            statistic.target,
+            statistic.name,
+            f"{statistic.q:g}",
+            number(statistic.value),
+            *ends,
+            statistic.verdict.verdict,
+        )
     show(out, made)
     say(out)
-    say(out, f"{found.n:,} rows, {100 * found.level:.4g} % intervals ({found.options.method.name}).")
-    for one in statistics:
-        if one.verdict.verdict != "ok":
-            say_verdict(out, f"{one.target}, {one.name} {one.q:g}", one.verdict)
-        if one.note:
-            say(out, f"{one.target}, {one.name} {one.q:g}: {one.note}")
+    say(
+        out,
+        f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({distribution.options.method.name}).",
+    )
+    for statistic in statistics:
+        if statistic.verdict.verdict != "ok":
+            say_verdict(out, f"{statistic.target}, {statistic.name} {statistic.q:g}", statistic.verdict)
+        if statistic.note:
+            say(out, f"{statistic.target}, {statistic.name} {statistic.q:g}: {statistic.note}")

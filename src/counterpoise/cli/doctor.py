@@ -70,7 +70,7 @@ def doctor(
     from counterpoise.evaluation.doctor import doctor as examine
     from counterpoise.evaluation.documents import as_text
 
-    found = examine(
+    examination = examine(
         options.data_of(log),
         reward=reward,
         propensity=propensity,
@@ -87,61 +87,65 @@ def doctor(
         external_access=external_access,
     )
     if json:
-        print(as_text(found))
+        print(as_text(examination))
     else:
-        _show(console(), found)
+        _show(console(), examination)
 
 
-def _distribution(given: list[str] | None) -> str | list[str] | dict[str, str] | None:
+def _distribution(columns: list[str] | None) -> str | list[str] | dict[str, str] | None:
     """One list column, a column for each action, or columns by action."""
-    if not given:
+    if not columns:
         return None
-    if all("=" in one for one in given):
-        return {action: name for action, _, name in (one.partition("=") for one in given)}
-    return given[0] if len(given) == 1 else given
+    if all("=" in column for column in columns):
+        return {action: name for action, _, name in (column.partition("=") for column in columns)}
+    return columns[0] if len(columns) == 1 else columns
 
 
-def _show(out: Console, found: Examination) -> None:
+def _show(out: Console, examination: Examination) -> None:
     from rich.text import Text
 
     from counterpoise.cli.printing import add, number, say, show, table
     from counterpoise.evaluation.wording import visible
 
-    say(out, f"{found.rows:,} rows, {len(found.columns):,} columns.")
+    say(out, f"{examination.rows:,} rows, {len(examination.columns):,} columns.")
     say(out)
     made = table("column", "type", "missing ", "looks like")
-    for column in found.columns:
+    for column in examination.columns:
         add(made, column.name, column.kind, f"{column.missing:,}", column.part or "")
     show(out, made)
     say(out)
     made = table("check", "found")
-    if (p := found.propensity) is not None:
+    if (p := examination.propensity) is not None:
         add(made, "propensity: range", f"{number(p.lowest)} to {number(p.highest)}, median {number(p.median)}")
         add(made, "propensity: outside (0, 1]", f"{p.impossible:,} rows")
         add(made, "propensity: rounding", "all digits" if p.decimals is None else f"{p.decimals} decimals")
         add(made, "propensity: repeated values", f"{p.repeated_share:.1%}; {p.distinct:,} distinct")
         add(made, "propensity: mean of 1/p", f"{number(p.mean_inverse)} ± {number(p.mean_inverse_stderr)}")
-    if found.actions is not None:
-        add(made, "actions", f"{found.actions:,} distinct")
-    if (r := found.reward) is not None:
+    if examination.actions is not None:
+        add(made, "actions", f"{examination.actions:,} distinct")
+    if (r := examination.reward) is not None:
         add(made, "reward: range", f"{number(r.lowest)} to {number(r.highest)}, mean {number(r.mean)}")
         add(made, "reward: zero", f"{r.zero_share:.1%}; {r.distinct:,} distinct values")
         add(made, "reward: missing or infinite", f"{r.impossible:,} rows")
-    add(made, "repeated rows", f"{found.duplicates:,}")
-    for one in found.overlap:
-        d = one.diagnostics
-        add(made, f"{one.target}: mean weight", f"{number(d.mean_weight)}, should be 1 (p {p_value(d.mean_weight_p)})")
-        add(made, f"{one.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
-        add(made, f"{one.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
+    add(made, "repeated rows", f"{examination.duplicates:,}")
+    for overlap in examination.overlap:
+        d = overlap.diagnostics
+        add(
+            made,
+            f"{overlap.target}: mean weight",
+            f"{number(d.mean_weight)}, should be 1 (p {p_value(d.mean_weight_p)})",
+        )
+        add(made, f"{overlap.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}")
+        add(made, f"{overlap.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0")
     show(out, made)
-    if found.audit is not None:
-        show_audit(out, found.audit)
+    if examination.audit is not None:
+        show_audit(out, examination.audit)
     say(out)
-    if not found.findings:
+    if not examination.findings:
         say(out, Text("Nothing to fix.", style="green"))
         return
     say(out, "What to do, the most urgent first:")
-    for k, finding in enumerate(found.findings, start=1):
+    for k, finding in enumerate(examination.findings, start=1):
         line = Text(f"{k}. ")
         line.append(finding.severity, style=COLORS[finding.severity])
         line.append(f": {visible(written(finding.message))}")

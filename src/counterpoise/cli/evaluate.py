@@ -163,17 +163,17 @@ def evaluate(
     result = with_tipping_points(result) if sensitivity else result
     if json:
 
-        def document(one: Result) -> dict[str, Any]:
-            return evaluation(one) | (coverage(checks[one.reward]) if checks else {})
+        def document(single: Result) -> dict[str, Any]:
+            return evaluation(single) | (coverage(checks[single.reward]) if checks else {})
 
         print(as_text(of_rewards(result, document)))
     else:
         out = console()
-        for one in each_reward(out, result):
-            answer(out, one)
-            estimates(out, one)
-            ladder(out, one)
-            say_coverage(out, checks.get(one.reward))
+        for single in each_reward(out, result):
+            answer(out, single)
+            estimates(out, single)
+            ladder(out, single)
+            say_coverage(out, checks.get(single.reward))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         result.report(html, command=command, coverage=list(checks.values()))

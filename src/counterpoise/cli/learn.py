@@ -93,7 +93,7 @@ def learn(
     from counterpoise.evaluation.documents import as_text
     from counterpoise.learn import LearningWarning
 
-    given: LogFields = {
+    parts: LogFields = {
         "context": context,
         "action": action,
         "reward": reward,
@@ -105,55 +105,50 @@ def learn(
         "where": where,
         "drop_bad_rows": drop_bad_rows,
     }
-    training = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "device": device,
-    }
-    asked = {name: value for name, value in training.items() if value is not None}
+    named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
+    training = {name: value for name, value in named.items() if value is not None}
     data = log[0] if len(log) == 1 else log
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
         if objective is None:
-            said, found = _search(data, given, out, asked, minutes, fallback, seed)
+            said, numbers = _search(data, parts, out, training, minutes, fallback, seed)
         else:
-            said, found = _train(data, given, out, asked, minutes, fallback, seed, objective)
+            said, numbers = _train(data, parts, out, training, minutes, fallback, seed, objective)
     for warning in caught:
         said = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
         print(f"{warning.category.__name__}: {written(said)}", file=sys.stderr)
     if json:
-        print(as_text({"file": str(out), **found}))
+        print(as_text({"file": str(out), **numbers}))
         return
     print(said)
-    if found["dropped_rows"]:
-        print(f"{found['dropped_rows']:,} bad rows were left out.")
-    print(f"{out}: the policy, for {found['n_actions']:,} actions, the distinct values of {action!r}.")
+    if numbers["dropped_rows"]:
+        print(f"{numbers['dropped_rows']:,} bad rows were left out.")
+    print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {action!r}.")
 
 
 def _search(
-    data: Any, given: LogFields, out: Path, asked: dict[str, Any], minutes: float | None, fallback: str, seed: int
+    data: Any, parts: LogFields, out: Path, training: dict[str, Any], minutes: float | None, fallback: str, seed: int
 ) -> tuple[str, dict[str, Any]]:
     """Several ways to learn: what to say of what was found, and its numbers."""
     from counterpoise.learn import learn_policy
 
-    unfit = [*asked, *(["candidates"] if given.get("candidates") is not None else [])]
-    if unfit:
+    if training:
+        name = next(iter(training))
         raise OptionError(
-            [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
-            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
+            [Argument(name), " only works with ", Argument("objective"), "."],
+            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
         )
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
-    found = learn_policy(data, fallback=fallback, seed=seed, **budget, **given)
-    found.save(out)
-    return str(found), found.to_dict()
+    best = learn_policy(data, fallback=fallback, seed=seed, **budget, **parts)
+    best.save(out)
+    return str(best), best.to_dict()
 
 
 def _train(
     data: Any,
-    given: LogFields,
+    parts: LogFields,
     out: Path,
-    asked: dict[str, Any],
+    training: dict[str, Any],
     minutes: float | None,
     fallback: str,
     seed: int,
@@ -165,14 +160,14 @@ def _train(
 
     if minutes is not None:
         raise OptionError([Argument("minutes"), " and ", Argument("objective"), " exclude each other."])
-    if asked.get("batch_size") == 0:
-        asked["batch_size"] = None
-    learner = PolicyLearner(objective, seed=seed, fallback=fallback, **asked)  # type: ignore[arg-type]
-    learner.fit(data, **given)
+    if training.get("batch_size") == 0:
+        training["batch_size"] = None
+    learner = PolicyLearner(objective, seed=seed, fallback=fallback, **training)  # type: ignore[arg-type]
+    learner.fit(data, **parts)
     learner.save(out)
     result = learner.result_
     value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
-    found = {
+    numbers = {
         "kind": learner.kind_,
         "epoch": learner.best_epoch_,
         "value": value.value,
@@ -194,7 +189,7 @@ def _train(
             0,
             f"What was learned is not surely better than the policy that ran, so this policy imitates it. {doubts(learner.rejected_)}",
         )
-    return "\n".join(lines), found
+    return "\n".join(lines), numbers
 
 
 def _check_free(out: Path, force: bool) -> None:

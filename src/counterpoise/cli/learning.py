@@ -58,15 +58,15 @@ def opl(
     """Single curves: mean and sd over runs of policy value and gradient variance, epoch by epoch, on all 250,000 rows."""
     from counterpoise.experiments.learning import FLAGS, run_mode
 
-    for one in method:
-        if one not in FLAGS:
-            raise OptionError(f"there is no method {one!r}; choose from {', '.join(FLAGS)}.")
+    for name in method:
+        if name not in FLAGS:
+            raise OptionError(f"there is no method {name!r}; choose from {', '.join(FLAGS)}.")
     run_mode(
         mode,  # type: ignore[arg-type]
         out,
         scale="paper",
         device=device,
-        methods=[FLAGS[one] for one in method],
+        methods=[FLAGS[name] for name in method],
         learning_rates=learning_rate,
         runs=runs,
         epochs=epochs,
@@ -107,8 +107,8 @@ def _compare(curves: Path, published: Path) -> None:
     from counterpoise.experiments.learning import read_curves
     from counterpoise.experiments.learning_figures import FACTOR, compare, largest, order
 
-    found, theirs = read_curves(curves), read_curves(published)
-    agreement = compare(found, theirs)
+    ours, theirs = read_curves(curves), read_curves(published)
+    agreement = compare(ours, theirs)
     if not agreement.compared:
         raise OptionError(
             f"{str(curves)!r} and {str(published)!r} have no curve in common at the epochs that are compared."
@@ -120,10 +120,10 @@ def _compare(curves: Path, published: Path) -> None:
         f"{len(agreement.noisy):,} gradient variances off by more than a factor {FACTOR:g} but within their Monte Carlo error."
     )
     failed = bool(agreement.off)
-    print(largest(found, theirs))
-    methods = {key[3] for key in found if key[:2] == ("mini_batch", "gradient_variance")}
+    print(largest(ours, theirs))
+    methods = {key[3] for key in ours if key[:2] == ("mini_batch", "gradient_variance")}
     if {"beta-IPS", "BanditNet", "IPS"} <= methods:
-        places, wrong = order(found)
+        places, wrong = order(ours)
         for line in wrong:
             print(line)
         print(f"gradient variance of β-IPS < BanditNet < IPS at {places - len(wrong)} of {places} epochs.")

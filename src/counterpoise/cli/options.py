@@ -223,8 +223,8 @@ def guess_parts(
     from counterpoise.cli.printing import console, say
     from counterpoise.log.guess import guess
 
-    given = MODEL if propensity_model is not None and propensity is None else propensity
-    parts = guess(columns, reward=reward, propensity=given, target=tuple(target))
+    logged = MODEL if propensity_model is not None and propensity is None else propensity
+    parts = guess(columns, reward=reward, propensity=logged, target=tuple(target))
     if parts.guessed:
         say(console(stderr=quiet), f"Guessed from the names: {parts}.")
     return parts, dict(target) or {name: name for name in parts.target}
@@ -255,6 +255,6 @@ def weight_of(text: str | None) -> Weighing | None:
 
 def is_unidentified(result: Result) -> bool:
     """Whether the log says nothing about one of the targets; segments are too many and too small to count."""
-    verdicts = (pair for one in result.by_reward.values() for pair in one.verdicts.items())
+    verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
     whole = (verdict for (_, segment), verdict in verdicts if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)

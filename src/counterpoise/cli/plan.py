@@ -73,7 +73,7 @@ def plan(
     )
     if len(targets) > 1:
         raise one_target(tuple(targets))
-    found = make(
+    answer = make(
         data,
         reward=parts.reward,
         propensity=options.propensity_of(parts.propensity, propensity_model),
@@ -98,47 +98,49 @@ def plan(
         external_access=external_access,
     )
     if json:
-        print(as_text(found))
+        print(as_text(answer))
     else:
-        _show(console(), found)
+        _show(console(), answer)
 
 
-def _show(out: Console, found: Plan) -> None:
+def _show(out: Console, plan: Plan) -> None:
     from counterpoise.cli.printing import add, number, say, say_verdict, show, table
 
-    name, size, sure = found.target, f"{found.difference:g}", f"{100 * found.level:.4g} %"
-    say(out, f"The log has {found.n:,} rows.")
+    name, size, sure = plan.target, f"{plan.difference:g}", f"{100 * plan.level:.4g} %"
+    say(out, f"The log has {plan.n:,} rows.")
     say(out)
     made = table("to know", "rows ", "at least ", "at most ", "more ")
-    for what, rows, (low, high) in _questions(name, size, sure, found.power, found.needs):
-        add(made, what, _count(rows), _count(low), _count(high), _count(max(rows - found.n, 0.0)))
+    for what, rows, (low, high) in _questions(name, size, sure, plan.power, plan.needs):
+        add(made, what, _count(rows), _count(low), _count(high), _count(max(rows - plan.n, 0.0)))
     show(out, made)
     say(out)
     say(
         out,
         f"At least and at most are what this log knows of these numbers ({sure}): their variances are estimates, too.",
     )
-    say(out, f"The intervals are those of {found.interval}. {_verdict_later(found)}")
-    if found.exploration:
+    say(out, f"The intervals are those of {plan.interval}. {_verdict_later(plan)}")
+    if plan.exploration:
         say(out)
         say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
         made = table("uniform ", "value ", "difference ", "power ", "cost per row ")
-        for one in found.exploration:
-            needs = [_count(x) for x in (one.needs.value_rows, one.needs.difference_rows, one.needs.power_rows)]
-            add(made, f"{one.share:.0%}", *needs, number(one.cost))
+        for mixture in plan.exploration:
+            needs = [
+                _count(x) for x in (mixture.needs.value_rows, mixture.needs.difference_rows, mixture.needs.power_rows)
+            ]
+            add(made, f"{mixture.share:.0%}", *needs, number(mixture.cost))
         show(out, made)
     say(out)
-    say_verdict(out, found.target, found.verdict)
+    say_verdict(out, plan.target, plan.verdict)
 
 
-def _verdict_later(found: Plan) -> str:
+def _verdict_later(plan: Plan) -> str:
     """What the verdict will be on the rows that were asked for."""
-    if math.isinf(found.ok_rows):
+    if math.isinf(plan.ok_rows):
         return "More rows alone will not make the verdict ok: see below."
-    needs = found.needs
-    if found.ok_rows <= min(needs.value_rows, needs.difference_rows, needs.power_rows):
+    needs = plan.needs
+    if plan.ok_rows <= min(needs.value_rows, needs.difference_rows, needs.power_rows):
         return "On that many rows, expect the verdict ok."
-    return f"Expect the verdict to be ok from about {found.ok_rows:,.0f} rows on, and caution on fewer."
+    return f"Expect the verdict to be ok from about {plan.ok_rows:,.0f} rows on, and caution on fewer."
 
 
 def _questions(

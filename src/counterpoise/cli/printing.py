@@ -112,10 +112,10 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
 
 def each_reward(out: Console, result: R) -> Iterator[R]:
     """The result of every reward, under the reward's name where there are several."""
-    for k, (name, one) in enumerate(result.by_reward.items()):
+    for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
-        yield one
+        yield answer
 
 
 def answer(out: Console, result: Result) -> None:
@@ -159,8 +159,8 @@ def ladder(out: Console, result: Result) -> None:
     if not result.ladders:
         return
     made = table("target", "weight", "estimator", "value ", "stderr ", "lower ", "upper ", "")
-    for one in result.ladders.values():
-        for row in one.rows():
+    for rungs in result.ladders.values():
+        for row in rungs.rows():
             numbers = (number(row[name]) for name in ("value", "stderr", "lower", "upper"))
             add(made, row["target"], row["weight"], row["estimator"], *numbers, "chosen" if row["chosen"] else "")
     say(out)
@@ -173,7 +173,9 @@ def verdicts(out: Console, result: Result) -> None:
     for (target, segment), verdict in result.verdicts.items():
         if segment is None or verdict.verdict != "ok":
             say_verdict(out, place_of(target, segment), verdict)
-    tested = {key: one.mean_weight_p for key, one in result.all_diagnostics.items() if one.mean_is_one}
+    tested = {
+        key: diagnostics.mean_weight_p for key, diagnostics in result.all_diagnostics.items() if diagnostics.mean_is_one
+    }
     whole = [p for (_, segment), p in tested.items() if segment is None]
     parts = [p for (_, segment), p in tested.items() if segment is not None]
     # of many segments some have a small p-value by chance

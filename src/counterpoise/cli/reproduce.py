@@ -107,12 +107,12 @@ def check(
     if not expected:
         raise OptionError(f"{str(published)!r} has no rows: name a file of published runs.")
     file = run_cells([Cell(*key) for key in expected], out, jobs=jobs)  # type: ignore[arg-type]
-    found = differences(file.rows, expected, digits)
-    for line in found:
+    lines = differences(file.rows, expected, digits)
+    for line in lines:
         print(line)
     numbers = sum(2 * len(rows) for rows in expected.values())
-    print(f"{len(expected):,} runs, {numbers:,} numbers: {len(found):,} differ in the first {digits} digits.")
-    if found:
+    print(f"{len(expected):,} runs, {numbers:,} numbers: {len(lines):,} differ in the first {digits} digits.")
+    if lines:
         raise typer.Exit(1)
 
 

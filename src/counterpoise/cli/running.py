@@ -77,7 +77,7 @@ def _as_text(name: str, value: Any) -> Any:
     """An argument as it was typed, in UTF-8, where the locale knows no more than ASCII; the names of files stay as Python has them."""
     if isinstance(value, str) and name != "log" and any("\udc80" <= sign <= "\udcff" for sign in value):
         return os.fsencode(value).decode("utf-8", "surrogateescape")
-    return [_as_text(name, one) for one in value] if isinstance(value, list) else value
+    return [_as_text(name, item) for item in value] if isinstance(value, list) else value
 
 
 def _report_crash(error: BaseException) -> int:
@@ -164,14 +164,14 @@ def _impatient(on_second: bool) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield
         return
-    told, tell = os.pipe()
+    listen, tell = os.pipe()
     os.set_blocking(tell, False)
     ended = threading.Event()
 
     def watch() -> None:
         excused = on_second
         while True:
-            sent = os.read(told, 64)
+            sent = os.read(listen, 64)
             if ended.is_set() or not sent:
                 return
             for sign in {signal.SIGINT, signal.SIGTERM} & set(sent):
@@ -198,5 +198,5 @@ def _impatient(on_second: bool) -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.write(tell, b"\0")
         thread.join()
-        os.close(told)
+        os.close(listen)
         os.close(tell)

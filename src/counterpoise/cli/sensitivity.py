@@ -77,7 +77,7 @@ def sensitivity(
     name, source = named(against, (LOGGING, *typed, *names))
     rest = [column for column in names if column != source]
     parts, targets = options.guess_parts(rest, reward, propensity, typed, quiet=json)
-    found = cp.sensitivity(
+    answer = cp.sensitivity(
         data,
         reward=parts.reward,
         propensity=parts.propensity,
@@ -97,39 +97,39 @@ def sensitivity(
         external_access=external_access,
     )
     if json:
-        print(as_text(_document(found)))
+        print(as_text(_document(answer)))
     else:
-        _show(console(), found)
+        _show(console(), answer)
 
 
-def _document(found: Sensitivity) -> dict[str, Any]:
+def _document(sensitivity: Sensitivity) -> dict[str, Any]:
     from counterpoise.evaluation.documents import finite
 
-    tips = [found.tipping(name) for name in found.targets]
+    tips = [sensitivity.tipping(name) for name in sensitivity.targets]
     return {
-        "n": found.n,
-        "level": found.level,
-        "against": found.against or LOGGING,
-        "bounds": finite(found.table().to_dicts()),
+        "n": sensitivity.n,
+        "level": sensitivity.level,
+        "against": sensitivity.against or LOGGING,
+        "bounds": finite(sensitivity.table().to_dicts()),
         "tipping_points": finite(
-            [{"target": one.target, "lift": one.lift, "point": one.point, "sure": one.sure} for one in tips]
+            [{"target": tip.target, "lift": tip.lift, "point": tip.point, "sure": tip.sure} for tip in tips]
         ),
-        "dropped_rows": found.log.dropped,
+        "dropped_rows": sensitivity.log.dropped,
     }
 
 
-def _show(out: Console, found: Sensitivity) -> None:
+def _show(out: Console, sensitivity: Sensitivity) -> None:
     from counterpoise.cli.printing import add, number, say, say_verdict, show, table
 
     made = table("target", "gamma ", "value from ", "to ", "lift from ", "to ", "interval from ", "to ")
-    for one in found.table().to_dicts():
+    for row in sensitivity.table().to_dicts():
         names = ("value_from", "value_to", "lift_from", "lift_to", "lift_lower", "lift_upper")
-        add(made, one["target"], f"{one['gamma']:g}", *(number(one[name]) for name in names))
+        add(made, row["target"], f"{row['gamma']:g}", *(number(row[name]) for name in names))
     show(out, made)
     say(out)
-    say(out, f"{found.n:,} rows, {100 * found.level:.4g} % intervals of the {found.over}.")
-    for name in found.targets:
-        verdict = found.verdict(name)
+    say(out, f"{sensitivity.n:,} rows, {100 * sensitivity.level:.4g} % intervals of the {sensitivity.over}.")
+    for name in sensitivity.targets:
+        verdict = sensitivity.verdict(name)
         if verdict.verdict != "ok":
             say_verdict(out, name, verdict)
-        say(out, str(found.tipping(name)))
+        say(out, str(sensitivity.tipping(name)))

@@ -64,8 +64,8 @@ def show(
         compared = cp.compare(state=file, **how)
         document = of_rewards(compared, document_of)
         if out is not None:
-            for one in each_reward(out, compared):
-                show_comparison(out, one)
+            for single in each_reward(out, compared):
+                show_comparison(out, single)
     else:
         result = cp.evaluate(state=file, estimator=estimator or None, **how)
         document = of_rewards(result, evaluation)
@@ -76,13 +76,13 @@ def show(
     if json:
         batches = [
             {
-                "batch": one.key,
-                "files": list(one.files),
-                "rows": one.rows,
-                "dropped_rows": one.dropped,
+                "batch": batch.key,
+                "files": list(batch.files),
+                "rows": batch.rows,
+                "dropped_rows": batch.dropped,
                 "replaceable": k >= known.first_apart,
             }
-            for k, one in enumerate(known.batches)
+            for k, batch in enumerate(known.batches)
         ]
         print(as_text({"question": known.question, "batches": batches, "answer": document}))
 
@@ -103,13 +103,13 @@ def _contents(out: Console, file: Path, known: State) -> None:
     if len(known.batches) > SHOWN:
         say(out, f"The last {SHOWN} of them (--json has all):")
     made = table("batch", "rows ", "dropped ", "file")
-    for one in known.batches[-SHOWN:]:
-        first, more = next(iter(one.files), ""), len(one.files) - 1
+    for batch in known.batches[-SHOWN:]:
+        first, more = next(iter(batch.files), ""), len(batch.files) - 1
         add(
             made,
-            one.key or "–",
-            f"{one.rows:,}",
-            f"{one.dropped:,}",
+            batch.key or "–",
+            f"{batch.rows:,}",
+            f"{batch.dropped:,}",
             first + (f" and {more:,} more" if more > 0 else ""),
         )
     show(out, made)
@@ -118,7 +118,7 @@ def _contents(out: Console, file: Path, known: State) -> None:
 
 def _words(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {one}" for name, one in value.items())
+        return ", ".join(f"{name} = {part}" for name, part in value.items())
     if isinstance(value, list):
-        return ", ".join(" − ".join(filter(None, one)) if isinstance(one, list) else one for one in value)
+        return ", ".join(" − ".join(filter(None, part)) if isinstance(part, list) else part for part in value)
     return str(value)

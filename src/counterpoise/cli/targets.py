@@ -21,13 +21,13 @@ def typed_targets(
     >>> typed_targets(["pi_new", "half=pi_new / 2"], ["greedy=item_new"], ["pi_new", "item_new"])
     {'pi_new': 'pi_new', 'half': 'pi_new / 2', 'greedy': Chosen(column='item_new')}
     """
-    found: dict[str, Any] = {}
+    targets: dict[str, Any] = {}
     for name, source in _typed(target or (), chosen or (), columns):
-        if name in found:
+        if name in targets:
             another = Argument("target", Blank("NAME=EXPRESSION"))
             raise OptionError(f"two targets are called {name!r}.", do=["Give one of them another name: ", another, "."])
-        found[name] = source
-    return found
+        targets[name] = source
+    return targets
 
 
 def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
@@ -36,8 +36,8 @@ def named(text: str, columns: Collection[str]) -> tuple[str | None, str]:
     >>> named("new=pi_new", ["pi_new"]), named("a=b", ["a=b"]), named("shown = best", []), named("a>=b", [])
     (('new', 'pi_new'), (None, 'a=b'), (None, 'shown = best'), (None, 'a>=b'))
     """
-    found = None if text in columns else _NAMED.fullmatch(text)
-    return (found[1], found[2]) if found else (None, text)
+    match = None if text in columns else _NAMED.fullmatch(text)
+    return (match[1], match[2]) if match else (None, text)
 
 
 def _typed(target: Sequence[str], chosen: Sequence[str], columns: Collection[str]) -> Iterator[tuple[str, Any]]:

@@ -63,9 +63,9 @@ def as_option(argument: Argument) -> str:
 def _option(name: str) -> str | None:
     """The option of that name, if the command has it."""
     known = _known.get()
-    for one in (name, _RENAMED.get(name, name)):
-        if (known is None and not one.startswith("no_")) or (known is not None and one in known):
-            return f"--{one.replace('_', '-')}"
+    for option in (name, _RENAMED.get(name, name)):
+        if (known is None and not option.startswith("no_")) or (known is not None and option in known):
+            return f"--{option.replace('_', '-')}"
     return None
 
 
@@ -77,8 +77,8 @@ def _values(argument: Argument) -> list[str]:
     if isinstance(value, tuple):
         return [" ".join(map(_quoted, value))]
     if isinstance(value, Mapping):
-        return [_quoted(f"{name}={one}") for name, one in value.items()]
-    return [_quoted(one) for one in value] if isinstance(value, list) else [_quoted(value)]
+        return [_quoted(f"{name}={item}") for name, item in value.items()]
+    return [_quoted(item) for item in value] if isinstance(value, list) else [_quoted(value)]
 
 
 def _quoted(value: Any) -> str:

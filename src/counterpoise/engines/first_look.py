@@ -162,7 +162,15 @@ def _pair(found: pl.DataFrame) -> tuple[float | None, float | None]:
 
 def _lean(log: Log, reward: str) -> Log:
     lean = log.but(
-        cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None, propensity=None
+        cluster=None,
+        key=(),
+        model_reward=None,
+        model_value=None,
+        control=None,
+        groups=None,
+        propensity=None,
+        context=(),
+        candidates=None,
     )
     return lean.but(reward=reward, slate=None, position=None, propensity_of=None, discount=None)
 

@@ -88,7 +88,8 @@ class LogEngine:
         """The moments of a question, one for each reward."""
         with progress_bar(progress) as report:
             rows = frames.told(self.frame(question.log.data), question)
-            return summarize_batches(frames.with_policies(rows, question, report), question)
+            whole = frames.with_policies(rows, question, report)
+            return summarize_batches(whole, question, has_order=self.has_order)
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
@@ -164,14 +165,14 @@ class Frames(LogEngine):
                 scan = super().scan(log)
                 scan.collect_schema()
                 return scan
-        numbers = {*log.reward, log.propensity}
+        numbers = {*log.reward, log.propensity, *(log.control or {})}
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
     def columns(self, log: Log) -> list[str]:
         """Their names, which a frame in memory tells at once."""
         if isinstance(log.data, Mapping):
             return list(log.data)
-        return log.data.columns if isinstance(log.data, pl.DataFrame) else nw.from_native(log.data).columns
+        return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
 
 
 class Files(LogEngine):
@@ -230,7 +231,8 @@ class Databases(LogEngine):
         """Sums travel; rows do where a policy only runs here."""
         if question.needs_python:
             with progress_bar(progress) as report:
-                return summarize_batches(frames.with_policies(databases.batches(question), question, report), question)
+                rows = frames.with_policies(databases.batches(question), question, report)
+                return summarize_batches(rows, question, has_order=False)
         with connections.opened(question.log) as native:
             engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
             return summarize(engine, question)

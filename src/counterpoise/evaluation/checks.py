@@ -18,7 +18,7 @@ from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, AsItIs, Question, RowWeight
+from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.moments import Floats
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 CODE = "own-training-rows"
 SAMPLE = 200_000  # rows of a log in Spark
-
-
-class _NoWeight(RowWeight):
-    needs_propensity = False
 
 
 def check_training_rows(question: Question, asked: Asked) -> Iterator[Concern]:
@@ -65,7 +61,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
         logger=None, shares=None,
     )  # fmt: skip
-    lean = Question(log, (), _NoWeight(), model=AsItIs())
+    lean = Question(log, (), NoWeight(), learning=Learning())
     watches = {name: {reward: one.sketch.watch() for reward in log.reward} for name, one in lessons.items()}
 
     def look(batches: Iterator[pl.DataFrame]) -> None:

@@ -15,6 +15,7 @@ from counterpoise.learn.forest import Forest
 from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
+from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found
@@ -30,18 +31,22 @@ __all__ = [
     "EpochEnd",
     "Forest",
     "Found",
+    "Hardware",
     "LearningWarning",
     "LinearSoftmax",
     "LogTo",
     "ModulePolicy",
     "Objective",
+    "Optimization",
     "PlackettLuce",
     "Policy",
     "PolicyLearner",
     "RankingLearner",
     "Reduction",
     "RunningBaseline",
+    "Schedule",
     "Shown",
+    "Terms",
     "TwoTower",
     "baselines",
     "export_onnx",

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
+from counterpoise.features import Encoder
+from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_array
 
 # -- Actions: the ids they have in a log, and their places in a policy -------------------------------------------------
@@ -370,12 +372,7 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     >>> items.classes.tolist(), items.features.tolist()
     (['jam', 'tea'], [[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     """
-    import polars as pl
-
-    from counterpoise.models.actions import checked_items
-    from counterpoise.models.encoding import Encoder
-
-    ids, described = checked_items(items, action)
+    ids, described = read_items(items, action)
     if ids.dtype.is_integer():
         classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
         if len(classes) and classes.min() < 0:

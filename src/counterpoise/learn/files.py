@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError, PolicyFileError
+from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
-from counterpoise.learn.encoding import encoding_of
 from counterpoise.learn.forest import Forest, Trees
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
 from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModelPolicy, ModulePolicy, TwoTower
@@ -345,7 +345,7 @@ def load_policy(
 def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
     """Give a policy what its file says of its columns; a ValueError if that makes no sense."""
     if config.get("encoding") is not None:
-        policy.encoding_ = encoding_of(config["encoding"])
+        policy.encoding_ = Encoder.of_description(config["encoding"])
         if list(policy.encoding_.names) != config["context"]:
             raise ValueError("its encoding is of other columns than its context")
     if config.get("lesson") is not None:

@@ -144,6 +144,7 @@ class ForestLearner:
     name: str = "forest"
     temperatures: tuple[float, ...] = (0.0, 0.05)
     keeps_time: ClassVar[bool] = True
+    takes_candidates: ClassVar[bool] = False
 
     def fit(self, rest: Rest, seed: int) -> Forest:
         """The forest, with scores in units of the rewards' standard deviation."""

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics import Caveat
 from counterpoise.errors import Argument, OptionError, Sentence, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.actions import mask_of_places
-from counterpoise.learn.batches import Inspection, Split, inspect, without_fold
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import CELLS, Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source, inspect, without_fold
 from counterpoise.learn.training import beside, train
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
 from counterpoise.log.sketches import Lesson
 from counterpoise.log.targets import is_policy
-from counterpoise.moments import LogMoments
-
-if TYPE_CHECKING:
-    import polars as pl
-
-# -- Judges policies that were learned in folds: each row by a policy that it neither trained nor chose ----------------
+from counterpoise.readers.policies import probabilities
 
 FOLDS = "fold policies"  # what the target of such a result is called
 TWICE = math.sqrt(2.0)  # how much wider intervals are where the variance is twice as large
+ROWS = 10_000  # whose contexts show what is odd about a policy
+SURE = 0.99  # a probability, or a share of contexts, that is nearly 1
+
+
+class LearningWarning(UserWarning):
+    """A policy that was learned, but is not surely better than the one that wrote the log."""
+
+
+# -- Judging: each row by a policy that it neither trained nor chose ---------------------------------------------------
 
 
 def judge(
@@ -70,50 +75,88 @@ def judge(
     for policy in policies:
         _check_policy(policy)
     source = log if isinstance(log, Source) else _opened(log)
-    ours = isinstance(log, Source) and all(isinstance(one, Policy) for one in policies)  # whose actions are numbered
+    # a learner's own policies know the actions by their numbers
+    ours = isinstance(log, Source) and all(isinstance(policy, Policy) for policy in policies)
     weigh = _by_rows if ours else _by_frame
-    total: LogMoments | None = None
-    caveats: dict[str, Caveat] = {}
-    for start in source.starts:
-        judged = weigh(source, start, policies, name)
-        if judged.is_empty():
-            continue
-        judged = judged.with_columns(one for one in source.ids(start) if one.name not in judged.columns)
-        result = evaluate(judged, target=name, interval=interval, level=level, **_parts(source))
-        if len(source.starts) == 1:
-            return result
-        total = result.moments if total is None else total + result.moments
-        caveats |= {one.code: one for one in result.verdict(name).caveats}
-    assert total is not None
-    whole = evaluate(total, interval=interval, level=level, reward_bounds=source.log.reward_bounds)
-    # moments have no rows left to check
-    verdicts = {key: one.with_caveats(caveats.values()) for key, one in whole.verdicts.items()}
-    return replace(whole, verdicts=verdicts)
+    targets = ((start, None, weigh(source, start, policies, name)) for start in source.starts)
+    return judge_rows(source, targets, name=name, interval=interval, level=level)
 
 
 def judge_rows(
     source: Source,
-    index: NDArray[np.int64],
-    probability: NDArray[np.float64],
+    targets: Iterable[tuple[int, NDArray[np.int64] | None, NDArray[np.float64]]],
     *,
     name: str = FOLDS,
+    interval: str | Method | None = None,
     level: float = 0.95,
 ) -> Result:
-    """The same for some rows of a log in memory, from the probability that the policy of their fold gives to the logged action."""
-    import polars as pl
-
+    """The same from probabilities: for each chunk that starts somewhere, some of its rows (None is all of them), and the probability that
+    the policy of their fold gives to the logged action.
+    """
     names = source.names
-    asked = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
-    frame = source.frame(source.starts[0], asked)
-    frame = frame.with_columns(one for one in source.ids(source.starts[0]) if one.name not in frame.columns)
-    judged = (frame if len(index) == frame.height else frame[index]).with_columns(pl.Series(name, probability))
-    return evaluate(judged, target=name, level=level, **_parts(source))
+    columns = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
+    results: list[Result] = []
+    for start, index, probability in targets:
+        frame = source.frame(start, columns)
+        frame = frame.with_columns(ids for ids in source.ids(start) if ids.name not in columns)
+        frame = frame if index is None or len(index) == frame.height else frame[index]
+        if not frame.is_empty():
+            judged = frame.with_columns(pl.Series(name, probability))
+            results.append(evaluate(judged, target=name, interval=interval, level=level, **_parts(source)))
+    if len(results) == 1 and len(source.starts) == 1:
+        return results[0]
+    moments = [result.moments for result in results]
+    whole = evaluate(
+        sum(moments[1:], moments[0]), interval=interval, level=level, reward_bounds=source.log.reward_bounds
+    )
+    # moments have no rows left to check
+    caveats = {caveat.code: caveat for result in results for caveat in result.verdict(name).caveats}
+    return replace(whole, verdicts={key: each.with_caveats(caveats.values()) for key, each in whole.verdicts.items()})
 
 
-def is_surely_better(result: Result, target: str | None = None) -> bool:
-    """Whether a target surely earns more than the policy that wrote the log: its `lift_interval` is above 0, and the verdict is ok."""
+def fold_policies(
+    options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
+) -> list[Policy]:
+    """A policy for every fold, trained and chosen on the other rows alone; `make` builds one for the rows that it trains on.
+
+    Where there is a checkpoint, each fold has its own beside it (``run.fold-1.safetensors``).
+    """
+    policies = []
+    for fold in range(options.folds):
+        source.without = fold
+        own = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
+        others = without_fold(inspection, source, own.split)
+        torch.manual_seed(options.seed)
+        policy = make(others)
+        train(own, source, others, policy)
+        policies.append(policy)
+    source.without = None
+    return policies
+
+
+def is_surely_better(result: Result, target: str | None = None, *, lift_bound: float = -math.inf) -> bool:
+    """Whether a target surely earns more than the policy that wrote the log.
+
+    Its `lift_interval` is above 0 and the verdict is ok; or a lower bound on the lift that holds without them is.
+    """
     name = result.targets[0] if target is None else target
-    return lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok"
+    return lift_bound > 0 or (lift_interval(result, name)[0] > 0 and result.verdict(name).verdict == "ok")
+
+
+def is_handed_out(result: Result, fallback: str, *, lift_bound: float = -math.inf) -> bool:
+    """Whether you get what was learned, for everything that learns: it is surely better, or `fallback` is to warn, which happens here.
+
+    If not, an imitation is next.
+    """
+    if is_surely_better(result, lift_bound=lift_bound):
+        return True
+    if fallback == "raise":
+        raise not_better_error(result)
+    if fallback == "warn":
+        warnings.warn(
+            not_better_warning(result), stacklevel=4
+        )  # at whoever called what called our caller: fit, learn_policy
+    return fallback == "warn"
 
 
 def lift_interval(result: Result, target: str) -> tuple[float, float]:
@@ -151,25 +194,25 @@ def doubts(result: Result, target: str | None = None) -> str:
     """
     name = result.targets[0] if target is None else target
     lift, verdict, logged = result[name, "lift"], result.verdict(name), result.diagnostics(name).mean_reward
-    said = []
+    reasons = []
     lower, upper = lift_interval(result, name)
     if not lower > 0:
         earned = f"It would have earned {logged + lift.value:.4g} per row, and the" if lift.identified else "The"
         shared = ", which allows for what the folds share" if name.endswith(FOLDS) else ""
-        said.append(
+        reasons.append(
             f"{earned} logging policy earned {logged:.4g}; the lift is between {lower:.2g} and {upper:.2g}{shared}."
         )
     if verdict.verdict != "ok":
-        said += verdict.reasons
-    return " ".join(said)
+        reasons += verdict.reasons
+    return " ".join(reasons)
 
 
 def _check_policy(policy: Any) -> None:
     """Check that something is a policy, and no class of one."""
     if not is_policy(policy):
-        found = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
+        shown = f"the class {policy.__name__}" if isinstance(policy, type) else repr(policy)[:60]
         raise OptionError(
-            f"a policy to judge has predict_proba, or is a function of record batches; found {found}.",
+            f"a policy to judge has predict_proba, or is a function of record batches; found {shown}.",
             do="Pass a policy for every fold, such as a PolicyLearner that was fitted without its rows.",
         )
 
@@ -186,97 +229,56 @@ def _opened(log: Log) -> Source:
     return source
 
 
-def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> pl.DataFrame:
-    """The rows of a chunk, with the probability of the logged action under the policy of their fold, as a learner has them."""
-    import polars as pl
-
-    names, chunk = source.names, source.logged(start)
+def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> NDArray[np.float64]:
+    """The probability of every logged action of a chunk under the policy of its row's fold, as a learner has the rows."""
+    chunk = source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
-        rows = np.flatnonzero(folds == fold)
-        some = chunk.take(torch.as_tensor(rows, device=chunk.action.device))
-        probability[rows] = policy.logged_probabilities(some.context, some.action, some.candidates)[:, 0]
-    asked = [names.reward, names.propensity, *([] if names.cluster is None else [names.cluster])]
-    return source.frame(start, asked).with_columns(pl.Series(name, np.minimum(probability, 1.0)))
+        index = np.flatnonzero(folds == fold)
+        rows = chunk.take(torch.as_tensor(index, device=chunk.action.device))
+        probability[index] = policy.logged_probabilities(rows.context, rows.action, rows.candidates)[:, 0]
+    return np.minimum(probability, 1.0)
 
 
-def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> pl.DataFrame:
+def _by_frame(source: Source, start: int, policies: Sequence[Any], name: str) -> NDArray[np.float64]:
     """The same for anything that is a target of `evaluate`."""
-    import polars as pl
-
-    from counterpoise.readers.policies import probabilities
-
     frame, question = source.frame(start, source.names.all), Question(source.log, (), None)
     folds, probability = source.folds(start, source.logged(start), len(policies)), np.zeros(frame.height)
     for fold, policy in enumerate(policies):
-        rows = np.flatnonzero(folds == fold)
+        index = np.flatnonzero(folds == fold)
         size = max(1, CELLS // _n_actions(policy))
-        for at in range(0, len(rows), size):
-            part = rows[at : at + size]
+        for at in range(0, len(index), size):
+            part = index[at : at + size]
             probability[part] = probabilities(
                 policy, frame[part], question, f"{name} {fold + 1}", "the rows of its fold"
             )
-    return frame.with_columns(pl.Series(name, probability))
+    return probability
 
 
 def _parts(source: Source) -> dict[str, Any]:
     """What `evaluate` is told of the rows."""
     names, log = source.names, source.log
-    found: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": names.cluster}
-    found |= {"groups": log.groups, "reward_bounds": log.reward_bounds}
-    if log.rows_are_independent:
-        found["cluster"] = False
-    return {part: value for part, value in found.items() if value is not None}
+    cluster = False if log.rows_are_independent else names.cluster
+    parts: dict[str, Any] = {"reward": names.reward, "propensity": names.propensity, "cluster": cluster}
+    parts |= {"groups": log.groups, "reward_bounds": log.reward_bounds}
+    return {part: value for part, value in parts.items() if value is not None}
 
 
-# -- Guardrails: policies learned in folds, what is said of one that may do harm, and what is odd about a policy -------
+# -- What to say of a policy: that it may do harm, and what is odd about it -------------------------------------------
 
 
-ROWS = 10_000  # whose contexts show what is odd about a policy
-SURE = 0.99  # a probability, or a share of contexts, that is nearly 1
+def not_better_warning(result: Result) -> LearningWarning:
+    """The warning about a policy that is not surely better than what ran."""
+    text = _not_better(result)
+    return LearningWarning(Sentence([f"T{text[1:]} Before you serve it, ", *_advice(result, "collect")]))
 
 
-class LearningWarning(UserWarning):
-    """A policy that was learned, but is not surely better than the one that wrote the log."""
+def not_better_error(result: Result) -> TrainingError:
+    """The error about it."""
+    return TrainingError(_not_better(result), do=_advice(result, "Collect"))
 
 
-def fold_policies(
-    options: Options, source: Source, found: Inspection, make: Callable[[Inspection], Policy]
-) -> list[Policy]:
-    """A policy for every fold, trained and chosen on the other rows alone; `make` builds one for the rows that it trains on.
-
-    Where there is a checkpoint, each fold has its own beside it (``run.fold-1.safetensors``).
-    """
-    policies = []
-    for fold in range(options.folds):
-        source.without = fold
-        ours = replace(options, fold=fold, checkpoint=beside(options.checkpoint, f"fold-{fold + 1}"))
-        seen = without_fold(found, source, ours.split)
-        torch.manual_seed(options.seed)
-        policy = make(seen)
-        train(ours, source, seen, policy)
-        policies.append(policy)
-    source.without = None
-    return policies
-
-
-def not_better(result: Result) -> str:
-    """What to say of a policy that is not surely better than what ran."""
-    said = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
-    return (
-        f"{said} (That is about the policies of the folds, each judged by rows that it has not seen.)"
-        if _has_folds(result)
-        else said
-    )
-
-
-def warned(result: Result) -> LearningWarning:
-    """The warning that says so."""
-    said = f"T{not_better(result)[1:]} Before you serve it, "
-    return LearningWarning(Sentence([said, *_advice(result, "collect")]))
-
-
-def flattered() -> LearningWarning:
+def trained_before_warning() -> LearningWarning:
     """The warning about a policy that had seen the rows of all folds before."""
     return LearningWarning(
         "The policy that you passed was trained on this very log, so that no row is new to it, and result_ will flatter it. Pass one that "
@@ -284,9 +286,10 @@ def flattered() -> LearningWarning:
     )
 
 
-def refused(result: Result) -> TrainingError:
-    """The error that says so."""
-    return TrainingError(not_better(result), do=_advice(result, "Collect"))
+def _not_better(result: Result) -> str:
+    text = f"the learned policy is not surely better than the policy that wrote the log. {doubts(result)}"
+    folds = " (That is about the policies of the folds, each judged by rows that it has not seen.)"
+    return text + folds if _has_folds(result) else text
 
 
 def _has_folds(result: Result) -> bool:
@@ -308,9 +311,9 @@ def remarks(policy: Policy, source: Source, start: dict[str, torch.Tensor]) -> t
     rows = next(rows for start in source.starts if len(rows := source.logged(start)))
     some = rows.context[: max(1, min(ROWS, 2**22 // policy.n_actions))]
     mask = None if rows.candidates is None else mask_of_places(rows.candidates[: len(some)], policy.n_actions)
-    found = list(_of_table(policy.predict_proba(some.cpu().numpy(), mask), policy.classes_))
+    odd = list(_of_table(policy.predict_proba(some.cpu().numpy(), mask), policy.classes_))
     moved = any(not torch.equal(tensor.cpu(), start[name].cpu()) for name, tensor in policy.state_dict().items())
-    return (*([] if moved else ["Training never moved the policy: it is what it was at the start."]), *found)
+    return (*([] if moved else ["Training never moved the policy: it is what it was at the start."]), *odd)
 
 
 def _of_table(table: NDArray[np.float64], actions: NDArray[Any]) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect as signatures
+import difflib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import replace
-from os import PathLike
-from typing import Any, Literal, Self, Unpack
+from dataclasses import fields, replace
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
+import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -17,32 +18,39 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
-from counterpoise.learn.batches import Inspection, inspect, refuse_leaks
-from counterpoise.learn.callbacks import Callback
 from counterpoise.learn.checkpoints import Epoch, copy_of
-from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.judging import (
     FOLDS,
-    flattered,
     fold_policies,
-    is_surely_better,
+    is_handed_out,
     judge,
     lesson_of,
-    refused,
     remarks,
-    warned,
+    trained_before_warning,
 )
-from counterpoise.learn.options import Fallback, Optimizer, Options, Scheduler, check_sizes, checked
+from counterpoise.learn.options import (
+    GROUP_OF,
+    GROUPS,
+    Fallback,
+    Group,
+    Hardware,
+    Optimization,
+    Options,
+    Schedule,
+    ShortOptions,
+    Terms,
+    check_sizes,
+    options_of,
+)
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
-from counterpoise.learn.source import Source
-from counterpoise.learn.steps import Norms
+from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 
-# -- scikit-learn's contract, kept without scikit-learn: `fit(X, y)`, `score`, and what its tools ask an estimator about itself ---
+# -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
 PREFIX = "logged "  # of the columns that join a frame of contexts
 
@@ -52,7 +60,99 @@ class NotFittedError(OptionError, AttributeError):
 
 
 class ScikitLearn:
-    """What tools of scikit-learn ask for, beyond parameters: tags, whether it is fitted, and a score."""
+    """scikit-learn's contract: parameters that are read and changed by name, tags, whether it is fitted, and a score.
+
+    Parameters that are groups of options are what scikit-learn calls nested: `schedule__epochs` is the option `epochs` of the group
+    `schedule`. As no two groups share a name, `epochs` alone says the same.
+    """
+
+    __signature__: ClassVar[Signature]  # lists the options of all groups, too, for help and notebooks
+    _defaults: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        _, *parameters = signature(cls.__init__).parameters.values()
+        own = [parameter for parameter in parameters if parameter.kind != Parameter.VAR_KEYWORD]
+        cls._defaults = {parameter.name: parameter.default for parameter in own}
+        short = [
+            Parameter(part.name, Parameter.KEYWORD_ONLY, default=part.default, annotation=part.type)
+            for record in GROUPS.values()
+            for part in fields(record)
+            if len(own) < len(parameters) and part.name not in cls._defaults
+        ]
+        cls.__signature__ = Signature([*own, *short])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, as they were given; `deep` adds the options of the groups, by both of their names."""
+        params = {name: getattr(self, name) for name in self._defaults}
+        if deep:
+            for group in GROUPS:
+                options = vars(self._group(group)) if isinstance(self._group(group), Group) else {}
+                params |= {f"{group}__{name}": value for name, value in options.items()} | options
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change some parameters; they are checked in `fit`."""
+        own = {name: params[name] for name in self._defaults if name in params}
+        changes = self._changes({name: value for name, value in params.items() if name not in own}, own)
+        for name, value in (own | changes).items():
+            setattr(self, name, value)
+        return self
+
+    def _group(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """A group of options, among these parameters or those there are; the usual ones, if there is none."""
+        group = getattr(self, name) if params is None or name not in params else params[name]
+        return GROUPS[name]() if group is None else group
+
+    def _changes(self, options: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+        """The groups with these options changed, none of which may contradict a group among the parameters given with them."""
+        changes: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            group, _, part = name.rpartition("__")
+            if part not in GROUP_OF or group not in ("", GROUP_OF[part]):
+                raise self._unknown(name)
+            group = GROUP_OF[part]
+            for other in (changes.get(group), getattr(params.get(group), "__dict__", None)):
+                if other and other.get(part, value) is not value:
+                    raise OptionError(
+                        [Argument(part, value), f" contradicts {other[part]!r}, which it is in ", Argument(group), "."],
+                        do=f"Say it once: {part}=, or {group}={GROUPS[group].__name__}({part}=…).",
+                    )
+            changes.setdefault(group, {})[part] = value
+        groups = {group: self._group(group, params) for group in changes}
+        return {
+            name: replace(group, **changes[name]) for name, group in groups.items() if isinstance(group, GROUPS[name])
+        }
+
+    def _unknown(self, name: str) -> OptionError:
+        known = [*self._defaults, *GROUP_OF]
+        near = difflib.get_close_matches(name.rpartition("__")[2], known, n=1)
+        names = "" if near else f"; it has {', '.join(known)}"
+        return OptionError(
+            [f"{type(self).__name__} has no parameter ", Argument(name), f"{names}."],
+            suggestion=["Did you mean ", Argument(near[0]), "?"] if near else "",
+        )
+
+    if not TYPE_CHECKING:  # where a misspelt attribute should stay an error
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in GROUP_OF:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            return getattr(self._group(GROUP_OF[name]), name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in GROUP_OF:
+                vars(self).update(self._changes({name: value}, {}))
+            else:
+                super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        changed: dict[str, Any] = {}
+        for name, value in self.get_params(deep=False).items():
+            if isinstance(value, Group):
+                changed |= value.changed()
+            elif value is not self._defaults[name]:
+                changed[name] = value
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags  # only scikit-learn asks
@@ -67,15 +167,15 @@ class ScikitLearn:
         return value_scorer(self, X, y)
 
 
-def log_of(X: Any, y: Any, given: LogFields) -> Log:  # noqa: N803
-    """The log of scikit-learn's X and y: all columns of X are the context, and y has the rest; `given` are further parts of it."""
+def log_of(X: Any, y: Any, more: LogFields) -> Log:  # noqa: N803
+    """The log of scikit-learn's X and y: all columns of X are the context, and y has the rest; `more` are further parts of it."""
     parts = parts_of(y)
-    twice = [part for part in given if part in parts or part == "context"]
+    twice = [part for part in more if part in parts or part == "context"]
     if twice:
         raise OptionError(["X and y already say what ", Argument(twice[0]), " is."], do="Leave it out.")
     names = list(getattr(X, "columns", ()))
     if names and all(isinstance(name, str) for name in names):
-        return _log_of_frame(X, names, parts, given)
+        return _log_of_frame(X, names, parts, more)
     if hasattr(X, "toarray"):
         raise OptionError(
             "X is a sparse matrix, and contexts must be dense.",
@@ -84,24 +184,19 @@ def log_of(X: Any, y: Any, given: LogFields) -> Log:  # noqa: N803
     table = X if hasattr(X, "shape") else np.asarray(X)
     if len(table.shape) != 2:
         raise OptionError(f"X must be a table of contexts, a row for each; found shape {tuple(table.shape)}.")
-    found: Any = {"context": np.asarray(table)} | parts | given
-    return Log(None, **found)
+    columns: Any = {"context": np.asarray(table)} | parts | more
+    return Log(None, **columns)
 
 
-def _log_of_frame(X: Any, names: list[str], parts: dict[str, Any], given: LogFields) -> Log:  # noqa: N803
-    import narwhals as nw
-
+def _log_of_frame(X: Any, names: list[str], parts: dict[str, Any], more: LogFields) -> Log:  # noqa: N803
     joined = {part: f"{PREFIX}{part}" for part in parts}
     clash = [name for name in joined.values() if name in names]
     if clash:
         raise OptionError(f"a column of X is called {clash[0]!r}, as we call one of y.", do="Rename it.")
     frame = nw.from_native(X, eager_only=True)
-    columns = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
-    found: Any = {"context": names} | joined | given
-    return Log(frame.with_columns(*columns).to_native(), **found)
-
-
-# -- `PolicyLearner`: fits a policy on a log, and keeps the epoch that is best on held-out rows ------------------------
+    logged = [nw.new_series(joined[part], values, backend=frame.implementation) for part, values in parts.items()]
+    columns: Any = {"context": names} | joined | more
+    return Log(frame.with_columns(*logged).to_native(), **columns)
 
 
 class PolicyLearner(Serves, ScikitLearn):
@@ -125,22 +220,16 @@ class PolicyLearner(Serves, ScikitLearn):
         was already trained on this log, no row is new to it, and `result_` flatters it. If contexts are encoded, only the log tells how
         many numbers they become, so pass the class or a function instead: it is called with that and the number of actions, and with
         `item_features=` if the log has items.
-    batch_size
-        Rows of a step; a log with fewer rows is one batch. With None, every step is over all rows.
-    epochs
-        How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
-        up 200 steps, and at least 10), and for 8,000 steps at most.
-    banditnet_lambda
-        BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
-        0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
-    norms
-        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default, that of the last layer if it has a
-        closed form (exact for linear policies, nearly free for others).
-    holdout
-        The share of the rows that is kept from training. The epoch that is best on those rows is kept (`Epoch.score`), never the one
-        with the largest training objective. With 0, the last epoch is kept.
-    patience
-        Stop after this many epochs without a better held-out value.
+    n_actions
+        How many actions there are, numbered from 0; by default, those of the log.
+    terms, optimization, schedule, hardware
+        The options of the objective (`Terms`), of the optimizer (`Optimization`), of epochs, held-out rows and checkpoints (`Schedule`),
+        and of devices and precision (`Hardware`). Any of these options can be given by its own name instead:
+        ``PolicyLearner(epochs=5, device="cuda")`` is ``PolicyLearner(schedule=Schedule(epochs=5), hardware=Hardware(device="cuda"))``.
+        To scikit-learn they are nested parameters, such as `schedule__epochs`.
+    temperature
+        What the policy serves with: its logits are divided by it, and 0 takes the most probable action always. ``"auto"`` takes the
+        best of 1, 0.5, 0.25 and 0 on the held-out rows. The policies of the folds are judged with it, the epochs are without it.
     folds
         In how many folds the learning is judged: for each, a policy is trained and chosen on the other rows, and judged by its own. That
         costs about `folds` times the time, and `result_` says what came of it. Rows of one cluster are in one fold. With None, nothing is
@@ -149,39 +238,10 @@ class PolicyLearner(Serves, ScikitLearn):
         What to do if the policies of the folds are not surely better than the one that wrote the log (the interval of the lift is not above
         0, or the verdict is not ``"ok"``): ``"warn"``; ``"imitate"``, to get a policy that imitates the logging policy instead (`kind_` is
         then ``"imitation"``, `result_` is about it, and `rejected_` is about what was learned); or ``"raise"``.
-    imitation
-        κ: this much of the mean of log π(a|x) on the logged rows is added to the objective, which keeps the policy near what was logged.
-    smoothing
-        λ of the objective ``"log_smoothing"``; by default, 1/√n over the usual size of a reward.
-    clip
-        The largest weight that a row with a reward above the baseline counts with.
-    temperature
-        What the policy serves with: its logits are divided by it, and 0 takes the most probable action always. ``"auto"`` takes the
-        best of 1, 0.5, 0.25 and 0 on the held-out rows. The policies of the folds are judged with it, the epochs are without it.
-    precision
-        That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
-        which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
-        any case. By default, float32 on a CPU and TF32 on a GPU.
-    negatives
-        How many items to draw at each step, which then stand for all of them: a sampled softmax, with a bias that falls as 1/negatives;
-        for catalogs of 10⁷ items, and of 10⁶ on a CPU. By default, the softmax is over all items, and exact.
-    optimizer
-        A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
-    callbacks
-        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
-        TensorBoard and MLflow.
-    scheduler
-        A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
-        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
-    compile
-        Whether to train with `torch.compile`; a mapping has its options. It compiles the layers below a linear last layer.
-    checkpoint
-        A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
-        epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
-        another log is refused. If λ is tuned, this file has the start, and each λ has its own file next to it
-        (``run.lambda-0.6.safetensors``); so has each fold (``run.fold-1.safetensors``).
-    progress
-        Whether to show a bar with value and gradient variance; by default, only on a terminal.
+    level
+        That of the intervals.
+    seed
+        The same seed, on the same log, gives the same policy.
 
     Without `policy` and `n_actions`, the actions are the distinct ids or names in the log, in ascending order. They need not be 0, 1, 2, …,
     and they stay with the policy (`classes_`) when you save and load it. Contexts that are text or lists are encoded, and the encoding
@@ -227,91 +287,30 @@ class PolicyLearner(Serves, ScikitLearn):
         *,
         policy: Policy | Callable[..., Policy] | None = None,
         n_actions: int | None = None,
-        learning_rate: float = 0.01,
-        batch_size: int | None = 1024,
-        epochs: int | None = None,
-        banditnet_lambda: float | Sequence[float] | None = None,
-        norms: Norms | None = None,
-        decay: float = 0.9,
-        holdout: float = 0.1,
-        patience: int | None = None,
+        terms: Terms | None = None,
+        optimization: Optimization | None = None,
+        schedule: Schedule | None = None,
+        hardware: Hardware | None = None,
+        temperature: float | Literal["auto"] = 1.0,
         folds: int | None = 3,
         fallback: Fallback = "warn",
-        imitation: float = 0.0,
-        smoothing: float | None = None,
-        clip: float | None = None,
-        temperature: float | Literal["auto"] = 1.0,
         level: float = 0.95,
         seed: int = 0,
-        device: str = "cpu",
-        precision: Precision | None = None,
-        negatives: int | None = None,
-        optimizer: Optimizer | None = None,
-        callbacks: Sequence[Callback] | None = None,
-        scheduler: Scheduler | None = None,
-        compile: bool | Mapping[str, Any] = False,
-        checkpoint: str | PathLike[str] | None = None,
-        progress: bool | None = None,
+        **options: Unpack[ShortOptions],
     ) -> None:
         self.objective = objective
         self.policy = policy
         self.n_actions = n_actions
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.banditnet_lambda = banditnet_lambda
-        self.norms = norms
-        self.decay = decay
-        self.holdout = holdout
-        self.patience = patience
+        self.terms = terms
+        self.optimization = optimization
+        self.schedule = schedule
+        self.hardware = hardware
+        self.temperature = temperature
         self.folds = folds
         self.fallback = fallback
-        self.imitation = imitation
-        self.smoothing = smoothing
-        self.clip = clip
-        self.temperature = temperature
         self.level = level
         self.seed = seed
-        self.device = device
-        self.precision = precision
-        self.negatives = negatives
-        self.optimizer = optimizer
-        self.callbacks = callbacks
-        self.scheduler = scheduler
-        self.compile = compile
-        self.checkpoint = checkpoint
-        self.progress = progress
-
-    # -- scikit-learn's contract ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def _parameters(cls) -> list[str]:
-        return [name for name in signatures.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters, as they were given."""
-        return {name: getattr(self, name) for name in self._parameters()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change some parameters; they are checked in `fit`."""
-        for name, value in params.items():
-            if name not in self._parameters():
-                raise OptionError(
-                    [
-                        f"{type(self).__name__} has no parameter ",
-                        Argument(name),
-                        f"; it has {', '.join(self._parameters())}.",
-                    ]
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = signatures.signature(type(self).__init__).parameters
-        changed = [
-            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        vars(self).update(self._changes(options, vars(self)))
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
@@ -334,49 +333,55 @@ class PolicyLearner(Serves, ScikitLearn):
         those. Without data it is an array of truth values with a column per action. `items` is a frame with a row for every action: the
         policy is then a `TwoTower` on the items' features, unless you pass another.
         """
-        options = checked(self.get_params())
-        asked = as_log(log, parts) if y is None else log_of(log, y, parts)
-        refuse_lists(asked.slate, "PolicyLearner", instead="RankingLearner")
-        asked.need_only("PolicyLearner")
-        _check_parts(options, asked, has_predictions=model_rewards is not None)
+        options = options_of(vars(self))
+        whole = as_log(log, parts) if y is None else log_of(log, y, parts)
+        refuse_lists(whole.slate, "PolicyLearner", instead="RankingLearner")
+        whole.need_only("PolicyLearner")
+        _check_parts(options, whole, has_predictions=model_rewards is not None)
         # a copy, so that a second fit starts afresh
         policy = deepcopy(options.policy) if isinstance(options.policy, Policy) else None
-        known = known_actions(policy, asked)
+        known = known_actions(policy, whole)
         encoding = None if policy is None else policy.encoding_
-        source = Source(asked, model_rewards, known.classes, encoding, fills_gaps=policy is None)
+        source = Source(whole, model_rewards, known.classes, encoding, fills_gaps=policy is None)
         if policy is not None:
             policy.check_width(source.width)
-        found = inspect(source, known.count(options.n_actions, source), options.split, known.ids)
+        inspection = inspect(source, known.count(options.n_actions, source), options.split, known.ids)
         refuse_leaks(source)
-        check_sizes(source, found, options)
-        source.number(found.ids)
-        if asked.model is not None:
-            source.models = RewardModels(source, found.rows, found.n_actions, asked.model, options.folds, options.seed)
-            found = replace(found, digest=source.models.digest(found.digest))
-        self._know(source, found, named=not asked.is_arrays)
+        check_sizes(source, inspection, options)
+        source.number(inspection.ids)
+        if whole.model is not None:
+            source.models = RewardModels(
+                source, inspection.rows, inspection.n_actions, whole.model, options.folds, options.seed
+            )
+            inspection = replace(inspection, digest=source.models.digest(inspection.digest))
+        self._know(source, inspection, named=not whole.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
 
-            def start(seen: Inspection) -> Policy:
-                made = new_policy(options.policy, source, seen, known.features) if policy is None else deepcopy(policy)
-                standardize(made, seen.columns)
-                made.context_, made.actions_ = self.context_, seen.ids
+            def start(inspected: Inspection) -> Policy:
+                made = (
+                    new_policy(options.policy, source, inspected, known.features)
+                    if policy is None
+                    else deepcopy(policy)
+                )
+                standardize(made, inspected.columns)
+                made.context_, made.actions_ = self.context_, inspected.ids
                 describe_columns(made, source)
                 return made
 
-            if options.folds and policy is not None and policy.learned_from_ == found.digest:
-                warnings.warn(flattered(), stacklevel=2)
+            if options.folds and policy is not None and policy.learned_from_ == inspection.digest:
+                warnings.warn(trained_before_warning(), stacklevel=2)
             random = torch.get_rng_state()
-            chosen = self._judge(options, source, found, start) if options.folds else options
+            chosen = self._judge(options, source, inspection, start) if options.folds else options
             torch.set_rng_state(random)
-            self._train(chosen, source, found, start(found))
+            self._train(chosen, source, inspection, start(inspection))
         return self
 
-    def _know(self, source: Source, found: Inspection, *, named: bool) -> None:
+    def _know(self, source: Source, inspection: Inspection, *, named: bool) -> None:
         """Remember what the log alone tells us."""
         for name in ("result_", "rejected_", "banditnet_lambda_", "tuning_"):
             vars(self).pop(name, None)  # of an earlier fit
-        self.mean_reward_, self.dropped_rows_ = found.mean_reward, source.dropped
+        self.mean_reward_, self.dropped_rows_ = inspection.mean_reward, source.dropped
         self.context_ = source.names.context if named else ()
         self.n_features_in_ = len(source.names.context)
         if named:
@@ -385,36 +390,37 @@ class PolicyLearner(Serves, ScikitLearn):
             del self.feature_names_in_
 
     def _judge(
-        self, options: Options, source: Source, found: Inspection, make: Callable[[Inspection], Policy]
+        self, options: Options, source: Source, inspection: Inspection, make: Callable[[Inspection], Policy]
     ) -> Options:
         """Judge the policies of the folds, and return the options of the policy to hand out: those asked for, or those of an imitation."""
 
-        def judged(options: Options, name: str) -> Result:
-            return judge(source, fold_policies(options, source, found, make), name=name, level=options.level)
+        def result_of(options: Options, name: str) -> Result:
+            return judge(source, fold_policies(options, source, inspection, make), name=name, level=options.level)
 
-        self.result_ = judged(options, FOLDS)
-        if is_surely_better(self.result_) or options.objective == IMITATION:
-            return options
-        if options.fallback == "raise":
-            raise refused(self.result_)
-        if options.fallback == "warn":
-            warnings.warn(warned(self.result_), stacklevel=3)
+        self.result_ = result_of(options, FOLDS)
+        if options.objective == IMITATION or is_handed_out(self.result_, options.fallback):
             return options
         self.rejected_ = self.result_
-        options = replace(options, objective=IMITATION, imitation=0.0, clip=None, temperature=1.0)
-        options = replace(options, checkpoint=beside(options.checkpoint, IMITATION))
-        self.result_ = judged(options, f"imitating {FOLDS}")
+        options = replace(
+            options,
+            objective=IMITATION,
+            imitation=0.0,
+            clip=None,
+            temperature=1.0,
+            checkpoint=beside(options.checkpoint, IMITATION),
+        )
+        self.result_ = result_of(options, f"imitating {FOLDS}")
         return options
 
-    def _train(self, options: Options, source: Source, found: Inspection, policy: Policy) -> None:
+    def _train(self, options: Options, source: Source, inspection: Inspection, policy: Policy) -> None:
         self.policy_, before = policy, copy_of(policy)
-        done = train(options, source, found, policy)
-        self.history_, self.best_epoch_ = done.history, done.best_epoch
-        if done.banditnet_lambda is not None:
-            self.banditnet_lambda_ = done.banditnet_lambda
-        if done.values is not None:
-            self.tuning_ = done.values
-        policy.learned_from_ = found.digest
+        trained = train(options, source, inspection, policy)
+        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
+        if trained.banditnet_lambda is not None:
+            self.banditnet_lambda_ = trained.banditnet_lambda
+        if trained.values is not None:
+            self.tuning_ = trained.values
+        policy.learned_from_ = inspection.digest
         policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         self.kind_ = IMITATION if options.objective == IMITATION else "learned"
         self.remarks_ = remarks(policy, source, before)
@@ -434,9 +440,9 @@ class PolicyLearner(Serves, ScikitLearn):
         return self.policy_
 
 
-def _check_parts(options: Options, asked: Log, *, has_predictions: bool) -> None:
+def _check_parts(options: Options, log: Log, *, has_predictions: bool) -> None:
     """Check that the objective gets the parts of the log that it needs, and none that exclude each other."""
-    if options.negatives is not None and asked.candidates is not None:
+    if options.negatives is not None and log.candidates is not None:
         raise OptionError(
             [
                 Argument("negatives"),
@@ -446,7 +452,7 @@ def _check_parts(options: Options, asked: Log, *, has_predictions: bool) -> None
             ],
             do="Leave out either.",
         )
-    if options.trained.needs_model_rewards != (has_predictions != (asked.model is not None)):
+    if options.trained.needs_model_rewards != (has_predictions != (log.model is not None)):
         needs = "needs" if options.trained.needs_model_rewards else "does not use"
         raise OptionError(
             [

@@ -16,7 +16,7 @@ from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import cooled
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.features import Encoder
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
@@ -77,7 +77,7 @@ def metadata_of(policy: Policy) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in metadata.items()}
 
 
-def _check_names(encoding: Encoding | None) -> None:
+def _check_names(encoding: Encoder | None) -> None:
     taken = [] if encoding is None else [name for name in encoding.names if name in TAKEN]
     if taken:
         raise OptionError(
@@ -86,7 +86,7 @@ def _check_names(encoding: Encoding | None) -> None:
         )
 
 
-def _encode(model: Any, encoding: Encoding) -> None:
+def _encode(model: Any, encoding: Encoder) -> None:
     """Put the encoding in front of a model: an input for every column, side by side as the policy takes them."""
     from onnx import helper
 

@@ -1,31 +1,34 @@
-"""The options of training, which are checked once, before anything is trained."""
+"""The options of learning: in groups as users give them, and flat and checked as training reads them."""
+
+# ruff: noqa: RUF009 (`option` makes fields, and no shared defaults)
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Inspection, Split
 from counterpoise.learn.callbacks import Callback, checked_callbacks
 from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Norms
 
 # -- Adam for a catalog of which every step sees a few items only ------------------------------------------------------
@@ -55,10 +58,10 @@ class LazyAdam(torch.optim.Adam):
                     self._lazily(parameter, parameter.grad.coalesce(), group)
                     apart.append((parameter, parameter.grad))
                     parameter.grad = None
-        found = super().step(closure)
+        loss = super().step(closure)
         for parameter, gradient in apart:
             parameter.grad = gradient
-        return found
+        return loss
 
     def _lazily(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
@@ -81,6 +84,7 @@ class LazyAdam(torch.optim.Adam):
 
 
 Scheduler = Callable[[torch.optim.Optimizer], Any]
+A_SCHEDULER = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"  # in errors
 
 
 def scheduler_of(make: Scheduler | None, optimizer: torch.optim.Optimizer, holdout: float) -> Any:
@@ -89,7 +93,7 @@ def scheduler_of(make: Scheduler | None, optimizer: torch.optim.Optimizer, holdo
     if made is not None and not (hasattr(made, "step") and hasattr(made, "state_dict")):
         raise OptionError(
             f"scheduler must be a function of the optimizer that gives a scheduler; it gave {type(made).__name__}.",
-            do="Pass one such as lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10).",
+            do=f"Pass one such as {A_SCHEDULER}.",
         )
     if isinstance(made, ReduceLROnPlateau):
         _check_plateau(made, holdout)
@@ -113,17 +117,6 @@ def replay(scheduler: Any, values: Iterable[float]) -> None:
         warnings.simplefilter("ignore", UserWarning)  # that the optimizer has not moved: it did, before
         for value in values:
             advance(scheduler, value)
-
-
-def checked_scheduler(given: Any) -> Scheduler | None:
-    """The function a user gave."""
-    if given is not None and not callable(given):
-        raise OptionError(
-            f"scheduler must be a function of the optimizer that gives a scheduler; found {type(given).__name__}.",
-            do="Pass one such as lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10).",
-        )
-    found: Scheduler | None = given
-    return found
 
 
 def _check_plateau(scheduler: ReduceLROnPlateau, holdout: float) -> None:
@@ -221,19 +214,7 @@ def compiled(policy: Policy, options: Mapping[str, Any] | None, norms: Norms) ->
         del policy.body.forward
 
 
-def checked_compile(given: Any) -> Mapping[str, Any] | None:
-    """The options of `torch.compile`: none for True, None if nothing is to be compiled."""
-    if isinstance(given, Mapping):
-        return given
-    if not isinstance(given, bool):
-        raise OptionError(
-            f"compile must be True, False or a mapping of torch.compile's options; found {type(given).__name__}.",
-            do=["Pass one such as ", Argument("compile", {"mode": "max-autotune"}), "."],
-        )
-    return {} if given else None
-
-
-# -- The options of training, which are checked once, before anything is trained ---------------------------------------
+# -- The options of training, in groups --------------------------------------------------------------------------------
 
 
 MANY = 2**20  # numbers of a parameter
@@ -243,41 +224,290 @@ LAMBDAS = tuple(round(0.6 + 0.05 * k, 2) for k in range(8))  # those tried for B
 STEPS, LOOKS, WAIT = 8000, 10, 200
 Fallback = Literal["warn", "imitate", "raise"]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Check = Callable[[str, Any], Any]  # an option's name and value → its value as training reads it
 
 
-@dataclass(frozen=True)
-class Options:
-    """The parameters of a `PolicyLearner`, each with the right type and in its range."""
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number, from any library; 1.5 is not rounded, because it must be a mistake."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
+    return int(value)
 
-    objective: str
-    policy: Policy | Callable[..., Policy] | None
-    n_actions: int | None
-    learning_rate: float
-    batch_size: int | None
-    epochs: int | None
-    banditnet_lambda: float | tuple[float, ...] | None
+
+def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
+    """A number, from any library, that is allowed; `says` tells which ones are."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
+        raise OptionError(f"{name} must {says}; found {value!r}.")
+    return float(value)
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        *most, last = map(repr, choices)
+        raise OptionError(f"{name} must be {', '.join(most)} or {last}; found {value!r}.")
+    return value
+
+
+def maybe(check: Check) -> Check:
+    """The same check, which lets None pass."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def function(says: str, example: str) -> Check:
+    """A function of the user's own, or None; `says` tells of what it is one, and what it gives."""
+
+    def check(name: str, value: Any) -> Any:
+        if not callable(value):
+            kind, do = type(value).__name__, f"Pass one such as {example}."
+            raise OptionError(f"{name} must be a function of {says}; found {kind}.", do=do)
+        return value
+
+    return maybe(check)
+
+
+def passes(check: Callable[[Any], object]) -> Check:
+    """A check that needs no name and leaves the value as it is."""
+
+    def run(_: str, value: Any) -> Any:
+        check(value)
+        return value
+
+    return run
+
+
+def option(default: Any, check: Check | None = None, *, fixed: bool = False) -> Any:
+    """A field with its check; a run whose option is `fixed` resumes from a checkpoint only with the same value."""
+    return field(default=default, metadata={"check": check, "fixed": fixed})
+
+
+def _lambdas(name: str, value: Any) -> float | tuple[float, ...]:
+    """BanditNet's λ: one, or several to choose from."""
+    says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
+    check = partial(number, says=says, allowed=math.isfinite)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return check(name, value)
+    several = tuple(check(name, each) for each in value)
+    return several or check(name, Blank("an empty list"))
+
+
+def _compile_options(name: str, value: Any) -> Mapping[str, Any] | None:
+    """The options of `torch.compile`: none for True, None if nothing is to be compiled."""
+    if isinstance(value, Mapping):
+        return value
+    if not isinstance(value, bool):
+        raise OptionError(
+            f"{name} must be True, False or a mapping of torch.compile's options; found {type(value).__name__}.",
+            do=["Pass one such as ", Argument("compile", {"mode": "max-autotune"}), "."],
+        )
+    return {} if value else None
+
+
+def _temperature(name: str, value: Any) -> float | Literal["auto"]:
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    return number(name, value, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
+
+
+def _file(name: str, value: Any) -> str | PathLike[str]:
+    if not isinstance(value, str | PathLike):
+        raise OptionError(f"{name} must be the name of a file; found {type(value).__name__}.")
+    return value
+
+
+_from_0 = partial(number, says="be 0 or more", allowed=lambda x: 0 <= x < math.inf)
+_above_0 = partial(number, says="be above 0", allowed=lambda x: 0 < x < math.inf)
+_above_0_or_none = maybe(partial(number, says="be above 0, or None", allowed=lambda x: 0 < x < math.inf))
+_count = maybe(partial(whole, least=1))
+_decay = partial(number, says="lie in [0, 1]", allowed=lambda x: 0 <= x <= 1)
+_share = partial(number, says="lie in [0, 1), as it is a share of the rows", allowed=lambda x: 0 <= x < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Options that belong together; they are stored as given, and checked in `fit`.
+
+    >>> Schedule(epochs=5, holdout=0.1)
+    Schedule(epochs=5)
+    """
+
+    def changed(self) -> dict[str, Any]:
+        """The options that do not read as the usual ones do."""
+        values = {part: getattr(self, part.name) for part in fields(self)}
+        return {part.name: value for part, value in values.items() if repr(value) != repr(part.default)}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Terms(Group):
+    """What the objective is made of, beyond its name.
+
+    Parameters
+    ----------
+    banditnet_lambda
+        BanditNet's λ, or several to choose from; the one with the best SNIPS value on the training rows is kept. None tries
+        0.6, 0.65, …, 0.95, as published for rewards from 0 to 1, brought to the range that the rewards have.
+    norms
+        ``"last_layer"`` or ``"all"``: whose gradient variance the baseline minimizes. By default, that of the last layer if it has a
+        closed form (exact for linear policies, nearly free for others).
+    decay
+        How much of what it knows the baseline of ``"running_beta_ips"`` keeps from batch to batch.
+    imitation
+        κ: this much of the mean of log π(a|x) on the logged rows is added to the objective, which keeps the policy near what was logged.
+    smoothing
+        λ of the objective ``"log_smoothing"``; by default, 1/√n over the usual size of a reward.
+    clip
+        The largest weight that a row with a reward above the baseline counts with.
+    """
+
+    banditnet_lambda: float | Sequence[float] | None = option(None, maybe(_lambdas))
+    norms: Norms | None = option(None, maybe(partial(choice, choices=get_args(Norms))))
+    decay: float = option(0.9, _decay, fixed=True)
+    imitation: float = option(0.0, _from_0, fixed=True)
+    smoothing: float | None = option(None, _above_0_or_none, fixed=True)
+    clip: float | None = option(None, _above_0_or_none, fixed=True)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Optimization(Group):
+    """How a step follows the gradient.
+
+    Parameters
+    ----------
+    learning_rate
+        That of Adam.
+    optimizer
+        A function that takes the parameters and returns an optimizer; by default, Adam with `learning_rate`.
+    scheduler
+        A function that takes the optimizer and returns one of PyTorch's learning rate schedulers, which steps after every epoch.
+        `ReduceLROnPlateau` is told the held-out value, and needs ``mode="max"``.
+    """
+
+    learning_rate: float = option(0.01, _above_0, fixed=True)
+    optimizer: Optimizer | None = option(
+        None, function("parameters that gives an optimizer", "lambda parameters: torch.optim.SGD(parameters, lr=0.1)")
+    )
+    scheduler: Scheduler | None = option(None, function("the optimizer that gives a scheduler", A_SCHEDULER))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Schedule(Group):
+    """How long training takes, by which rows an epoch is chosen, and what happens along the way.
+
+    Parameters
+    ----------
+    batch_size
+        Rows of a step; a log with fewer rows is one batch. With None, every step is over all rows.
+    epochs
+        How often to go through the log; by default, until `patience` epochs in a row were no better on the held-out rows (as many as make
+        up 200 steps, and at least 10), and for 8,000 steps at most.
+    holdout
+        The share of the rows that is kept from training. The epoch that is best on those rows is kept (`Epoch.score`), never the one
+        with the largest training objective. With 0, the last epoch is kept.
+    patience
+        Stop after this many epochs without a better held-out value.
+    checkpoint
+        A file written after every epoch. If it already exists, `fit` resumes from it and ends with the same result, or trains for more
+        epochs if you ask for more. A checkpoint made with other options (including the optimizer and the policy's layers) or from
+        another log is refused. If λ is tuned, this file has the start, and each λ has its own file next to it
+        (``run.lambda-0.6.safetensors``); so has each fold (``run.fold-1.safetensors``).
+    callbacks
+        Functions that are called after every epoch with an `EpochEnd`; training stops where one returns True. `LogTo` is one, for
+        TensorBoard and MLflow.
+    progress
+        Whether to show a bar with value and gradient variance; by default, only on a terminal.
+    """
+
+    batch_size: int | None = option(1024, _count, fixed=True)
+    epochs: int | None = option(None, _count)
+    holdout: float = option(0.1, _share, fixed=True)
+    patience: int | None = option(None, maybe(partial(whole, least=0)))
+    checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
+    callbacks: Sequence[Callback] | None = option(None, lambda _, value: checked_callbacks(value))
+    progress: bool | None = option(None)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Hardware(Group):
+    """Where training runs, and how exactly it calculates.
+
+    Parameters
+    ----------
+    device
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, ….
+    precision
+        That of training: ``"float32"``; ``"tf32"``, float32 with products of 10 bits after the point (on GPUs only); ``"bfloat16"``, in
+        which all layers before the last run in bfloat16 (PyTorch's autocast). Sums, parameters and values on held-out rows are float32 in
+        any case. By default, float32 on a CPU and TF32 on a GPU.
+    negatives
+        How many items to draw at each step, which then stand for all of them: a sampled softmax, with a bias that falls as 1/negatives;
+        for catalogs of 10⁷ items, and of 10⁶ on a CPU. By default, the softmax is over all items, and exact.
+    compile
+        Whether to train with `torch.compile`; a mapping has its options. It compiles the layers below a linear last layer.
+    """
+
+    device: str = option("cpu", passes(check_device))
+    precision: Precision | None = option(None)
+    negatives: int | None = option(None, _count, fixed=True)
+    compile: bool | Mapping[str, Any] | None = option(False, _compile_options)
+
+
+class ShortOptions(TypedDict, total=False):
+    """The options of all groups, each by its own name: ``PolicyLearner(epochs=5)`` is short for ``schedule=Schedule(epochs=5)``."""
+
+    banditnet_lambda: float | Sequence[float] | None
     norms: Norms | None
     decay: float
-    holdout: float
-    patience: int | None
-    folds: int
-    fallback: Fallback
     imitation: float
     smoothing: float | None
     clip: float | None
-    temperature: float | Literal["auto"]
-    level: float
-    seed: int
+    learning_rate: float
+    optimizer: Optimizer | None
+    scheduler: Scheduler | None
+    batch_size: int | None
+    epochs: int | None
+    holdout: float
+    patience: int | None
+    checkpoint: str | PathLike[str] | None
+    callbacks: Sequence[Callback] | None
+    progress: bool | None
     device: str
     precision: Precision | None
     negatives: int | None
-    optimizer: Optimizer | None
+    compile: bool | Mapping[str, Any]
+
+
+GROUPS: dict[str, type[Group]] = {
+    "terms": Terms,
+    "optimization": Optimization,
+    "schedule": Schedule,
+    "hardware": Hardware,
+}
+GROUP_OF = {part.name: group for group, record in GROUPS.items() for part in fields(record)}
+
+
+# -- The same options, flat and checked, as training reads them --------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Options(Terms, Optimization, Schedule, Hardware):
+    """All options of a learner side by side, those of its groups included, each with the right type and in its range."""
+
+    objective: str = option("beta_ips", passes(objective_of), fixed=True)
+    policy: Policy | Callable[..., Policy] | None = option(None)
+    n_actions: int | None = option(None, _count)
+    temperature: float | Literal["auto"] = option(1.0, _temperature)
+    folds: int = option(3, lambda name, value: 0 if value in (None, 0) else whole(name, value, least=2))
+    fallback: Fallback = option("warn", partial(choice, choices=get_args(Fallback)))
+    level: float = option(0.95, passes(check_level), fixed=True)
+    seed: int = option(0, partial(whole, least=0), fixed=True)
+    fold: int | None = option(None, fixed=True)  # whose rows are left alone
+    # as they are once they are checked
+    banditnet_lambda: float | tuple[float, ...] | None
     callbacks: tuple[Callback, ...]
-    scheduler: Scheduler | None
     compile: Mapping[str, Any] | None
-    checkpoint: str | PathLike[str] | None
-    progress: bool | None
-    fold: int | None = None  # whose rows are left alone
 
     @property
     def trained(self) -> Objective:
@@ -289,17 +519,27 @@ class Options:
         """Which rows are held out."""
         return Split(self.holdout, self.seed, self.fold, self.folds)
 
-    def objective_at(self, banditnet_lambda: float, found: Inspection) -> Objective:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options that a run depends on: it resumes from a checkpoint only if they are the same."""
+        by_steps = self.epochs is None and self.patience is None
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.metadata.get("fixed")} | {
+            "patience": "by steps" if by_steps else self.patience,
+            "folds": 0 if self.fold is None else self.folds,
+            "precision of training": self.precision,
+        }
+
+    def objective_at(self, banditnet_lambda: float, log: Inspection) -> Objective:
         """The objective with everything filled in, on this log."""
-        smoothing = self.smoothing or 1 / ((found.reward_size or 1.0) * math.sqrt(found.rows))
+        smoothing = self.smoothing or 1 / ((log.reward_size or 1.0) * math.sqrt(log.rows))
         return replace(self.trained.at(banditnet_lambda, smoothing), imitation=self.imitation, clip=self.clip)
 
-    def lambdas(self, found: Inspection) -> float | tuple[float, ...]:
+    def lambdas(self, log: Inspection) -> float | tuple[float, ...]:
         """BanditNet's λ, or those to choose from: by default, the published ones, brought from [0, 1] to the range of the rewards."""
         if self.banditnet_lambda is not None:
             return self.banditnet_lambda
-        low, high = found.rewards
-        return tuple(low + one * (high - low) for one in LAMBDAS)
+        low, high = log.rewards
+        return tuple(low + published * (high - low) for published in LAMBDAS)
 
     def limits(self, steps: int) -> tuple[int, int | None]:
         """For how many epochs of so many steps to train at most, and after how many without a better one to stop."""
@@ -321,114 +561,55 @@ class Options:
         return torch.optim.Adam(policy.parameters(), lr=self.learning_rate, fused=True if large else None)
 
 
-def checked(given: Mapping[str, Any]) -> Options:
-    """The parameters a user gave, if they make sense whatever the log."""
-    objective, batch_size, norms = objective_of(given["objective"]), given["batch_size"], given["norms"]
-    if objective.full_batch and batch_size is not None:
+CHECKS: dict[str, Check] = {
+    part.name: check
+    for record in (*GROUPS.values(), Options)
+    for part in fields(record)
+    if (check := part.metadata.get("check")) is not None
+}
+
+
+def options_of(params: Mapping[str, Any]) -> Options:
+    """The options of a learner with these parameters, if they make sense whatever the log."""
+    values = dict(params)
+    for group, record in GROUPS.items():
+        held = record() if params.get(group) is None else params[group]
+        if not isinstance(held, record):
+            raise OptionError(
+                f"{group} must be a {record.__name__}; found {type(held).__name__}.",
+                do=f"Pass {group}={record.__name__}(…), or its options by their own names.",
+            )
+        values |= vars(held)
+    names = [part.name for part in fields(Options) if part.name in values]
+    options = Options(**{name: CHECKS[name](name, values[name]) if name in CHECKS else values[name] for name in names})
+    _check_together(options)
+    return options
+
+
+def _check_together(options: Options) -> None:
+    """Check that the options do not contradict each other."""
+    if options.trained.full_batch and options.batch_size is not None:
         raise OptionError(
-            f"{given['objective']} is not a sum over rows, so mini-batches would bias it.",
+            f"{options.objective} is not a sum over rows, so mini-batches would bias it.",
             do=["Pass ", Argument("batch_size", None), "."],
         )
-    if norms not in (None, "last_layer", "all"):
-        raise OptionError(f"norms must be 'last_layer' or 'all'; found {norms!r}.")
-    if given["optimizer"] is not None and not callable(given["optimizer"]):
+    if options.fallback != "warn" and not options.folds:
         raise OptionError(
-            f"optimizer must be a function of parameters that gives an optimizer; found {type(given['optimizer']).__name__}.",
-            do="Pass one such as lambda parameters: torch.optim.SGD(parameters, lr=0.1).",
-        )
-    if given["checkpoint"] is not None and not isinstance(given["checkpoint"], str | PathLike):
-        raise OptionError(f"checkpoint must be the name of a file; found {type(given['checkpoint']).__name__}.")
-    if not isinstance(given["fallback"], str) or given["fallback"] not in get_args(Fallback):
-        raise OptionError(f"fallback must be 'warn', 'imitate' or 'raise'; found {given['fallback']!r}.")
-    if given["fallback"] != "warn" and given["folds"] is None:
-        raise OptionError(
-            [Argument("fallback", given["fallback"]), " needs folds, which judge what was learned."],
+            [Argument("fallback", options.fallback), " needs folds, which judge what was learned."],
             do=["Pass ", Argument("folds", 3), ", or leave it out."],
         )
-    check_policy(given["policy"], given["n_actions"])
-    check_level(given["level"])
-    check_device(given["device"])
-    check_precision(given["precision"], given["device"])
-    check_negatives(given, objective)
-    return Options(
-        **dict(given)
-        | {
-            "n_actions": maybe_whole("n_actions", given["n_actions"], least=1),
-            "batch_size": maybe_whole("batch_size", batch_size, least=1),
-            "patience": maybe_whole("patience", given["patience"], least=0),
-            "negatives": maybe_whole("negatives", given["negatives"], least=1),
-            "epochs": maybe_whole("epochs", given["epochs"], least=1),
-            "folds": 0 if given["folds"] in (None, 0) else whole("folds", given["folds"], least=2),
-            "imitation": number("imitation", given["imitation"], "be 0 or more", lambda x: 0 <= x < math.inf),
-            "smoothing": positive("smoothing", given["smoothing"]),
-            "clip": positive("clip", given["clip"]),
-            "temperature": _temperature(given["temperature"], given["holdout"]),
-            "seed": whole("seed", given["seed"], least=0),
-            "learning_rate": number("learning_rate", given["learning_rate"], "be above 0", lambda x: 0 < x < math.inf),
-            "decay": number("decay", given["decay"], "lie in [0, 1]", lambda x: 0 <= x <= 1),
-            "holdout": number(
-                "holdout", given["holdout"], "lie in [0, 1), as it is a share of the rows", lambda x: 0 <= x < 1
-            ),
-            "banditnet_lambda": lambdas(given["banditnet_lambda"]),
-            "callbacks": checked_callbacks(given["callbacks"]),
-            "scheduler": checked_scheduler(given["scheduler"]),
-            "compile": checked_compile(given["compile"]),
-        }
-    )
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number, from any library; 1.5 is not rounded, because it must be a mistake."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-        raise OptionError(f"{name} must be a whole number of at least {least}; found {value!r}.")
-    return int(value)
-
-
-def maybe_whole(name: str, value: Any, least: int) -> int | None:
-    """A whole number, or None."""
-    return None if value is None else whole(name, value, least)
-
-
-def number(name: str, value: Any, says: str, allowed: Callable[[float], bool]) -> float:
-    """A number, from any library, that is allowed; `says` tells which ones are."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not allowed(float(value)):
-        raise OptionError(f"{name} must {says}; found {value!r}.")
-    return float(value)
-
-
-def positive(name: str, value: Any) -> float | None:
-    """A number above 0, or None."""
-    return None if value is None else number(name, value, "be above 0, or None", lambda x: 0 < x < math.inf)
-
-
-def _temperature(given: Any, holdout: Any) -> float | Literal["auto"]:
-    """The temperature to serve with: a number, or to be chosen on the held-out rows."""
-    if not isinstance(given, str) or given != "auto":
-        return number("temperature", given, "be 0 or more, or 'auto'", lambda x: 0 <= x < math.inf)
-    if holdout == 0:
+    if options.temperature == "auto" and not options.holdout:
         raise OptionError(
             ["a temperature is chosen on held-out rows, and with ", Argument("holdout", 0), " there are none."],
             do=["Pass a ", Argument("holdout"), ", or a number as ", Argument("temperature"), "."],
         )
-    return "auto"
+    _check_policy(options.policy, options.n_actions)
+    check_precision(options.precision, options.device)
+    if options.negatives is not None:
+        _check_negatives(options)
 
 
-def lambdas(given: Any) -> float | tuple[float, ...] | None:
-    """BanditNet's λ: one, or several to choose from; None means those of the paper."""
-    if given is None:
-        return None
-    says = "be a number, several to choose from, or None for 0.6, 0.65, …, 0.95"
-    if isinstance(given, Real):
-        return number("banditnet_lambda", given, says, math.isfinite)
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise OptionError(f"banditnet_lambda must {says}; found {given!r}.")
-    several = tuple(number("banditnet_lambda", one, says, math.isfinite) for one in given)
-    if not several:
-        raise OptionError(f"banditnet_lambda must {says}; found an empty list.")
-    return several
-
-
-def check_policy(policy: Any, n_actions: Any) -> None:
+def _check_policy(policy: Any, n_actions: int | None) -> None:
     """Check that this is one of our policies, a module wrapped in one, or a function that makes one."""
     if policy is None or (callable(policy) and not isinstance(policy, nn.Module)):
         return
@@ -458,42 +639,42 @@ def _check_parameters(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
         )
 
 
-def check_negatives(given: Mapping[str, Any], objective: Objective) -> None:
+def _check_negatives(options: Options) -> None:
     """Check that a sample can stand for all items."""
-    if given["negatives"] is None:
-        return
-    sampled = Argument("negatives", given["negatives"])
-    if objective.needs_model_rewards:
+    if options.trained.needs_model_rewards:
         raise OptionError(
-            f"objective {given['objective']!r} needs the probabilities of all actions, so none can be sampled."
+            f"objective {options.objective!r} needs the probabilities of all actions, so none can be sampled."
         )
-    if given["norms"] == "all" or (isinstance(given["policy"], Policy) and not is_split(given["policy"])):
+    if options.norms == "all" or (isinstance(options.policy, Policy) and not is_split(options.policy)):
         raise OptionError(
-            [sampled, " needs a policy with a linear last layer, whose gradient norms are those that β* takes."],
+            [
+                Argument("negatives", options.negatives),
+                " needs a policy with a linear last layer, whose gradient norms are those that β* takes.",
+            ],
             do=["Use TwoTower, MLP or LinearSoftmax, and leave out ", Argument("norms"), "."],
         )
 
 
-def check_sizes(source: Source, found: Inspection, options: Options) -> None:
+def check_sizes(source: Source, log: Inspection, options: Options) -> None:
     """Check that the options make sense for this log."""
     modeled = None if source.memory is None else source.memory.model_rewards
-    if modeled is not None and modeled.shape[1] != found.n_actions:
+    if modeled is not None and modeled.shape[1] != log.n_actions:
         raise OptionError(
-            f"model_rewards must have a column for each of the {found.n_actions:,} actions; found {modeled.shape[1]:,}.",
+            f"model_rewards must have a column for each of the {log.n_actions:,} actions; found {modeled.shape[1]:,}.",
             do=["If some actions are never logged, pass ", Argument("n_actions"), "."],
         )
     if options.batch_size is None and len(source.starts) > 1:
         raise OptionError(
-            f"the {found.rows:,} rows of these files do not fit into one batch.",
+            f"the {log.rows:,} rows of these files do not fit into one batch.",
             do=["Pass a ", Argument("batch_size"), ", or load the log into memory first."],
         )
-    if options.trained.needs_smoothing and found.rewards[0] < 0:
+    if options.trained.needs_smoothing and log.rewards[0] < 0:
         raise LogError(
-            f"{options.objective} is for rewards of 0 and more, and the log has one of {found.rewards[0]:g}.",
+            f"{options.objective} is for rewards of 0 and more, and the log has one of {log.rewards[0]:g}.",
             do="If rewards have a known lowest value, add its size to all of them; or choose another objective.",
         )
-    if options.holdout and not found.held_out:
+    if options.holdout and not log.held_out:
         raise OptionError(
-            ["with ", Argument("holdout", options.holdout), f", none of the {found.rows:,} rows is held out."],
+            ["with ", Argument("holdout", options.holdout), f", none of the {log.rows:,} rows is held out."],
             do=["Raise it, or pass ", Argument("holdout", 0), "."],
         )

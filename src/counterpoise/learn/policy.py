@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
+from counterpoise.features.columns import Number
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
-from counterpoise.learn.encoding import Encoding
 from counterpoise.learn.items import blocks
 from counterpoise.learn.items.arithmetic import log_probability
 from counterpoise.learn.items.logits import LEAST_ITEMS, ItemScores, Logits, product_of, too_many
 from counterpoise.learn.softmax import cooled, probability_of
 from counterpoise.log.sketches import Lesson
-from counterpoise.models.encoding import Number
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
 ROWS = 4096  # rows at a time, where there are so many items that their logits are never all in memory
@@ -56,7 +56,7 @@ class Policy(nn.Module):
     """How many numbers a context has; None where only the module knows."""
     context_: tuple[str, ...] = ()
     """The columns it was learned from, in their order; empty if it was learned from arrays."""
-    encoding_: Encoding | None = None
+    encoding_: Encoder | None = None
     """How those columns become numbers; None if all of them are numbers."""
     candidates_: str | None = None
     """The column of the candidates it was learned with; None if it chooses among all actions."""
@@ -373,7 +373,7 @@ class Policy(nn.Module):
         if self.encoding_ is not None and not (is_numbers and self._are_inputs(context)):
             return self.encoding_.table(np.atleast_2d(context) if is_numbers else context)
         if self.context_ and names and all(isinstance(name, str) for name in names):
-            plain = Encoding(tuple(Number(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
+            plain = Encoder(tuple(Number(name, mean=0.0, scale=1.0, has_gaps=False) for name in self.context_))
             # column by column in memory, as frames have it, because products of rows are rounded otherwise
             return np.asfortranarray(plain.table(context))
         try:
@@ -481,7 +481,7 @@ class Serves:
         return self.served_policy.lesson_
 
     @property
-    def encoding_(self) -> Encoding | None:
+    def encoding_(self) -> Encoder | None:
         """How contexts become numbers; None if all of them are numbers."""
         return self.served_policy.encoding_
 

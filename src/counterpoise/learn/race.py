@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
@@ -25,6 +26,8 @@ from counterpoise.learn.judging import TWICE, doubts
 from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
+from counterpoise.learn.source import Source
+from counterpoise.learn.training import ALONE, Machine
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 
@@ -209,6 +212,7 @@ class Race:
     n_folds: int
     n_actions: int
     seed: int
+    features: Tensor | None = None  # of the items, a row for every action
     contenders: dict[str, Contender] = field(default_factory=dict)
     policies: dict[str, list[Any]] = field(default_factory=dict)  # by contender, one for every fold
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
@@ -232,9 +236,11 @@ class Race:
             if contender.name in self.contenders:
                 raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
             seconds = None if deadline is None else self._share(deadline, len(contenders) - place)
-            has_run = any(one.name in self.policies for one in contenders[:place])
+            has_run = any(other.name in self.policies for other in contenders[:place])
             if self.is_stopped:
                 why: str | None = "the search was stopped before it."
+            elif self.rows.candidates is not None and not getattr(contender, "takes_candidates", True):
+                why = "it cannot learn to choose among the candidates of a row."
             elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and has_run:
                 why = "there was no time left to try it."
             else:
@@ -246,7 +252,7 @@ class Race:
                     self.is_stopped, why = True, "the search was stopped while it was learning."
             if why is not None:
                 self.skipped[contender.name] = why
-        if not any(one.name in self.policies for one in contenders):
+        if not any(contender.name in self.policies for contender in contenders):
             raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
 
     @staticmethod
@@ -277,14 +283,25 @@ class Race:
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy:
-        """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
+    def learned(
+        self,
+        contender: Contender,
+        fold: int | None,
+        seconds: float | None = None,
+        source: Source | None = None,
+        machine: Machine = ALONE,
+    ) -> Policy:
+        """What a contender learns from the rows outside a fold, or from all, in so many seconds.
+
+        Where the rows are a sample of what a `source` has, whoever can learn from that does; several processes share the work likewise.
+        """
         index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
+        streams = getattr(contender, "streams", False)
+        source, machine = (source, machine) if streams else (None, ALONE)
         n, cuts = len(index), list[str]()
-        if seconds is not None and n > (
-            most := LARGE + int(FASTEST * seconds)
-        ):  # no fit looks at more rows in that time
-            index = np.sort(np.random.default_rng(self.seed).choice(index, most, replace=False))
+        most = math.inf if seconds is None or source is not None else LARGE + int(FASTEST * seconds)
+        if n > most:  # no fit looks at more rows in that time
+            index = np.sort(np.random.default_rng(self.seed).choice(index, int(most), replace=False))
         rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
         is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
         if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
@@ -292,7 +309,8 @@ class Race:
         if len(rows) < n:
             cuts.append(f"{len(rows):,} of {n:,} rows")
         began = time.perf_counter()
-        policy = as_policy(contender.fit(Rest(rows, self.n_actions, seconds, cuts), self.seed), self.n_actions)
+        rest = Rest(rows, self.n_actions, seconds, cuts, self.features, source, machine)
+        policy = as_policy(contender.fit(rest, self.seed), self.n_actions)
         if is_watched and contender.name not in self._paces:
             self._paces[contender.name] = Pace(len(rows), time.perf_counter() - began)
         self.cuts[contender.name] = ", ".join(cuts)
@@ -307,7 +325,7 @@ class Race:
         while size < n and (pace is None or not pace.is_enough(seconds, n)):
             began = time.perf_counter()
             try:
-                contender.fit(Rest(self._sample(rows, size), self.n_actions), self.seed)
+                contender.fit(Rest(self._sample(rows, size), self.n_actions, features=self.features), self.seed)
                 pace = Pace(size, time.perf_counter() - began, pace)
             except CounterpoiseError:  # so few rows may have nothing to learn from
                 pass
@@ -331,12 +349,11 @@ class Race:
         self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
-        found = self.logged(policy, index, temperatures, seconds)
-        judges = self.rows.take(torch.as_tensor(index[: len(found[temperatures[0]])]))
+        probabilities = self.logged(policy, index, temperatures, seconds)
+        judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
         reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
-        for temperature, logged in found.items():
-            weight = logged / propensity
-            yield temperature, self._sums(weight, reward)
+        for temperature, logged in probabilities.items():
+            yield temperature, self._sums(logged / propensity, reward)
 
     def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> Sums:
         smoothed = Smoothed.of(weight * (reward - self.lowest), self.lambdas)
@@ -354,7 +371,9 @@ class Race:
         parts = []
         while at < len(index):
             rows = self.rows.take(torch.as_tensor(index[at : at + size]))
-            parts.append(policy.logged_probabilities(rows.context, rows.action, temperatures=temperatures))
+            parts.append(
+                policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=temperatures)
+            )
             at += size
             if seconds is not None:
                 took = time.perf_counter() - began
@@ -371,9 +390,9 @@ class Race:
         for fold, (name, temperature) in enumerate(chosen):
             rows = self._fold_rows(fold)
             each = None if seconds is None else seconds / self.n_folds
-            found = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
-            index.append(rows[: len(found)])
-            probability.append(found)
+            logged = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
+            index.append(rows[: len(logged)])
+            probability.append(logged)
         all_rows, all_probabilities = np.concatenate(index), np.concatenate(probability)
         order = np.argsort(all_rows)
         return all_rows[order], np.minimum(all_probabilities[order], 1.0)
@@ -409,7 +428,7 @@ class Race:
     def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
         """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
-        found: dict[str, Standing] = {}
+        board: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
@@ -418,13 +437,13 @@ class Race:
                 name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],
             )  # fmt: skip
-            if name not in found or standing.score > found[name].score:
-                found[name] = standing
-        return sorted(found.values(), key=lambda one: -one.score)
+            if name not in board or standing.score > board[name].score:
+                board[name] = standing
+        return sorted(board.values(), key=lambda standing: -standing.score)
 
     @staticmethod
     def _total(sums: list[Sums], without: int | None) -> Sums:
-        return reduce(add, (one for fold, one in enumerate(sums) if fold != without))
+        return reduce(add, (part for fold, part in enumerate(sums) if fold != without))
 
 
 def by_score(score: Score) -> float:
@@ -439,9 +458,9 @@ def by_bound(score: Score) -> float:
 
 def at_temperature(policy: Any, temperature: float) -> Any:
     """The same policy, served at another temperature; what was learned is shared."""
-    found = copy(policy)
-    found.temperature = temperature
-    return found
+    served = copy(policy)
+    served.temperature = temperature
+    return served
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self, Unpack
@@ -15,94 +14,70 @@ from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
-from counterpoise.learn.batches import Inspection, Split, inspect
-from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
-from counterpoise.learn.judging import is_surely_better, lesson_of, refused, warned
+from counterpoise.learn.judging import is_handed_out, lesson_of
 from counterpoise.learn.learner import PolicyLearner
-from counterpoise.learn.options import Options, check_sizes, checked
+from counterpoise.learn.options import (
+    Fallback,
+    Hardware,
+    Optimization,
+    Options,
+    Schedule,
+    ShortOptions,
+    Terms,
+    check_sizes,
+    options_of,
+)
 from counterpoise.learn.policies import LinearSoftmax
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
-from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
-from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
+from counterpoise.learn.ranking.steps import LoggedLists
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, inspect
+from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.weights.lists import ListWeight, list_weight
 
-# -- A training run on lists: that of single rows, with the weights of lists and a baseline for each of their positions ---
-
-
-class ListTraining(Training):
-    """One run with some options on a log of lists."""
-
-    def __init__(
-        self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce, banditnet_lambda: float
-    ) -> None:
-        check_options(options)
-        super().__init__(options, source, found, policy, banditnet_lambda)
-        if self.processes > 1:
-            raise OptionError("a ranking policy trains in one process only.", do="Start it without torchrun.")
-        assert source.memory is not None
-        terms = source.memory.reward.shape[1] if source.weight.by_position else 1
-        self._settings = {
-            "weight": type(source.weight).__name__,
-            "propensity_of": source.log.propensity_of,
-            "slots": policy.slots,
-        }
-        self._running = RunningBaselines(terms, decay=options.decay)
-        self._logged = LoggedLists(policy, source.weight)
-
-    def _restored(self) -> tuple[State, dict[str, Any]]:
-        state = start_of(self.options, self.policy)
-        state.sums = self._running.sums
-        settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found) | self._settings
-        if self._checkpoint is not None:
-            restore_checkpoint(self._checkpoint, state, settings, self._epochs)
-        return state, settings
-
-    def _select(self, state: State) -> None:
-        """As in `Training`; where the lists say nothing of any epoch yet, the value decides."""
-        history, best = state.progress["history"], state.progress["best"]
-        score = [(one["score"], one["value"]) for one in history]
-        if not self.options.holdout or not best or score[-1] > score[best - 1]:
-            state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif self._patience is not None and len(history) - best >= self._patience:
-            state.progress["stopped"] = True
+# Options that are not there for lists, each with the value that leaves it alone and, if that is not the advice, what to do instead.
+REFUSED: dict[str, tuple[Any, str | None]] = {
+    "precision": (None, None),
+    "negatives": (None, None),
+    "compile": (None, None),
+    "imitation": (0.0, None),
+    "smoothing": (None, None),
+    "clip": (None, None),
+    "temperature": (1.0, None),
+    "fallback": ("imitate", "Choose 'warn' or 'raise'."),
+    "norms": ("all", "Leave it out: the baselines of lists look at the last layer, or at the logits."),
+}
 
 
 def check_options(options: Options) -> None:
-    """Check that the options are for lists."""
-    for name in ("precision", "negatives", "compile"):
-        if getattr(options, name) is not None:
-            raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
-    for name, usual in (("imitation", 0.0), ("smoothing", None), ("clip", None), ("temperature", 1.0)):
-        if getattr(options, name) != usual:
-            raise OptionError([Argument(name), " is not there for lists."], do=["Leave out ", Argument(name), "."])
-    if options.fallback == "imitate":
-        raise OptionError([Argument("fallback", "imitate"), " is not there for lists."], do="Choose 'warn' or 'raise'.")
-    if options.norms == "all":
-        raise OptionError(
-            [
-                Argument("norms", "all"),
-                " is not there for lists: their baselines look at the last layer, or at the logits.",
-            ],
-            do=["Leave out ", Argument("norms"), "."],
-        )
-    if options.trained.needs_model_rewards:
+    """Check that the options and the objective are for lists."""
+    for name, (value, advice) in REFUSED.items():
+        own = getattr(options, name)
+        if advice is None and own != value:
+            raise _refusal(Argument(name))
+        if advice is not None and own == value:
+            raise _refusal(Argument(name, own), advice)
+    objective = options.trained
+    if objective.needs_model_rewards:
         raise OptionError(
             f"objective {options.objective!r} needs a reward model, which learning from lists has none of.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
-    if options.trained.needs_smoothing or options.objective == IMITATION:
+    if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
         raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
-    if options.trained.needs_lambda and not isinstance(options.banditnet_lambda, float):
+    if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
             ["with lists, λ is not tuned: pass one number as ", Argument("banditnet_lambda"), "."],
             do="It is subtracted from the reward at every position.",
         )
 
 
-# -- `RankingLearner`: fits a policy that shows lists on a log of lists, and judges it on lists that it has not seen ---
+def _refusal(option: Argument, advice: str | None = None) -> OptionError:
+    """The error about an option that is not there for lists."""
+    return OptionError([option, " is not there for lists."], do=advice or ["Leave out ", Argument(option.name), "."])
 
 
 LEARNED = "learned"  # what the policy is called in `result_`
@@ -111,7 +86,7 @@ LEARNED = "learned"  # what the policy is called in `result_`
 class RankingLearner(PolicyLearner):
     """Learns to rank from a log of lists.
 
-    The parameters are those of `PolicyLearner`, with these differences:
+    The parameters, and the groups of options, are those of `PolicyLearner`, with these differences:
 
     - `policy` is a `PlackettLuce`, of which a copy is trained; by default, one with a linear softmax over the items of the log, and as many
       slots as the longest list.
@@ -144,6 +119,35 @@ class RankingLearner(PolicyLearner):
     policy_: PlackettLuce
     result_: Result
 
+    def __init__(
+        self,
+        objective: str = "beta_ips",
+        *,
+        policy: PlackettLuce | None = None,
+        n_actions: int | None = None,
+        terms: Terms | None = None,
+        optimization: Optimization | None = None,
+        schedule: Schedule | None = None,
+        hardware: Hardware | None = None,
+        fallback: Fallback = "warn",
+        level: float = 0.95,
+        seed: int = 0,
+        **options: Unpack[ShortOptions],
+    ) -> None:
+        super().__init__(
+            objective,
+            policy=policy,
+            n_actions=n_actions,
+            terms=terms,
+            optimization=optimization,
+            schedule=schedule,
+            hardware=hardware,
+            fallback=fallback,
+            level=level,
+            seed=seed,
+            **options,
+        )
+
     def fit(  # type: ignore[override]
         self, log: Any = None, *, weight: ListWeight | None = None, **parts: Unpack[LogFields]
     ) -> Self:
@@ -152,72 +156,81 @@ class RankingLearner(PolicyLearner):
         `weight` says what the reward at a position depends on: `cp.weights.Cascade()`, `Standard()` or `Independent()`; by default, the one
         that goes with `propensity_of`. The context must be the same on all rows of a list.
         """
-        options = checked(self.get_params())
+        options = options_of(vars(self))
         check_options(options)
         if options.policy is not None and not isinstance(options.policy, PlackettLuce):
             raise OptionError(
                 f"a ranking policy shows lists; found {type(options.policy).__name__}.",
                 do=["Pass ", Argument("policy", Blank("PlackettLuce(…, slots=…)")), "."],
             )
-        asked = as_log(log, parts)
-        if asked.slate is None:
+        lists = as_log(log, parts)
+        if lists.slate is None:
             raise OptionError(
                 "learning to rank needs a log of lists, and nothing says which rows are one.",
                 do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
             )
-        asked.need_only("RankingLearner")
+        lists.need_only("RankingLearner")
         source = ListSource(
-            asked, list_weight(weight, asked.propensity_of), Split(options.holdout, options.seed + 2**31)
+            lists, list_weight(weight, lists.propensity_of), Split(options.holdout, options.seed + 2**31)
         )
-        found = inspect(source, None, options.split)
-        self._know(source, found, named=not asked.is_arrays)
-        vars(self).pop("result_", None)  # of an earlier fit
+        inspection = inspect(source, None, options.split)
+        self._know(source, inspection, named=not lists.is_arrays)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            policy = _policy(options, source, found)
-            found = replace(found, n_actions=policy.n_actions, ids=policy.item_ids)
-            check_sizes(source, found, options)
-            source.number(found.ids)
+            policy = _policy(options, source, inspection)
+            inspection = replace(inspection, n_actions=policy.n_actions, ids=policy.item_ids)
+            check_sizes(source, inspection, options)
+            source.number(inspection.ids)
             policy.context_ = self.context_
             self.policy_ = policy
-            self._train_lists(options, source, found, policy)
+            self._train_lists(options, source, inspection, policy)
         if options.holdout:
-            self.result_ = evaluate(
-                judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
-            )
-            if not is_surely_better(self.result_):
-                if options.fallback == "raise":
-                    raise refused(self.result_)
-                warnings.warn(warned(self.result_), stacklevel=2)
+            self._judge_lists(options, source, policy)
         policy.lesson_ = lesson_of(source, getattr(self, "result_", None), policy.lesson_)
         return self
 
+    def _judge_lists(self, options: Options, source: ListSource, policy: PlackettLuce) -> None:
+        """Judge the policy on the lists held out; one that is not surely better comes with a warning, or not at all."""
+        self.result_ = evaluate(
+            judged_log(source), target={LEARNED: policy}, weight=source.weight, level=options.level, progress=False
+        )
+        is_handed_out(self.result_, options.fallback)
+
     def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:
-        given = options.banditnet_lambda
-        chosen = given if options.trained.needs_lambda and isinstance(given, float) else 0.0
-        if options.trained.needs_lambda:
-            self.banditnet_lambda_ = chosen
-        training = ListTraining(options, source, found, policy, chosen)
-        training.run(options.checkpoint)
-        self.history_, self.best_epoch_ = training.history, training.best_epoch
+        trained = train(options, source, found, policy, logged_lists(policy, source))
+        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
+        if trained.banditnet_lambda is not None:
+            self.banditnet_lambda_ = trained.banditnet_lambda
 
     sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
     list_probabilities = delegated(PlackettLuce.list_probabilities)
 
 
-def _policy(options: Options, source: ListSource, found: Inspection) -> PlackettLuce:
+def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
+    """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
+    assert source.memory is not None
+    terms = source.memory.reward.shape[1] if source.weight.by_position else 1
+    settings = {
+        "weight": type(source.weight).__name__,
+        "propensity_of": source.log.propensity_of,
+        "slots": policy.slots,
+    }
+    return LoggedLists(policy, source.weight, terms, settings)
+
+
+def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
     """The policy to train: the one that was given, if it knows the items and has the slots, or a linear one."""
     assert source.memory is not None
     depth = source.memory.action.shape[1]
     policy = deepcopy(options.policy)  # so that fitting twice is fitting once
     if not isinstance(policy, PlackettLuce):
-        items = options.n_actions or found.n_actions
+        items = options.n_actions or inspection.n_actions
         refuse_depth(depth, items)
-        policy = _default_policy(found, items, depth)
-        policy.actions_ = found.ids if options.n_actions is None else None
+        policy = _default_policy(inspection, items, depth)
+        policy.actions_ = inspection.ids if options.n_actions is None else None
     policy.check_width(len(source.names.context))
     check_depth(policy, depth)
-    logged = np.arange(found.n_actions) if found.ids is None else found.ids
+    logged = np.arange(inspection.n_actions) if inspection.ids is None else inspection.ids
     known = np.arange(policy.n_actions) if policy.item_ids is None else policy.item_ids
     unknown = logged[places(known, logged) < 0]
     if len(unknown):
@@ -228,10 +241,10 @@ def _policy(options: Options, source: ListSource, found: Inspection) -> Plackett
     return policy
 
 
-def _default_policy(found: Inspection, items: int, slots: int) -> PlackettLuce:
+def _default_policy(inspection: Inspection, items: int, slots: int) -> PlackettLuce:
     """A linear softmax on standardized contexts, which begins as the uniform policy."""
-    scores = LinearSoftmax(len(found.columns.mean), items, bias=True, standardize=True)
-    scores.body.load_state_dict({"mean": found.columns.mean, "scale": found.columns.scale})
+    scores = LinearSoftmax(len(inspection.columns.mean), items, bias=True, standardize=True)
+    scores.body.load_state_dict({"mean": inspection.columns.mean, "scale": inspection.columns.scale})
     for parameter in scores.scores.parameters():
         nn.init.zeros_(parameter)
     return PlackettLuce(scores, slots)
