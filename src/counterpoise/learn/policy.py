@@ -163,7 +163,7 @@ class Policy(nn.Module):
         name for candidates) are those of `sample`, which draws from just these probabilities.
         """
         inputs = self.inputs(_as_array(context))
-        served, allowed = self._served(temperature, mask if candidates is None else candidates, len(inputs))
+        served, allowed = self._served(len(inputs), candidates, mask, temperature)
         with serving(self):
             parts = [
                 torch.softmax(self._served_logits(part, some, served), -1).cpu()
@@ -184,16 +184,16 @@ class Policy(nn.Module):
         [0.25, 0.0]
         """
         inputs = self.inputs(_as_array(context))
-        served, allowed = self._served(temperature, mask if candidates is None else candidates, len(inputs))
+        served, allowed = self._served(len(inputs), candidates, mask, temperature)
         at = places_of_rows(self.classes_, _as_array(action), len(inputs))
         place = torch.as_tensor(np.maximum(at, 0))
         table = self.logged_probabilities(inputs, place, allowed, temperatures=(served,), dtype=torch.float64)
         return np.where(at < 0, 0.0, np.minimum(table[:, 0], 1.0))
 
-    def greedy(self, context: Any, *, candidates: Any = None) -> Any:
+    def greedy(self, context: Any, candidates: Any = None, *, mask: Any = None) -> Any:
         """The most probable action of every row: a tensor of ids, or an array of names."""
         inputs = self.inputs(context)
-        _, allowed = self._served(None, candidates, len(inputs))
+        _, allowed = self._served(len(inputs), candidates, mask)
         with serving(self):
             return self._named(torch.cat([self._best(*part) for part in self._parts(inputs, allowed)]))
 
@@ -204,6 +204,7 @@ class Policy(nn.Module):
     def sample(
         self,
         context: Any,
+        candidates: Any = None,
         *,
         temperature: float | None = None,
         mask: Any = None,
@@ -215,8 +216,8 @@ class Policy(nn.Module):
         Contexts are an array or a frame, as `predict_proba` takes them, and arrays come back; from a tensor, tensors do. Actions are
         those of `classes_`. At a `temperature` T (by default, the policy's own), an action is drawn in proportion to π(a|x)^(1/T): above
         1 explores more, 0 takes the most probable action, with propensity 1. `mask` (contexts × actions, or one row for all) is True for
-        the actions that are allowed; or it has the actions themselves, a list for every context. The probability returned is that of the
-        draw as it was made, with temperature and mask.
+        the actions that are allowed; or it has the actions themselves, a list for every context (`candidates` is another name for it). The
+        probability returned is that of the draw as it was made, with temperature and mask.
 
         >>> from counterpoise.learn import LinearSoftmax
         >>> policy = LinearSoftmax(context_dimension=2, n_actions=3)
@@ -225,7 +226,7 @@ class Policy(nn.Module):
         (True, [0.5])
         """
         inputs = self.inputs(context)
-        served, allowed = self._served(temperature, mask, len(inputs))
+        served, allowed = self._served(len(inputs), candidates, mask, temperature)
         random = generator_of(seed, generator, inputs.device)
         is_plain = served == 1 and allowed is None
         with serving(self):
@@ -253,9 +254,15 @@ class Policy(nn.Module):
         """The logits whose softmax is served, in double precision."""
         return cooled(self.logits_among(context, candidates).double(), temperature)
 
-    def _served(self, temperature: Any, candidates: Any, rows: int) -> tuple[float, Tensor | None]:
+    def _served(self, rows: int, candidates: Any, mask: Any, temperature: Any = None) -> tuple[float, Tensor | None]:
         """How some contexts are served: at the policy's own temperature or another, among the actions that are allowed."""
-        if candidates is None and self.candidates_ is not None:
+        if candidates is not None and mask is not None:
+            raise OptionError(
+                ["you passed both ", Argument("candidates"), " and ", Argument("mask"), ", which mean the same."],
+                do="Pass one.",
+            )
+        allowed = mask if candidates is None else candidates
+        if allowed is None and self.candidates_ is not None:
             raise OptionError(
                 f"the policy was learned to choose among candidates (those in {self.candidates_!r}).",
                 do=["Pass ", Argument("candidates"), ", or a table of True for all actions."],
@@ -265,7 +272,7 @@ class Policy(nn.Module):
             raise OptionError(
                 f"temperature must be a number above 0, or 0 for the most probable action; found {served!r}."
             )
-        return float(served), None if candidates is None else mask_of(candidates, self.classes_, rows)
+        return float(served), None if allowed is None else mask_of(allowed, self.classes_, rows)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to a file (`save_policy`), which `load_policy` reads."""

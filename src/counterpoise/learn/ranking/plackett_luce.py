@@ -115,6 +115,7 @@ class PlackettLuce(Policy):
     def sample(  # type: ignore[override]
         self,
         context: ArrayLike | Tensor,
+        candidates: Any = None,
         *,
         temperature: float | None = None,
         mask: Any = None,
@@ -126,7 +127,7 @@ class PlackettLuce(Policy):
         `temperature` and `mask` are those of `Policy.sample`; at temperature 0, lists are the most probable ones, with propensity 1.
         """
         inputs = self.inputs(context)
-        served, allowed = self._served(temperature, mask, len(inputs))
+        served, allowed = self._served(len(inputs), candidates, mask, temperature)
         self._check_enough(allowed)
         random = generator_of(seed, generator, inputs.device)
         lists, parts = [], []
