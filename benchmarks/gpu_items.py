@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import kernels
 from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.objectives import beta_ips
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
 from counterpoise.learn.steps import _map_norms, backward
 

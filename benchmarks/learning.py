@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from counterpoise.experiments.learning import N_ACTIONS, World
 from counterpoise.experiments.many import Run, train_many
 from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
-from counterpoise.learn.batches import Batch
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import backward
 
 

@@ -61,7 +61,7 @@ def truth():
 
 def in_sample(log, step, model):
     """DR with a model that was fitted on the rows it predicts."""
-    x, codes = step.design.contexts(log), step.design.actions.codes(log["a"])
+    x, codes = step.context.numbers(log, is_native=step.design.is_native), step.design.actions.codes(log["a"])
     r = log["r"].cast(pl.Float64).to_numpy()
     fit = Joint(model.fit(step.design.pairs(x, codes), r), step.design)
     table = Policy(1.0).predict_proba(log.select("x", "y").to_numpy())

@@ -13,11 +13,11 @@ from time import perf_counter, process_time
 
 import torch
 
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import logits
 from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.options import LazyAdam
 from counterpoise.learn.policies import TwoTower
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import backward
 
 

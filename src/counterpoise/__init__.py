@@ -6,17 +6,17 @@
 True
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from counterpoise import forks as forks  # before anything forks
 from counterpoise import intervals, weights
+from counterpoise import threads as threads  # before anything forks
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.scoring import logged, value_scorer
-from counterpoise.evaluation.sensitivity import sensitivity
 from counterpoise.intervals import Interval
 from counterpoise.log.log import Log
 from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
+    from counterpoise.evaluation.sensitivity import sensitivity
     from counterpoise.evaluation.sql import from_sums, sql
     from counterpoise.learn.search import learn_policy
 
@@ -71,38 +72,23 @@ __all__ = [
 ]
 
 
+# late, as these verbs look at rows with polars, which takes its time to import
+LATE = {
+    "ab_test": "evaluation.ab_test",
+    "backtest": "evaluation.backtest",
+    "doctor": "evaluation.doctor",
+    "from_sums": "evaluation.sql",
+    "learn_policy": "learn.search",
+    "plan": "evaluation.plan",
+    "rank": "evaluation.ranking",
+    "sensitivity": "evaluation.sensitivity",
+    "sql": "evaluation.sql",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # late, as these verbs look at rows with polars, which takes its time to import
-    if name == "ab_test":
-        from counterpoise.evaluation.ab_test import ab_test
-
-        return ab_test
-    if name == "learn_policy":
-        from counterpoise.learn.search import learn_policy
-
-        return learn_policy
-    if name == "backtest":
-        from counterpoise.evaluation.backtest import backtest
-
-        return backtest
-    if name == "doctor":
-        from counterpoise.evaluation.doctor import doctor
-
-        return doctor
-    if name == "plan":
-        from counterpoise.evaluation.plan import plan
-
-        return plan
-    if name == "rank":
-        from counterpoise.evaluation.ranking import rank
-
-        return rank
     if name == "models":
-        import counterpoise.models as models
-
-        return models
-    if name in ("from_sums", "sql"):
-        from counterpoise.evaluation.sql import from_sums, sql
-
-        return sql if name == "sql" else from_sums
+        return import_module("counterpoise.models")
+    if name in LATE:
+        return getattr(import_module(f"counterpoise.{LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,8 +37,8 @@ def test_a_good_log_has_nothing_to_fix():
 
 
 FAULTS = {
-    "propensity of 0": (pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise("p").alias("p"), "fix", "7 of 3,000 values of 'p'"),
-    "percentages": ((100 * pl.col("p")).alias("p"), "fix", "not lie in (0, 1]"),
+    "propensity of 0": (pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise("p").alias("p"), "fix", "propensity 'p' must lie in (0, 1]: 7 rows"),
+    "percentages": ((100 * pl.col("p")).alias("p"), "fix", "propensity 'p' must lie in (0, 1]"),
     "always 1": (pl.lit(1.0).alias("p"), "fix", "'p' is always 1"),
     "rounded": (pl.col("p").round(2).clip(lower_bound=0.01).alias("p"), "look", "'p' is rounded to 2 decimals"),
     "a default": (
@@ -47,11 +47,11 @@ FAULTS = {
     "too small": ((pl.col("p") / 2).alias("p"), "look", "the mean of 1/p is"),
     "mean weight": ((pl.col("p") / 2).alias("p"), "look", "should be 1 (p = 6.2e-08): the propensities or target probabilities are wrong"),
     "no reward yet": (
-        pl.when(pl.int_range(pl.len()) < 5).then(None).otherwise("click").alias("click"), "fix", "5 of 3,000 values of 'click'",
+        pl.when(pl.int_range(pl.len()) < 5).then(None).otherwise("click").alias("click"), "fix", "reward 'click' must be a finite number: in 5 rows",
     ),
     "constant reward": (pl.lit(1.0).alias("click"), "look", "'click' is 1 in every row"),
     "text": (pl.col("p").cast(pl.String).alias("p"), "fix", "'p' holds String, not numbers"),
-    "log-probabilities": (pl.col("pi_new").log().alias("pi_new"), "fix", "3,000 of 3,000 values of 'pi_new' do not lie in [0, 1]"),
+    "log-probabilities": (pl.col("pi_new").log().alias("pi_new"), "fix", "target 'pi_new' must lie in [0, 1]: 3,000 rows do not"),
     "no overlap": (pl.lit(0.0).alias("pi_new"), "fix", "pi_new: No row has a positive weight"),
 }  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_actions_that_have_not_come_up_yet_are_no_fault_of_the_propensities():
 
 def test_a_log_of_bad_rows_alone_is_explained_once():
     found = messages(noisy().with_columns(p=100 * pl.col("p") + 1, pi_old=0.2, pi_third=0.3))
-    assert found[0][1].startswith("3,000 of 3,000 values of 'p' do not lie in (0, 1]")
+    assert found[0][1].startswith("propensity 'p' must lie in (0, 1]: 3,000 rows do not")
     assert found[1][1].startswith("every row has an impossible value, so that nothing is left to see of pi_new, pi_old")
     assert len(found) == 2
 
@@ -131,7 +131,7 @@ def test_the_command_shows_columns_checks_and_what_to_do(tmp_path):
         "click",
         "propensity: rounding",
         "pi_new: mean weight",
-        "1. fix: 7 of 3,000",
+        "1. fix: propensity 'p' must lie in (0, 1]: 7 rows do not",
     ):
         assert words in found.stdout
     document = json.loads(invoke("doctor", path, "--json").stdout, parse_constant=pytest.fail)

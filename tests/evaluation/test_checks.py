@@ -9,7 +9,7 @@ import counterpoise as cp
 from counterpoise.cli.options import cluster_of
 from counterpoise.cli.wording import as_option, options_are, written
 from counterpoise.diagnostics.together import moving_together
-from counterpoise.engines.rows import columns_of
+from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError, PolicyFileError
 from counterpoise.learn import MLP, LogTo, ModulePolicy, PolicyLearner
-from counterpoise.learn.batches import Split
+from counterpoise.learn.rows import Split
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(1500)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}

@@ -18,10 +18,10 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, PolicyFileError
 from counterpoise.learn import MLP, LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower, load_policy, save_policy
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.files import read_tensors, write_tensors
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, backward, default_norms
-from counterpoise.learn.training import Training
+from counterpoise.learn.training import Epochs
 from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
@@ -45,7 +45,7 @@ def same(first, second):
 
 def after_first_epoch(monkeypatch, what):
     """Do something while a run is under way."""
-    plain, calls = training.held_out_estimate, []
+    plain, calls = training.held_out_actions, []
 
     def estimate(*args):
         found = plain(*args)
@@ -54,7 +54,7 @@ def after_first_epoch(monkeypatch, what):
         calls.append(1)
         return found
 
-    monkeypatch.setattr(training, "held_out_estimate", estimate)
+    monkeypatch.setattr(training, "held_out_actions", estimate)
 
 
 # -- files that change ---------------------------------------------------------------------------------------------------
@@ -99,14 +99,14 @@ def test_files_that_change_between_epochs_are_not_trained_on(change, folder, tmp
 
 def test_files_that_change_while_they_are_first_looked_at_are_refused(tmp_path, monkeypatch):
     FRAME.write_parquet(tmp_path / "log.parquet")
-    read = sources.read_rows
+    tensors = sources.Source._tensors
 
-    def read_rows(*args, **options):
-        monkeypatch.setattr(sources, "read_rows", read)
+    def once(*args):
+        monkeypatch.setattr(sources.Source, "_tensors", tensors)
         replace(tmp_path / "log.parquet", TURNED)
-        return read(*args, **options)
+        return tensors(*args)
 
-    monkeypatch.setattr(sources, "read_rows", read_rows)
+    monkeypatch.setattr(sources.Source, "_tensors", once)
     with pytest.raises(LogError, match="changed while it was being trained on"):
         learner().fit(tmp_path / "log.parquet", **NAMES)
 
@@ -229,7 +229,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         return made
 
     whole = learner("lambda_ips", **options, policy=policy(True)).fit(**ARRAYS)
-    plain, epochs = Training._epoch, []
+    plain, epochs = Epochs.end_epoch, []
 
     def epoch(self, *args):
         if len(epochs) == 3:  # within the second λ
@@ -237,7 +237,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(Training, "_epoch", epoch)
+    monkeypatch.setattr(Epochs, "end_epoch", epoch)
     with pytest.raises(StoppedError):
         learner("lambda_ips", **options, policy=policy(True), checkpoint=tmp_path / "run.safetensors").fit(**ARRAYS)
 
@@ -245,7 +245,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(Training, "_epoch", count)
+    monkeypatch.setattr(Epochs, "end_epoch", count)
     # another start, as a new process has that does not seed: the checkpoint knows the first one
     resumed = learner("lambda_ips", **options, policy=policy(False), checkpoint=tmp_path / "run.safetensors")
     resumed.fit(**ARRAYS)
@@ -455,7 +455,7 @@ def test_a_policy_with_ids_is_trained_further_by_them(tmp_path):
     again = learner(policy=fitted.policy_).fit(GAPS.filter(pl.col("item") != 5_000), **ITEMS)
     np.testing.assert_array_equal(again.classes_, IDS)
     with pytest.raises(
-        LogError, match=r"action 'item' must be one of the policy's 8 actions: 1 of 2,000 rows is not; .* with 7"
+        LogError, match=r"action 'item' must be one of the policy's 8 actions: in 1 row it is not; .* with 7"
     ):
         learner(policy=fitted.policy_).fit(
             GAPS.with_columns(item=pl.when(pl.int_range(pl.len()) == 7).then(7).otherwise(pl.col("item"))), **ITEMS
@@ -484,11 +484,9 @@ def test_numbers_that_are_no_ids_are_refused():
     for odd in (-5.0, 0.5, np.nan, 2.0**53 + 2, 1e300):
         action = LOG.action.astype(float)
         action[11] = odd
-        with pytest.raises(
-            LogError, match="must be a whole number from 0 on: 1 of 2,000 rows does not; the first is row 11"
-        ):
+        with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not; the first is row 11"):
             learner().fit(**ARRAYS | {"action": action})
-    with pytest.raises(LogError, match="must be a whole number from 0 on: 1 of 2,000 rows does not"):
+    with pytest.raises(LogError, match="must be a whole number from 0 on: in 1 row it is not"):
         learner().fit(**ARRAYS | {"action": np.where(np.arange(2000) == 11, 2**64 - 1, LOG.action.astype(np.uint64))})
 
 

@@ -11,9 +11,9 @@ from learning import policies, small_log, torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
 from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PolicyLearner, export_onnx, load_policy, save_policy
-from counterpoise.learn.batches import Batch, Split
 from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.rows import Batch, Split
 from counterpoise.learn.steps import backward
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(3000)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from learning import small_log, torch
 
-import counterpoise.learn.batches as inspection
+import counterpoise.learn.source as inspection
 import counterpoise.learn.source as sources
+from counterpoise.features import Scaling
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.batches import Batch, Split
 from counterpoise.learn.norms import SampleGradients, reference_norms
-from counterpoise.learn.policies import Columns
+from counterpoise.learn.rows import Batch, Split
 from counterpoise.learn.steps import Logged, backward
 from counterpoise.log.log import Log
 
@@ -81,12 +81,23 @@ def test_mean_and_scale_are_those_of_the_training_rows_however_they_are_read(tmp
         np.testing.assert_allclose(found.scale, [*training.std(0)[:2], 1], rtol=1e-9)
 
 
+def test_levels_stay_0_and_1_in_the_folds_as_in_the_whole():
+    arrays, _ = people()
+    log = {"kind": np.array(["a", "b", "c", "d"])[np.arange(ROWS) % 4], "age": arrays["context"][:, 0]}
+    parts = {name: arrays[name] for name in ("action", "reward", "propensity")}
+    source = sources.Source(Log(log | parts, context=["kind", "age"], **{name: name for name in parts}))
+    whole = inspection.inspect(source, None, Split(0.1, 0))
+    source.number(whole.ids)
+    for found in (whole, inspection.without_fold(whole, source, Split(0.1, 0, fold=0, folds=3))):
+        assert found.columns.mean[:4].tolist() == [0.0] * 4
+        assert found.columns.scale[:4].tolist() == [1.0] * 4
+        assert found.columns.mean[4] == pytest.approx(45, abs=1)
+
+
 def test_large_offsets_keep_their_scale():
     values = 1.7e9 + np.arange(1000.0)
-    columns = Columns(1)
-    for part in np.split(values, 4):
-        columns.add(torch.as_tensor(part[:, None]))
-    assert columns.scale.item() == pytest.approx(values.std(), rel=1e-9)
+    scaling = sum((Scaling.of(part[:, None]) for part in np.split(values, 4)), Scaling.of(np.empty((0, 1))))
+    assert scaling.scale.item() == pytest.approx(values.std(), rel=1e-9)
 
 
 def test_a_policy_that_is_passed_sees_contexts_as_they_are():

@@ -21,8 +21,8 @@ from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.documents import as_text, evaluation, schema
 from counterpoise.log.question import PROPENSITY
 from counterpoise.models.folds import folds_of
+from counterpoise.models.propensity import sharpen
 from counterpoise.models.propensity_fitting import sharpness_of
-from counterpoise.models.propensity_step import sharpened
 from counterpoise.moments import Moments
 from counterpoise.moments.estimated import Estimated
 
@@ -180,11 +180,10 @@ def test_calibration_is_the_likeliestsharpness_of():
     truth = softmax(random.normal(size=(4_000, 3)))
     codes = (truth.cumsum(axis=1) > random.random(4_000)[:, None]).argmax(axis=1)
     shares = np.bincount(codes) / 4_000
-    too_sure = sharpened(truth, shares, 2.0)
+    too_sure = sharpen(truth, shares, 2.0)
     found = sharpness_of(too_sure, codes, shares)
     likelihood = [
-        np.log(sharpened(too_sure, shares, c)[np.arange(4_000), codes]).sum()
-        for c in (found - 0.02, found, found + 0.02)
+        np.log(sharpen(too_sure, shares, c)[np.arange(4_000), codes]).sum() for c in (found - 0.02, found, found + 0.02)
     ]
     assert max(likelihood) == likelihood[1]
     assert abs(found - 0.5) < 0.1
@@ -387,7 +386,7 @@ class Gaps(LogisticRegression):
         ({"action": "same"}, cp.LogError, "no choice to model"),
         ({"action": "rare"}, cp.LogError, "occurs only in fold"),
         ({"cluster": "same"}, cp.LogError, "fold"),
-        ({"context": "nested"}, cp.ColumnError, "a model takes numbers"),
+        ({"context": "nested"}, cp.ColumnError, "models and policies take numbers"),
     ],
 )
 def test_bad_input_is_an_error(changed, error, said):

@@ -57,7 +57,7 @@ def ab_test(
     import counterpoise as cp
     from counterpoise.cli.printing import console, say
     from counterpoise.cli.wording import written
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.log.guess import usual
     from counterpoise.log.log import Log

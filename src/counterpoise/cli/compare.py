@@ -95,7 +95,7 @@ def compare(
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
     from counterpoise.cli.printing import console, each_reward, ladder
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
     from counterpoise.log.rules import missing

@@ -65,7 +65,7 @@ def distribution(
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.evaluation.risk import QUANTILES, WORST
     from counterpoise.log.log import Log

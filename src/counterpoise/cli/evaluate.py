@@ -109,7 +109,7 @@ def evaluate(
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
     from counterpoise.cli.printing import answer, console, each_reward, estimates, ladder
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text, coverage, evaluation, of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
 

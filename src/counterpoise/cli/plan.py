@@ -59,7 +59,7 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
     from counterpoise.cli.printing import console
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text
     from counterpoise.evaluation.plan import one_target
     from counterpoise.evaluation.plan import plan as make

@@ -62,7 +62,7 @@ def sensitivity(
     """
     import counterpoise as cp
     from counterpoise.cli.printing import console
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.confounded import GAMMAS
     from counterpoise.evaluation.documents import as_text
     from counterpoise.log.log import Log

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from counterpoise.errors import Sentence
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
+from counterpoise.log.rules import Problem
 
 Severity = Literal["fix", "look", "note"]
 ROUNDING = 0.02  # the relative error of the smallest propensity from which rounding matters
@@ -57,18 +59,11 @@ class Rewards:
     zero_share: float
 
 
-def about_propensities(column: str | None, seen: Propensities | None, rows: int, actions: int | None) -> list[Finding]:
+def about_propensities(column: str | None, seen: Propensities | None, actions: int | None) -> list[Finding]:
     """What is wrong with the propensities, or might be."""
     if seen is None or column is None:
         return []
     found = []
-    if seen.impossible:
-        what = (
-            f"{_share(seen.impossible, rows, column)} not lie in (0, 1]: a propensity is the probability with which the logging policy "
-            "took the action it took. Fix the logger; the usual causes are percentages, logarithms, 0 for “unknown”, and the probability "
-            "of some other action."
-        )
-        found.append(Finding("fix", column, what))
     if seen.lowest == seen.highest == 1.0:
         what = (
             f"{column!r} is always 1, and a policy that never varies says nothing about any other. If yours does explore, log its true "
@@ -107,32 +102,26 @@ def about_propensities(column: str | None, seen: Propensities | None, rows: int,
     return found
 
 
-def about_rewards(column: str | None, seen: Rewards | None, rows: int) -> list[Finding]:
-    """What is wrong with the rewards, or might be."""
-    if seen is None or column is None:
+def about_rewards(column: str | None, seen: Rewards | None) -> list[Finding]:
+    """What is odd about the rewards."""
+    if seen is None or column is None or seen.distinct != 1:
         return []
-    found = []
-    if seen.impossible:
-        what = (
-            f"{seen.impossible:,} of {rows:,} values of {column!r} {'is' if seen.impossible == 1 else 'are'} missing or not finite. If no "
-            "reward means 0, write 0; if a reward is not known yet, leave its row out until it is."
-        )
-        found.append(Finding("fix", column, what))
-    if seen.distinct == 1:
-        what = f"{column!r} is {seen.lowest:g} in every row, so the log cannot tell policies apart."
-        found.append(Finding("look", column, what))
-    return found
+    what = f"{column!r} is {seen.lowest:g} in every row, so the log cannot tell policies apart."
+    return [Finding("look", column, what)]
 
 
-def about_target(column: str, bad: int, rows: int) -> list[Finding]:
-    """What is wrong with a target's probabilities."""
-    if not bad:
-        return []
-    what = (
-        f"{_share(bad, rows, column)} not lie in [0, 1]. A target is the new policy's probability of the logged action: 1 or 0 if that "
-        "policy is deterministic."
+def about_bad_rows(problem: Problem) -> Finding:
+    """Rows that break a rule, in the words in which `evaluate` refuses them, and what usually is behind it."""
+    rule = problem.rule
+    return Finding(
+        "fix", rule.column, Sentence([problem.said, _BEHIND.get(rule.part, "") if not rule.is_of_lists else ""])
     )
-    return [Finding("fix", column, what)]
+
+
+_BEHIND = {
+    "propensity": " The usual causes are percentages, logarithms, 0 for “unknown”, and the probability of some other action.",
+    "reward": " If no reward means 0, write 0; if a reward is not known yet, leave its row out until it is.",
+}
 
 
 def about_lists(position: str, of: str | None, lists: int) -> Finding:
@@ -189,7 +178,3 @@ def about_meaning(propensity: str, fall: float, error: float, steps: int) -> Fin
         f"{error:.1g}, as it does where propensities are those {whose} and no item is shown twice: propensity_of is {meaning}."
     )
     return Finding("note", propensity, what)
-
-
-def _share(bad: int, rows: int, column: str) -> str:
-    return f"{bad:,} of {rows:,} values of {column!r} {'does' if bad == 1 else 'do'}"

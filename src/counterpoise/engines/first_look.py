@@ -12,8 +12,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect, prepare_there
 from counterpoise.engines.query import Frame
-from counterpoise.engines.registry import engine_of, first_rows, scanned
-from counterpoise.engines.rows import columns_of
+from counterpoise.engines.registry import columns_of, engine_of, first_rows, scanned
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
@@ -163,7 +162,15 @@ def _pair(found: pl.DataFrame) -> tuple[float | None, float | None]:
 
 def _lean(log: Log, reward: str) -> Log:
     lean = log.but(
-        cluster=None, key=(), model_reward=None, model_value=None, control=None, groups=None, propensity=None
+        cluster=None,
+        key=(),
+        model_reward=None,
+        model_value=None,
+        control=None,
+        groups=None,
+        propensity=None,
+        context=(),
+        candidates=None,
     )
     return lean.but(reward=reward, slate=None, position=None, propensity_of=None, discount=None)
 

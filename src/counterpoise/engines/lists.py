@@ -115,6 +115,8 @@ def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
 def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The lists with their weights, and what those make of their rewards."""
     names, weight = question.names, question.weight
+    if not targets:
+        return found
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
         lengths = {length_of(t): nw.col(LENGTH) * nw.col(t) for t in targets}

@@ -181,12 +181,14 @@ class Batches:
     rows: int = 0
     keys: list[pl.Series] = field(default_factory=list)
     left_out: tuple[Powers, ...] = ()
+    has_order: bool = True  # rows have numbers
 
     def add(self, batch: pl.DataFrame) -> None:
         """Add one more batch."""
         if batch.height == 0:
             return
-        engine = Memory(prepare(batch, self.question, self.rows), self.question, self.rows)
+        first_row = self.rows if self.has_order else None
+        engine = Memory(prepare(batch, self.question, self.rows), self.question, first_row)
         found = engine.survey()
         self.add_summary(found)
         if self.question.log.key:
@@ -216,9 +218,11 @@ class Batches:
         return n - pl.concat(self.keys).n_unique() if self.keys else None
 
 
-def summarize_batches(batches: Iterable[pl.DataFrame], question: Question) -> tuple[LogMoments, ...]:
-    """The moments of all batches together."""
-    whole = Batches(question)
+def summarize_batches(
+    batches: Iterable[pl.DataFrame], question: Question, *, has_order: bool = True
+) -> tuple[LogMoments, ...]:
+    """The moments of all batches together, whose rows may come in another order next time."""
+    whole = Batches(question, has_order=has_order)
     if question.makes_lists:
         rows = pl.concat(batches)  # the rows of a list may be in several
         found = summarize_in_order(lambda: iter([rows_of_lists(rows.lazy(), question).collect()]), question)
@@ -253,7 +257,7 @@ class Memory:
 
     frame: pl.DataFrame
     question: Question
-    first_row: int = 0
+    first_row: int | None = 0  # None where rows have no numbers
     skips_bad_rows = False
 
     def survey(self) -> Summary:

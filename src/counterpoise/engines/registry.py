@@ -18,7 +18,6 @@ from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_
 from counterpoise.engines.streaming import Streaming
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
-from counterpoise.forks import check_threads
 from counterpoise.log.expressions import columns, plan
 from counterpoise.log.groups import CLUSTER
 from counterpoise.log.log import Log
@@ -27,6 +26,7 @@ from counterpoise.moments import LogMoments
 from counterpoise.readers import connections, databases, files, frames
 from counterpoise.readers import spark as spark_frames
 from counterpoise.readers.progress import Report, progress_bar
+from counterpoise.threads import check_threads
 
 # -- Scans of files: read once more where a text file's rows are not what its first ones promise -----------------------
 
@@ -56,6 +56,7 @@ def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
 
 
 Batches = Iterator[pl.DataFrame]
+IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whether they are something else
 
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
@@ -87,7 +88,8 @@ class LogEngine:
         """The moments of a question, one for each reward."""
         with progress_bar(progress) as report:
             rows = frames.told(self.frame(question.log.data), question)
-            return summarize_batches(frames.with_policies(rows, question, report), question)
+            whole = frames.with_policies(rows, question, report)
+            return summarize_batches(whole, question, has_order=self.has_order)
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
@@ -163,14 +165,14 @@ class Frames(LogEngine):
                 scan = super().scan(log)
                 scan.collect_schema()
                 return scan
-        numbers = {*log.reward, log.propensity}
+        numbers = {*log.reward, log.propensity, *(log.control or {})}
         return frames.side_by_side(log.data, list(log.data), numbers).lazy()
 
     def columns(self, log: Log) -> list[str]:
         """Their names, which a frame in memory tells at once."""
         if isinstance(log.data, Mapping):
             return list(log.data)
-        return log.data.columns if isinstance(log.data, pl.DataFrame) else nw.from_native(log.data).columns
+        return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
 
 
 class Files(LogEngine):
@@ -178,7 +180,7 @@ class Files(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A path, or a list of them."""
-        return files.is_paths(data)
+        return not isinstance(data, IN_MEMORY) and files.is_paths(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
@@ -223,13 +225,14 @@ class Databases(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A URL, a DuckDB file, connection or relation, or an ibis table."""
-        return connections.is_database(data)
+        return not isinstance(data, IN_MEMORY) and connections.is_database(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel; rows do where a policy only runs here."""
         if question.needs_python:
             with progress_bar(progress) as report:
-                return summarize_batches(frames.with_policies(databases.batches(question), question, report), question)
+                rows = frames.with_policies(databases.batches(question), question, report)
+                return summarize_batches(rows, question, has_order=False)
         with connections.opened(question.log) as native:
             engine = PushedDown(question, lambda part: databases.complete(native, part), databases.fence)
             return summarize(engine, question)
@@ -275,7 +278,7 @@ class Spark(LogEngine):
 
     def holds(self, data: Any) -> bool:
         """A frame of Spark, classic or Connect."""
-        return spark_frames.is_spark(data)
+        return not isinstance(data, IN_MEMORY) and spark_frames.is_spark(data)
 
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """Sums travel, rows never do."""
@@ -313,10 +316,16 @@ ENGINES: dict[str, LogEngine] = {"frames": Frames(), "files": Files(), "spark": 
 def engine_of(log: Log) -> LogEngine:
     """The engine of a log."""
     check_threads()
-    found = next(one for one in reversed(ENGINES.values()) if one.holds(log.data))
-    if not isinstance(found, Databases):
+    engine = next(engine for engine in reversed(ENGINES.values()) if engine.holds(log.data))
+    asks_database = log.table is not None or log.query is not None or log.external_access
+    if asks_database and not isinstance(engine, Databases):
         connections.check_no_database(log)
-    return found
+    return engine
+
+
+def columns_of(log: Log) -> list[str]:
+    """The names of the log's columns, read without its rows if possible."""
+    return engine_of(log).columns(log)
 
 
 def moments_of(question: Question, *, progress: bool | None = None) -> tuple[LogMoments, ...]:

@@ -116,11 +116,6 @@ def good_rows_of_ids(
     return good.with_columns(pl.Series(ID, numbered))
 
 
-def columns_of(log: Log) -> list[str]:
-    """The names of the log's columns, read without its rows if possible."""
-    return engine_of(log).columns(log)
-
-
 def collect(frame: pl.LazyFrame) -> pl.DataFrame:
     """The rows of a small answer; damaged files are an error of the log."""
     try:

@@ -114,7 +114,7 @@ def _in_pieces(batches: Iterator[Any]) -> Iterator[pl.DataFrame]:
 def _as_text(partial: Batches) -> str:
     expected = [key_of(rule) for rule in rules_of(partial.question)]
     problems = [
-        (expected.index(key_of(problem.rule)), problem.count, problem.found)
+        (expected.index(key_of(problem.rule)), problem.count, problem.value)
         for problem in merge_problems(partial.problems)
     ]
     moments = [one.to_json() for one in partial.total if one.n]  # without rows there are no segments

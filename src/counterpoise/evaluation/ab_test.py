@@ -397,7 +397,7 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
     if log.is_arrays:
         return {}
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
 
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
 

@@ -217,13 +217,17 @@ def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
 def _carriers(found: Asked) -> dict[str, Carrier]:
     """Of a log that several loggers wrote, who carries each target's value."""
     first = found.moments[0]
-    contrasts = [contrast for contrast in first.moments if not contrast[1]] if is_by_logger(first) else []
+    contrasts = (
+        [contrast for contrast in first.moments if not contrast[1]]
+        if first.segment_columns and is_by_logger(first)
+        else []
+    )
     return {contrast[0]: carrier(first, contrast) for contrast in contrasts}
 
 
 def _without_loggers(found: Asked) -> Asked:
     """The same moments and question, added up over the loggers that wrote the log."""
-    if not is_by_logger(found.moments[0]):
+    if not found.moments[0].segment_columns or not is_by_logger(found.moments[0]):
         return found
     question = found.question
     asked = None if question is None else replace(question, segment=question.segment[:-1])

@@ -125,7 +125,9 @@ def question_of(
     """The question that a verb's arguments ask."""
     whole = as_log(log, parts)
     whole.need_only("evaluate")
-    how, target = as_weight(list_weight(weight, whole.propensity_of), target)
+    if weight is not None or whole.propensity_of is not None:
+        weight = list_weight(weight, whole.propensity_of)
+    how, target = as_weight(weight, target)
     if isinstance(whole.propensity, Mapping):
         refuse_lists(whole.slate, "a log of several policies")
         whole, how = balanced(whole, how)
@@ -144,7 +146,7 @@ def question_of(
                 [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
             )
         return question
-    from counterpoise.models.fitting import with_model
+    from counterpoise.models.reward_fitting import with_model
 
     return with_model(question)
 
@@ -234,14 +236,14 @@ def groups_of(log: Log, *, wanted: bool) -> int:
 def _fitted(question: Question, progress: bool | None) -> Question:
     """The question with its models fitted, if it has any: that of propensities first, which a reward model may ask for."""
     if question.propensity_model is not None:
-        from counterpoise.models.propensity_fitting import fitted_propensities
+        from counterpoise.models.propensity_fitting import fit_propensity_model
 
-        question = fitted_propensities(question, progress)
+        question = fit_propensity_model(question, progress)
     if question.model is None:
         return question
-    from counterpoise.models.fitting import fitted
+    from counterpoise.models.reward_fitting import fit_reward_model
 
-    return fitted(question, progress)
+    return fit_reward_model(question, progress)
 
 
 def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:

@@ -18,7 +18,7 @@ from counterpoise.evaluation.asking import Asked, Concern
 from counterpoise.evaluation.support import missing_actions
 from counterpoise.log.guess import USUAL, ids_among, usual
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
-from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, AsItIs, Question, RowWeight
+from counterpoise.log.question import LOGGING, MODEL_REWARD, PROPENSITY, Learning, NoWeight, Question
 from counterpoise.moments import Floats
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 CODE = "own-training-rows"
 SAMPLE = 200_000  # rows of a log in Spark
-
-
-class _NoWeight(RowWeight):
-    needs_propensity = False
 
 
 def check_training_rows(question: Question, asked: Asked) -> Iterator[Concern]:
@@ -65,7 +61,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
         baseline=None, slate=None, position=None, propensity_of=None, discount=None, candidates=None, control=None,
         logger=None, shares=None,
     )  # fmt: skip
-    lean = Question(log, (), _NoWeight(), model=AsItIs())
+    lean = Question(log, (), NoWeight(), learning=Learning())
     watches = {name: {reward: one.sketch.watch() for reward in log.reward} for name, one in lessons.items()}
 
     def look(batches: Iterator[pl.DataFrame]) -> None:
@@ -135,7 +131,7 @@ def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
     if question.lists is not None or question.is_binned or question.log.is_arrays:
         return
     # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.rows import columns_of
+    from counterpoise.engines.registry import columns_of
 
     columns = columns_of(question.log)
     yield from rows_together(question, asked, columns)
@@ -288,7 +284,8 @@ def propensity_meaning(question: Question, asked: Asked) -> Iterator[Concern]:
         return
     from counterpoise.diagnostics.findings import meaning_of
     from counterpoise.diagnostics.list_logs import fall_of, shows_once
-    from counterpoise.engines.rows import columns_of, first_rows_with
+    from counterpoise.engines.registry import columns_of
+    from counterpoise.engines.rows import first_rows_with
 
     names = [] if log.is_arrays else columns_of(log)
     item = log.action or usual("action", names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import polars as pl
@@ -17,26 +17,34 @@ from counterpoise.diagnostics.findings import (
     Propensities,
     Rewards,
     Severity,
+    about_bad_rows,
     about_lists,
     about_meaning,
     about_positions,
     about_propensities,
     about_rewards,
-    about_target,
 )
 from counterpoise.diagnostics.list_logs import fall_of, faults_of, find_lists
 from counterpoise.diagnostics.misread import about_misread, try_readings
 from counterpoise.diagnostics.repeats import repeats, tells_apart
+from counterpoise.engines.first_look import lists_of
+from counterpoise.engines.polars_frames import prepare_lazily
+from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
+from counterpoise.engines.streaming import Streaming
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
-from counterpoise.log.good import is_number, is_probability, is_propensity
+from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.guess import targets_among, usual
 from counterpoise.log.log import Data, Log, LogFields, as_log, logged_propensity, many
-from counterpoise.models.leaks import Leak, leaks
+from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
+from counterpoise.log.rules import Problem, rules_of
+from counterpoise.log.targets import Target
+from counterpoise.models.quality import Leak, leaks
+from counterpoise.weights import list_weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +121,7 @@ def doctor(
     --------
     >>> log = pl.DataFrame({"click": [1, 0, 1, 0], "p": [0.5, 0.5, 0.0, 0.5], "pi_new": [0.9, 0.1, 0.9, 0.1]})
     >>> print(doctor(log).findings[0].message.partition(":")[0])
-    1 of 4 values of 'p' does not lie in (0, 1]
+    propensity 'p' must lie in (0, 1]
     """
     asked_targets = _target_columns(target)
     asked_log = as_log(log, parts)
@@ -168,6 +176,12 @@ def doctor(
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
+    named = judged.but(
+        reward=reward if reward in numbers else (), propensity=propensity if propensity in numbers else None
+    )
+    problems = _problems(named, [name for name in targets if name in numbers], numbers)
+    if not engine_of(asked_log).has_order:
+        problems = [replace(problem, row=None) for problem in problems]
     tried = try_readings(frame, propensity, usable, actions) if propensity in numbers else []
     leaking = leaks(sample.head(SAMPLED), str(reward), asked_log.context) if reward in numbers else []
     findings += [
@@ -175,11 +189,14 @@ def doctor(
         *map(_about_leak, leaking),
         *(finding for one in overlap for finding in _doubts(one)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
-        *about_propensities(propensity, seen, rows, actions),
-        *about_rewards(reward, rewards, rows),
-        *(one for name in targets if name in numbers for one in about_target(name, _outside(frame, name), rows)),
+        *about_propensities(propensity, seen, actions),
+        *about_rewards(reward, rewards),
+        *map(about_bad_rows, problems),
     ]
-    findings += _about_lists(sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers)
+    is_told = any(problem.rule.is_of_lists for problem in problems)
+    findings += _about_lists(
+        sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers, is_told
+    )
     blind = [name for name in usable if name not in {one.target for one in overlap}]
     findings += [
         *_about_others(asked_log.reward),
@@ -204,9 +221,14 @@ def _target_columns(target: Any) -> tuple[str, ...]:
 
 
 def _about_lists(
-    sample: pl.LazyFrame, schema: pl.Schema, log: Log, taken: Sequence[str | None], has_propensities: bool
+    sample: pl.LazyFrame,
+    schema: pl.Schema,
+    log: Log,
+    taken: Sequence[str | None],
+    has_propensities: bool,
+    is_told: bool,
 ) -> Iterator[Finding]:
-    """Whether rows are the positions of lists, which of those are broken, and what their propensities mean."""
+    """Whether rows are the positions of lists, which of those are broken (if that is not told yet), and what propensities mean."""
     if log.slate in schema and log.position in schema:
         position, of = str(log.position), log.slate
     else:
@@ -215,7 +237,7 @@ def _about_lists(
             return
         position, of = lists.position, lists.list
         yield about_lists(position, of, lists.lists)
-    if of is not None:
+    if of is not None and not is_told:
         yield from about_positions(position, of, *faults_of(sample, position, of))
     propensity = taken[1]
     if of is not None and has_propensities and propensity is not None:
@@ -325,10 +347,24 @@ def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))
 
 
-def _outside(frame: pl.LazyFrame, name: str) -> int:
-    """How many values are not probabilities."""
-    good = is_probability(column(name).cast(pl.Float64)).fill_null(False)
-    return int(collect(frame.select((~good).sum())).item())
+def _problems(log: Log, targets: Sequence[str], numbers: set[str]) -> list[Problem]:
+    """What is wrong with rows or lists by the rules of `evaluate`, as far as the columns of its parts are there and are numbers."""
+    known = log.data.collect_schema().names()
+    control = {name: mean for name, mean in (log.control or {}).items() if name in numbers}
+    lean = log.but(
+        context=(), candidates=None, baseline=None, model_reward=None, model_value=None, control=control or None, groups=None,
+        cluster=log.cluster if log.cluster in known else None,
+    )  # fmt: skip
+    chosen = tuple(Target(name, name) for name in targets) if log.propensity is not None else ()
+    question = Question(lean, chosen, RowWeight() if log.propensity is not None else NoWeight())
+    if log.reward and log.propensity is not None and log.slate in known and log.position in numbers:
+        groups = 1 if lean.cluster is None else GROUPS
+        with suppress(LogError, OptionError):  # whose positions are no positions, which other findings explain
+            weight: Any = list_weight(None, log.propensity_of)
+            question = replace(question, weight=weight, lists=lists_of(lean), groups=groups)
+    if not rules_of(question):
+        return []
+    return Streaming(prepare_lazily(log.data, question), question).problems()
 
 
 def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: int) -> tuple[int, bool]:

@@ -185,7 +185,8 @@ def options_of(
         method = strategy(interval, is_clustered=is_clustered, options={**own, "reward_bounds": bounds})
         return Options(level, method, bounds)
 
-    return tuple(map(one, bounds_by_reward(reward_bounds, rewards)))
+    bounds = (None,) * len(rewards) if reward_bounds is None else bounds_by_reward(reward_bounds, rewards)
+    return tuple(map(one, bounds))
 
 
 class Lazily(Mapping[Key, Value]):

@@ -92,7 +92,9 @@ def evaluate(
         whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
     )
     choose(asked, question.moment_columns, question.groups, method)  # before the log is read
-    return evaluated(checked(read(by_logger(question), stored, progress)), options, asked)
+    if isinstance(whole.propensity, Mapping):
+        question = by_logger(question)
+    return evaluated(checked(read(question, stored, progress)), options, asked)
 
 
 def compare(
@@ -135,7 +137,9 @@ def compare(
     question = question_of(
         whole, {}, target, weight=weight, against=other, segment=segment, wants_groups=method.needs_groups
     )
-    return compared(checked(read(by_logger(question), stored, progress)), options)
+    if isinstance(whole.propensity, Mapping):
+        question = by_logger(question)
+    return compared(checked(read(question, stored, progress)), options)
 
 
 def _start(

@@ -18,10 +18,10 @@ from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import Method
 from counterpoise.learn.actions import mask_of_places
-from counterpoise.learn.batches import Inspection, Split, inspect, without_fold
 from counterpoise.learn.options import Options
 from counterpoise.learn.policy import CELLS, Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source, inspect, without_fold
 from counterpoise.learn.training import beside, train
 from counterpoise.log.log import Log
 from counterpoise.log.question import Question
@@ -229,19 +229,14 @@ def _opened(log: Log) -> Source:
     return source
 
 
-@torch.no_grad()
 def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> NDArray[np.float64]:
     """The probability of every logged action of a chunk under the policy of its row's fold, as a learner has the rows."""
     chunk = source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
-        index, device = np.flatnonzero(folds == fold), policy.device
-        policy.eval()
-        for part in np.array_split(index, max(1, len(index) // policy.rows_at_once)):
-            rows = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)
-            probability[part] = (
-                policy.target_at(rows.context, rows.action, rows.candidates, policy.temperature).double().cpu().numpy()
-            )
+        index = np.flatnonzero(folds == fold)
+        rows = chunk.take(torch.as_tensor(index, device=chunk.action.device))
+        probability[index] = policy.logged_probabilities(rows.context, rows.action, rows.candidates)[:, 0]
     return np.minimum(probability, 1.0)
 
 

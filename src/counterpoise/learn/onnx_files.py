@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.actions import masked
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import cooled
 
 if TYPE_CHECKING:
-    from counterpoise.learn.encoding import Encoding
+    from counterpoise.features import Encoder
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
@@ -33,8 +32,8 @@ class Probabilities(nn.Module):
 
     def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
         """One row per context, one column per action."""
-        logits = masked(self.policy(context), candidates)
-        return torch.softmax(cooled(logits, self.policy.temperature), -1)
+        logits = self.policy.logits_among(context, candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1).to(context.dtype)
 
 
 def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
@@ -69,16 +68,16 @@ def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | P
 def metadata_of(policy: Policy) -> dict[str, str]:
     """The columns of the context with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
     columns = [{"name": name, "kind": "number"} for name in policy.context_]
-    found = {
+    metadata = {
         "counterpoise.context": columns if policy.encoding_ is None else policy.encoding_.described(),
         "counterpoise.classes": policy.classes_.tolist(),
     }
     if policy.candidates_ is not None:
-        found["counterpoise.candidates"] = policy.candidates_
-    return {name: json.dumps(value) for name, value in found.items()}
+        metadata["counterpoise.candidates"] = policy.candidates_
+    return {name: json.dumps(value) for name, value in metadata.items()}
 
 
-def _check_names(encoding: Encoding | None) -> None:
+def _check_names(encoding: Encoder | None) -> None:
     taken = [] if encoding is None else [name for name in encoding.names if name in TAKEN]
     if taken:
         raise OptionError(
@@ -87,7 +86,7 @@ def _check_names(encoding: Encoding | None) -> None:
         )
 
 
-def _encode(model: Any, encoding: Encoding) -> None:
+def _encode(model: Any, encoding: Encoder) -> None:
     """Put the encoding in front of a model: an input for every column, side by side as the policy takes them."""
     from onnx import helper
 

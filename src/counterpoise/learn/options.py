@@ -21,14 +21,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.batches import Inspection, Split
 from counterpoise.learn.callbacks import Callback, checked_callbacks
 from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.source import Source
+from counterpoise.learn.rows import Split
+from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Norms
 
 # -- Adam for a catalog of which every step sees a few items only ------------------------------------------------------
@@ -617,6 +617,11 @@ def _check_policy(policy: Any, n_actions: int | None) -> None:
         raise OptionError(
             f"policy must be a Policy; found {type(policy).__name__}.",
             do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
+        )
+    if not any(parameter.requires_grad for parameter in policy.parameters()):
+        raise OptionError(
+            f"{type(policy).__name__} has no parameters that gradients could train.",
+            do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
         )
     if n_actions not in (None, policy.n_actions):
         raise OptionError(

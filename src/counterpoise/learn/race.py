@@ -9,23 +9,25 @@ from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import add
-from os import PathLike
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.contenders import Contender, ModelPolicy, Rest, as_policy
+from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.judging import TWICE, doubts
-from counterpoise.learn.policy import CELLS, Policy
+from counterpoise.learn.policies import as_policy
+from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
-from counterpoise.log.sketches import Lesson
+from counterpoise.learn.source import Source
+from counterpoise.learn.training import ALONE, Machine
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 
@@ -48,7 +50,7 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Found(Serves):
     """A policy that was found on a log.
 
     Attributes
@@ -80,13 +82,13 @@ class Found:
         The lowest and the highest reward, between which every true value lies.
     """
 
-    policy: Policy | ModelPolicy
+    policy: Policy
     result: Result
     kind: str
     rejected: Result | None
     name: str
     leaderboard: tuple[Standing, ...]
-    policies: tuple[Policy | ModelPolicy, ...]
+    policies: tuple[Policy, ...]
     mean_reward: float
     seconds: float
     fit_seconds: float
@@ -95,23 +97,9 @@ class Found:
     cut: str = ""
     reward_range: tuple[float, float] = (-math.inf, math.inf)
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
-        return self.policy.predict_proba(context)
-
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The actions, in the order of `predict_proba`'s columns."""
-        return self.policy.classes_
-
-    @property
-    def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
-        return self.policy.lesson_
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read; networks and forests can be saved."""
-        self.policy.save(path)
+    def served_policy(self) -> Policy:
+        return self.policy
 
     def summary(self) -> str:
         """What was found, in a sentence or two."""
@@ -224,6 +212,7 @@ class Race:
     n_folds: int
     n_actions: int
     seed: int
+    features: Tensor | None = None  # of the items, a row for every action
     contenders: dict[str, Contender] = field(default_factory=dict)
     policies: dict[str, list[Any]] = field(default_factory=dict)  # by contender, one for every fold
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
@@ -247,9 +236,11 @@ class Race:
             if contender.name in self.contenders:
                 raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
             seconds = None if deadline is None else self._share(deadline, len(contenders) - place)
-            has_run = any(one.name in self.policies for one in contenders[:place])
+            has_run = any(other.name in self.policies for other in contenders[:place])
             if self.is_stopped:
                 why: str | None = "the search was stopped before it."
+            elif self.rows.candidates is not None and not getattr(contender, "takes_candidates", True):
+                why = "it cannot learn to choose among the candidates of a row."
             elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and has_run:
                 why = "there was no time left to try it."
             else:
@@ -261,7 +252,7 @@ class Race:
                     self.is_stopped, why = True, "the search was stopped while it was learning."
             if why is not None:
                 self.skipped[contender.name] = why
-        if not any(one.name in self.policies for one in contenders):
+        if not any(contender.name in self.policies for contender in contenders):
             raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
 
     @staticmethod
@@ -292,14 +283,25 @@ class Race:
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy | ModelPolicy:
-        """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
+    def learned(
+        self,
+        contender: Contender,
+        fold: int | None,
+        seconds: float | None = None,
+        source: Source | None = None,
+        machine: Machine = ALONE,
+    ) -> Policy:
+        """What a contender learns from the rows outside a fold, or from all, in so many seconds.
+
+        Where the rows are a sample of what a `source` has, whoever can learn from that does; several processes share the work likewise.
+        """
         index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
+        streams = getattr(contender, "streams", False)
+        source, machine = (source, machine) if streams else (None, ALONE)
         n, cuts = len(index), list[str]()
-        if seconds is not None and n > (
-            most := LARGE + int(FASTEST * seconds)
-        ):  # no fit looks at more rows in that time
-            index = np.sort(np.random.default_rng(self.seed).choice(index, most, replace=False))
+        most = math.inf if seconds is None or source is not None else LARGE + int(FASTEST * seconds)
+        if n > most:  # no fit looks at more rows in that time
+            index = np.sort(np.random.default_rng(self.seed).choice(index, int(most), replace=False))
         rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
         is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
         if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
@@ -307,7 +309,8 @@ class Race:
         if len(rows) < n:
             cuts.append(f"{len(rows):,} of {n:,} rows")
         began = time.perf_counter()
-        policy = as_policy(contender.fit(Rest(rows, self.n_actions, seconds, cuts), self.seed), self.n_actions)
+        rest = Rest(rows, self.n_actions, seconds, cuts, self.features, source, machine)
+        policy = as_policy(contender.fit(rest, self.seed), self.n_actions)
         if is_watched and contender.name not in self._paces:
             self._paces[contender.name] = Pace(len(rows), time.perf_counter() - began)
         self.cuts[contender.name] = ", ".join(cuts)
@@ -322,7 +325,7 @@ class Race:
         while size < n and (pace is None or not pace.is_enough(seconds, n)):
             began = time.perf_counter()
             try:
-                contender.fit(Rest(self._sample(rows, size), self.n_actions), self.seed)
+                contender.fit(Rest(self._sample(rows, size), self.n_actions, features=self.features), self.seed)
                 pace = Pace(size, time.perf_counter() - began, pace)
             except CounterpoiseError:  # so few rows may have nothing to learn from
                 pass
@@ -346,12 +349,11 @@ class Race:
         self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
-        found = self.logged(policy, index, temperatures, seconds)
-        judges = self.rows.take(torch.as_tensor(index[: len(found[temperatures[0]])]))
+        probabilities = self.logged(policy, index, temperatures, seconds)
+        judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
         reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
-        for temperature, logged in found.items():
-            weight = logged / propensity
-            yield temperature, self._sums(weight, reward)
+        for temperature, logged in probabilities.items():
+            yield temperature, self._sums(logged / propensity, reward)
 
     def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> Sums:
         smoothed = Smoothed.of(weight * (reward - self.lowest), self.lambdas)
@@ -366,18 +368,19 @@ class Race:
     ) -> dict[float, NDArray[np.float64]]:
         """The probability of the logged action in these rows, or in the first of them for which there is time."""
         began, at, size = time.perf_counter(), 0, BLOCK
-        parts: dict[float, list[NDArray[np.float64]]] = {temperature: [] for temperature in temperatures}
+        parts = []
         while at < len(index):
             rows = self.rows.take(torch.as_tensor(index[at : at + size]))
-            for temperature, part in logged_probabilities(policy, rows, temperatures).items():
-                parts[temperature].append(part)
+            parts.append(
+                policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=temperatures)
+            )
             at += size
             if seconds is not None:
                 took = time.perf_counter() - began
                 if took >= seconds:
                     break
                 size = max(1, min(64 * BLOCK, int((seconds - took) * at / max(took, 1e-9))))
-        return {temperature: np.concatenate(some) for temperature, some in parts.items()}
+        return dict(zip(temperatures, np.concatenate(parts).T, strict=True))
 
     def certified(
         self, chosen: Sequence[Served], seconds: float | None
@@ -387,9 +390,9 @@ class Race:
         for fold, (name, temperature) in enumerate(chosen):
             rows = self._fold_rows(fold)
             each = None if seconds is None else seconds / self.n_folds
-            found = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
-            index.append(rows[: len(found)])
-            probability.append(found)
+            logged = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
+            index.append(rows[: len(logged)])
+            probability.append(logged)
         all_rows, all_probabilities = np.concatenate(index), np.concatenate(probability)
         order = np.argsort(all_rows)
         return all_rows[order], np.minimum(all_probabilities[order], 1.0)
@@ -425,7 +428,7 @@ class Race:
     def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
         """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
-        found: dict[str, Standing] = {}
+        board: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
@@ -434,13 +437,13 @@ class Race:
                 name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],
             )  # fmt: skip
-            if name not in found or standing.score > found[name].score:
-                found[name] = standing
-        return sorted(found.values(), key=lambda one: -one.score)
+            if name not in board or standing.score > board[name].score:
+                board[name] = standing
+        return sorted(board.values(), key=lambda standing: -standing.score)
 
     @staticmethod
     def _total(sums: list[Sums], without: int | None) -> Sums:
-        return reduce(add, (one for fold, one in enumerate(sums) if fold != without))
+        return reduce(add, (part for fold, part in enumerate(sums) if fold != without))
 
 
 def by_score(score: Score) -> float:
@@ -455,9 +458,9 @@ def by_bound(score: Score) -> float:
 
 def at_temperature(policy: Any, temperature: float) -> Any:
     """The same policy, served at another temperature; what was learned is shared."""
-    found = copy(policy)
-    found.temperature = temperature
-    return found
+    served = copy(policy)
+    served.temperature = temperature
+    return served
 
 
 @dataclass(frozen=True)
@@ -490,28 +493,3 @@ class Pace:
         """Whether another fit would tell nothing new, or cost too much."""
         known = self.before is not None or GROWTH * self.rows >= most
         return (known and self.rows_in(seconds, most) >= most) or self.seconds * GROWTH**self.exponent > 0.1 * seconds
-
-
-@torch.no_grad()
-def logged_probabilities(
-    policy: Policy | ModelPolicy, rows: Rows, temperatures: Sequence[float]
-) -> dict[float, NDArray[np.float64]]:
-    """The probability of every row's action at several temperatures, a few rows at a time."""
-    found = {temperature: np.empty(len(rows)) for temperature in temperatures}
-    size = max(1, CELLS // policy.n_actions)
-    for at in range(0, len(rows), size):
-        part = slice(at, at + size)
-        context, action = rows.context[part], rows.action[part]
-        scores = (
-            policy(context)
-            if isinstance(policy, Policy)
-            else torch.as_tensor(np.asarray(policy.scores(context.numpy()), dtype=np.float64))
-        )
-        own = scores.gather(1, action[:, None])[:, 0]
-        for temperature, probability in found.items():
-            if temperature == 0:
-                probability[part] = (scores.argmax(1) == action).numpy()
-            else:
-                whole = torch.logsumexp(scores / temperature, 1)
-                probability[part] = (own / temperature - whole).double().exp().numpy()
-    return found

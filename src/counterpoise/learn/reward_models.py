@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,51 +16,16 @@ from torch import Tensor
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
-
-if TYPE_CHECKING:
-    import polars as pl
+from counterpoise.models.reward import as_reward
+from counterpoise.models.reward_fitting import Predict, fit_numbers
 
 FOLDS = 3  # where nothing is judged in folds
-Predict = Callable[[NDArray[Any]], NDArray[np.float64]]
-
-
-def seeded(estimator: Any, seed: int) -> Any:
-    """A copy of an estimator that is not fitted, with this seed if it draws anything."""
-    from counterpoise.models.estimators import fresh
-
-    model = fresh(estimator)
-    if hasattr(model, "get_params") and "random_state" in model.get_params():
-        model.set_params(random_state=seed)
-    return model
 
 
 def reward_model(model: Any, rows: Rows, n_actions: int, seed: int) -> Predict:
     """A model of `counterpoise.models`, fitted on rows: from contexts to the rewards of all actions."""
-    import polars as pl
-
-    from counterpoise.models.actions import actions_of
-    from counterpoise.models.design import Design
-    from counterpoise.models.encoding import Encoder
-    from counterpoise.models.estimators import check_rewards, estimator_of, is_native
-    from counterpoise.models.fitting import fit_one, suited, work_of
-    from counterpoise.models.reward import as_reward
-    from counterpoise.threads import threads
-
-    asked, rewards = as_reward(model), rows.reward.double().cpu().numpy()
-    names = [f"x{k}" for k in range(rows.context.shape[1])]
-    frame = _frame(rows.context.cpu().numpy(), names)
-    estimator = seeded(estimator_of(asked.estimator, rewards), seed)
-    check_rewards(estimator, rewards)
-    actions = actions_of(pl.Series(np.arange(n_actions)), None)
-    design = Design(Encoder.of(frame, names), actions, is_native(estimator))
-    codes = actions.codes(pl.Series(rows.action.cpu().numpy()))
-    x = design.contexts(frame)
-    if design.is_sparse and not (isinstance(asked.estimator, str) or asked.per_action):
-        design = suited(design, estimator, x, codes, rewards)
-    with threads(work_of(design, x)):
-        fitted = fit_one(estimator, design, x, codes, rewards, None, asked.per_action)
-    every = actions.codes(pl.Series(np.arange(n_actions)))
-    return lambda context: np.asarray(fitted.table(design.contexts(_frame(context, names)), every))
+    context, action = rows.context.cpu().numpy(), rows.action.cpu().numpy()
+    return fit_numbers(model, context, action, rows.reward.double().cpu().numpy(), n_actions, seed)
 
 
 class RewardModels:
@@ -72,8 +36,6 @@ class RewardModels:
     """
 
     def __init__(self, source: Source, rows: int, n_actions: int, model: Any, folds: int, seed: int) -> None:
-        from counterpoise.models.reward import as_reward
-
         if folds == 2:
             raise OptionError(
                 ["a reward model with ", Argument("folds", 2), " has no rows left to learn from."],
@@ -88,24 +50,22 @@ class RewardModels:
 
     def digest(self, of_log: str) -> str:
         """A digest of the log and the model together, so that a checkpoint of another model is refused."""
-        from counterpoise.models.reward import as_reward
-
         return hashlib.sha256(f"{of_log} {as_reward(self.model)!r}".encode()).hexdigest()[:16]
 
     def with_predictions(self, start: int, rows: Rows, without: int | None) -> Rows:
         """The rows of a chunk with the rewards that are predicted for all actions, by models that have not seen the fold `without`."""
         if without in self._tables:
             return replace(rows, model_rewards=self._tables[without])
-        folds, found = self.source.folds(start, rows, self.folds), torch.empty(len(rows), self.n_actions)
+        folds, table = self.source.folds(start, rows, self.folds), torch.empty(len(rows), self.n_actions)
         for fold in range(self.folds):
             own = np.flatnonzero(folds == fold)
             if len(own):
                 left_out = frozenset({fold} if without is None else {fold, without})
-                found[own] = torch.as_tensor(self._without(left_out)(rows.context[own].cpu().numpy())).float()
-        found = found.to(rows.context.device)
+                table[own] = torch.as_tensor(self._without(left_out)(rows.context[own].cpu().numpy())).float()
+        table = table.to(rows.context.device)
         if self.source.files is None:  # files may be larger than memory
-            self._tables = {without: found}
-        return replace(rows, model_rewards=found)
+            self._tables = {without: table}
+        return replace(rows, model_rewards=table)
 
     def _without(self, folds: frozenset[int]) -> Predict:
         if folds not in self._models:
@@ -128,12 +88,6 @@ class RewardModels:
                 parts.append((rows.take(some), self.source.folds(start, rows, self.folds)[some]))
             self._sample = (
                 reduce(Rows.followed_by, (rows for rows, _ in parts)),
-                np.concatenate([one for _, one in parts]),
+                np.concatenate([folds for _, folds in parts]),
             )
         return self._sample
-
-
-def _frame(context: NDArray[Any], names: list[str]) -> pl.DataFrame:
-    import polars as pl
-
-    return pl.DataFrame({name: context[:, k] for k, name in enumerate(names)})

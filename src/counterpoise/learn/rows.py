@@ -1,109 +1,43 @@
-"""What users call a column, as an array of numbers or of ids, and what cannot be one."""
+"""The rows of a log as tensors: what columns mean, which rows are held out, and the batches in which the others are trained on."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.learn.actions import Places, as_ids, one_below_the_other
-from counterpoise.log.good import LARGEST, is_believable, is_number, is_propensity
+from counterpoise.features import Encoder
+from counterpoise.features.columns import TEXT, is_missing
+from counterpoise.learn.actions import (
+    MOST,
+    NONE,
+    Places,
+    flat_of,
+    ids_of_mask,
+    lists_of,
+    one_below_the_other,
+    padded,
+    places_of,
+    whole_numbers,
+)
 from counterpoise.log.log import Log
+from counterpoise.readers.policies import check_context
 
 if TYPE_CHECKING:
-    from counterpoise.learn.source import Reading
-
-Numbers = NDArray[Any]
-Good = NDArray[np.bool_]
-
-
-def is_given(column: Any) -> Good:
-    """Where ids are neither null nor NaN; text and dates may be ids, too."""
-    array = _array(column)
-    data, there = plain(array), ~np.ma.getmaskarray(array)
-    if data.dtype.kind == "O":
-        return np.logical_and(there, [_is_there(one) for one in data])
-    if data.dtype.kind in "mMf":
-        return np.logical_and(there, ~(np.isnan(data) if data.dtype.kind == "f" else np.isnat(data)))
-    return there
-
-
-def _is_there(one: Any) -> bool:
-    same = one == one  # of what pandas calls NA neither true nor false
-    return one is not None and isinstance(same, bool | np.bool_) and bool(same)
-
-
-def lacks_some(column: Any) -> bool:
-    """Whether numbers, one per row, are missing somewhere but not everywhere: null or NaN."""
-    found = _array(column)
-    gaps = np.ma.getmaskarray(found) | (np.isnan(np.ma.getdata(found)) if found.dtype.kind == "f" else False)
-    return bool(found.ndim == 1 and found.dtype.kind in "biuf" and gaps.any())
-
-
-def plain(column: Any) -> Numbers:
-    """What a column holds, whatever of it is masked."""
-    data: Numbers = np.ma.getdata(_array(column))
-    return data
-
-
-def numeric(part: str, name: str, column: Any) -> Numbers:
-    """One number per row, of any type; ids must not become floats, because one float can stand for several ids."""
-    array = _array(column)
-    if np.ma.isMaskedArray(array):
-        array = np.ma.filled(array.astype(np.float64), np.nan) if np.ma.is_masked(array) else np.ma.getdata(array)
-    if array.dtype.kind not in "biuf":
-        _check_type(part, name, array)
-    if array.ndim != 1:
-        raise ColumnError(f"{part} {name!r} must have one number per row; found shape {array.shape}.")
-    return array
-
-
-def _array(column: Any) -> Numbers:
-    if isinstance(column, Tensor):
-        column = column.detach().cpu().numpy()
-    array: Numbers = column if np.ma.isMaskedArray(column) else np.asarray(column)
-    return array
-
-
-def is_plain(column: Any) -> bool:
-    """Whether a column is an array of numbers or truth values, one per row."""
-    kind, shape = getattr(column, "dtype", None), getattr(column, "shape", ())
-    if isinstance(column, Tensor):
-        return column.ndim == 1
-    if isinstance(column, list | tuple):
-        column = np.asarray(column) if all(isinstance(one, int | float) for one in column) else None
-        return column is not None
-    return isinstance(kind, np.dtype) and kind.kind in "biuf" and len(shape) == 1
-
-
-def _check_type(part: str, name: str, array: Numbers) -> None:
-    """Check types: what counts as a number for `evaluate` counts here, and contexts and actions may be anything NumPy reads as numbers."""
-    amount = part in ("reward", "propensity")
-    texts = array.dtype.kind in "USmM" or any(isinstance(one, str) for one in array.flat[:1000])
-    try:
-        array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        texts = amount = True
-    if amount and texts:
-        kind = "text or times" if texts and array.dtype.kind == "O" else str(array.dtype)
-        advice = "Cast actions to whole numbers first." if part == "action" else "Cast the column to numbers first."
-        raise ColumnError(f"{part} {name!r} must contain numbers, and has {kind}.", do=advice)
-
-
-# -- The rows of a log as tensors, and which of them training can use --------------------------------------------------
-
+    from counterpoise.learn.source import Source
 
 CANDIDATES = "candidates"
-LOST = 0.1  # of its spread that a context may lose to rounding
+LOST = 0.1  # of its spread that a column may lose to rounding
 NOISE = 1e-12  # a spread that is this share of the mean is rounding itself
+Parts = Callable[[], Iterator[pl.DataFrame]]  # the columns of a log, part by part, as often as one asks
 
 
 @dataclass(frozen=True)
@@ -143,24 +77,24 @@ class Rows:
 
     def digest(self) -> bytes:
         """A digest of every number in them."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, part in self.named.items():
             if name == CANDIDATES:  # however far they are filled up
-                found.update((part >= 0).sum(1).numpy().data)
+                digest.update((part >= 0).sum(1).numpy().data)
                 part = part[part >= 0]
-            found.update(part.contiguous().numpy().data)
-        return found.digest()
+            digest.update(part.contiguous().numpy().data)
+        return digest.digest()
 
 
 @dataclass(frozen=True)
 class Names:
-    """The columns that training looks at, and (part, column) of those that only decide which rows are good."""
+    """The columns that training looks at."""
 
     context: tuple[str, ...]
     action: str
     reward: str
     propensity: str
-    judged: tuple[tuple[str, str], ...] = ()
+    cluster: str | None = None
     candidates: str | None = None
 
     @classmethod
@@ -178,246 +112,278 @@ class Names:
                 f"a policy is trained on one reward, and this log has {', '.join(map(repr, log.reward))}.",
                 do=f"Choose one: log.but(reward={log.reward[0]!r}).",
             )
-        numbers = [("model_reward", log.model_reward), *(("control", name) for name in log.control or {})]
-        judged = [(part, name) for part, name in [*numbers, ("cluster", log.cluster)] if name is not None]
-        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), tuple(judged), log.candidates)
-
-    @property
-    def cluster(self) -> str | None:
-        """The column of the cluster, if there is one."""
-        return next((column for part, column in self.judged if part == "cluster"), None)
-
-    @property
-    def parts(self) -> list[tuple[str, str]]:
-        """(part, column) for every one of them."""
-        candidates = [] if self.candidates is None else [("candidates", self.candidates)]
-        return [*self.trained, *self.judged, *candidates]
-
-    @property
-    def trained(self) -> list[tuple[str, str]]:
-        """(part, column) of those that become tensors."""
-        rest = [("action", self.action), ("reward", self.reward), ("propensity", self.propensity)]
-        return [("context", name) for name in self.context] + rest
+        return cls(log.context, str(log.action), log.reward[0], str(log.propensity), log.cluster, log.candidates)
 
     @property
     def all(self) -> list[str]:
         """Every column, once."""
-        return list(dict.fromkeys(column for _, column in self.parts))
+        named = (*self.context, self.action, self.reward, self.propensity, self.cluster, self.candidates)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+# -- what columns mean that are more than numbers: contexts to encode, actions that are text, and candidates -----------
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A rule that some rows break: how many rows, which one is the first, and what it contains."""
+class Reading:
+    """What the columns mean that are not plain numbers."""
 
-    rule: str
-    count: int
-    row: int
-    found: object
+    encoding: Encoder | None  # of the contexts, unless all of them are numbers
+    names: NDArray[Any] | None  # of the actions in ascending order, if they are text
+    classes: NDArray[Any] | None = None  # the actions, if they are known before the log is read
+    width: int | None = None  # of a table of truth values, if the candidates are one
+
+    def places(self, values: pl.Series) -> Places:
+        """The places of actions that are text; −1 where there is none."""
+        names = [] if self.names is None else list(self.names)
+        known, numbers = pl.Series(names, dtype=pl.String), pl.Series(np.arange(len(names)))
+        text = values.cast(pl.String)
+        places: Places = text.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy(
+            writable=True
+        )
+        return places
+
+    def candidates(self, values: pl.Series) -> Places:
+        """The candidates of every row in the terms of the actions: ids, or places if these are text; filled up with −1."""
+        mask = _mask_in(values)
+        if mask is not None:
+            return ids_of_mask(mask, self._ids_of_columns(values.name, mask.shape[1]))
+        lists = lists_of(values.name, values)
+        if self.names is not None:
+            return padded(lists, places_of(lists, self.names))
+        flat = whole_numbers(flat_of(lists))
+        odd = flat.is_null() | (flat < 0)
+        if odd.any():
+            raise LogError(
+                f"candidates {values.name!r} must be whole numbers from 0 on, as the actions are: {odd.sum():,} of {len(flat):,} are "
+                f"not; one is {flat_of(lists).filter(odd.fill_null(True))[0]!r}."
+            )
+        return padded(lists, flat.to_numpy())
+
+    def _ids_of_columns(self, name: str, width: int) -> Places:
+        """The actions that the columns of a table of truth values belong to."""
+        known = self.names if self.names is not None else self.classes
+        if known is not None and len(known) != width:
+            raise OptionError(
+                f"candidates {name!r} must have a column for each of the {len(known):,} actions; found {width:,}."
+            )
+        return np.arange(width) if self.names is not None or self.classes is None else np.asarray(self.classes)
 
 
-def read_rows(
-    columns: Mapping[str, Any],
+def reading_of(
+    first: pl.DataFrame,
+    parts: Parts,
     names: Names,
-    model_rewards: Any = None,
-    reading: Reading | None = None,
+    classes: NDArray[Any] | None = None,
+    encoding: Encoder | None = None,
     *,
-    is_whole: bool = True,
-    lowest: float = 0.0,
-) -> tuple[Rows, Good, list[Problem]]:
-    """Columns as tensors, which of their rows are good, and what is wrong with the others; `reading` if some are not numbers.
+    fills_gaps: bool = True,
+) -> Reading | None:
+    """How to read a log; None if all that training looks at are numbers. Actions and encoding may be known already, from a policy.
 
-    Only the whole log tells whether a context or a reward varies too little for single precision: a chunk of a log in order may be nearly
-    constant. `lowest` is taken away from the rewards.
+    With `fills_gaps`, the encoding marks the numbers of a context that are missing.
     """
-    encoding = None if reading is None else reading.encoding
-    if reading is not None:
-        columns = reading.with_numbers(columns, names)
-    found = {
-        name: numeric(part, name, columns[name])
-        for part, name in names.trained
-        if encoding is None or part != "context"
-    }
-    others = list(_rules_of_others(columns, names))
-    _check_lengths(found | {name: holds for (_, name), (_, holds, _) in zip(names.judged, others, strict=True)})
-    floats = {name: column.astype(np.float64) for name, column in found.items()}
-    contexts = {name: floats[name][:, None] for name in names.context} if encoding is None else encoding.blocks(columns)
-    if lowest:
-        floats[names.reward] = floats[names.reward] - lowest
-    if is_whole:
-        _check_digits({f"context {name!r}": block for name, block in contexts.items()})
-        _check_digits({f"reward {names.reward!r}": floats[names.reward][:, None]})
-    action = as_ids(found[names.action])
-    candidates = None if reading is None else reading.candidates_of(columns, names, len(action))
-    table = None if model_rewards is None else _table(model_rewards, len(action))
-    good: list[Good] = []
-    problems = []
-    named = reading is not None and reading.names is not None
-    rules = [*_rules(floats, action, names, table, named), *_rules_of_contexts(contexts), *others]
-    if candidates is not None:
-        rules += _rules_of_candidates(candidates, action, names)
-    for rule, holds, shown in rules:
-        good.append(holds)
-        if not holds.all():
-            first = int(np.argmin(holds))
-            problems.append(Problem(rule, int((~holds).sum()), first, shown[first]))
-    usable = reduce(np.logical_and, good)
-    with np.errstate(over="ignore", under="ignore"):
-        rows = Rows(
-            torch.as_tensor(np.concatenate([contexts[name].astype(np.float32) for name in names.context], axis=1)),
-            torch.as_tensor(action),
-            torch.as_tensor(floats[names.reward].astype(np.float32)),
-            torch.as_tensor(floats[names.propensity].astype(np.float32)),
-            None if table is None else torch.as_tensor(table),
-            None if candidates is None else torch.as_tensor(candidates),
-            _units(columns, names),
-        )
-    _check_precision(rows, usable, floats, contexts, names)
-    return rows, usable, problems
-
-
-def _units(columns: Mapping[str, Any], names: Names) -> Tensor | None:
-    """The clusters as numbers, by the rule that `evaluate` has for them; 0 for one that is missing, whose row is bad anyway."""
-    if names.cluster is None:
+    is_text = first.schema[names.action] in TEXT
+    _check_kinds(first.get_column(names.action), is_text, classes)
+    if encoding is not None:
+        check_context(encoding.names, names.context)
+    elif not all(_are_numbers(first.schema[name]) for name in names.context) or (
+        fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
+    ):
+        encoding = Encoder.learned(parts(), names.context)
+    if encoding is None and not is_text and names.candidates is None and classes is None:
         return None
-    import polars as pl  # whoever has no polars has no clusters either
-
-    from counterpoise.log.groups import PRIME, integer_ids
-
-    values = columns[names.cluster]
-    if not isinstance(values, pl.Series):
-        found = plain(values)
-        values = pl.Series(found.tolist() if found.dtype == object else found)
-    return torch.as_tensor(integer_ids(values).fill_null(0).to_numpy() % PRIME)
+    mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
+    width = None if mask is None else mask.shape[1]
+    return Reading(encoding, _action_names(parts, names, classes) if is_text else None, classes, width)
 
 
-def merge(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems of several chunks, with those of the same rule added together; the first chunk's come first."""
-    merged: dict[str, Problem] = {}
-    for one in problems:
-        known = merged.get(one.rule)
-        merged[one.rule] = one if known is None else replace(known, count=known.count + one.count)
-    return list(merged.values())
+def _are_numbers(dtype: pl.DataType) -> bool:
+    """Whether a column of this type needs no encoding; times have units, which the encoding sees to."""
+    return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
 
 
-def refusal(problems: Sequence[Problem], rows: int) -> LogError:
-    """The error that names every rule that rows break."""
-    said = [
-        f"{one.rule}: {one.count:,} of {rows:,} rows {'does' if one.count == 1 else 'do'} not; the first is row {one.row:,} with "
-        f"{one.found}."
-        for one in problems
-    ]
-    return LogError(
-        " Also, ".join(said), do=["Fix the logger, or drop those rows with ", Argument("drop_bad_rows", True), "."]
-    )
+def _has_gaps(values: pl.Series) -> bool:
+    return _are_numbers(values.dtype) and bool(is_missing(values).any())
 
 
-def _rules(
-    columns: Mapping[str, Numbers], action: Numbers, names: Names, model_rewards: Numbers | None, named: bool
-) -> Iterator[tuple[str, Good, Numbers]]:
-    """Every rule, the rows that obey it, and the numbers it is about; a NaN breaks every rule."""
-    p, r = columns[names.propensity], columns[names.reward]
-    yield f"propensity {names.propensity!r} must lie in (0, 1]", is_propensity(p), p
-    # a policy may come to take the logged action always, and then this is its weight
-    believable = ~is_propensity(p) | is_believable(1.0, p)
-    yield f"propensity {names.propensity!r} must be at least {1 / LARGEST:g}", believable, p
-    yield f"reward {names.reward!r} must be a finite number", is_number(r), r
-    what = "given" if named else "a whole number from 0 on"
-    yield f"action {names.action!r} must be {what}", action >= 0, columns[names.action]
-    if model_rewards is not None:
-        finite: Good = np.isfinite(model_rewards)
-        yield "model_rewards must be finite numbers", finite.min(axis=1), model_rewards.sum(axis=1)
-
-
-def _rules_of_contexts(contexts: Mapping[str, Numbers]) -> Iterator[tuple[str, Good, Numbers]]:
-    """The same of the inputs that each column of the context becomes."""
-    for name, block in contexts.items():
-        one = block.shape[1] == 1
-        what = "a finite number" if one else "finite numbers"
-        yield f"context {name!r} must be {what}", is_number(block).all(axis=1), block[:, 0] if one else block
-
-
-def _rules_of_candidates(candidates: Places, action: Numbers, names: Names) -> Iterator[tuple[str, Good, Numbers]]:
-    """The same of candidates, which can only be judged by an action that is one."""
-    some: Good = np.asarray((candidates >= 0).any(axis=1))
-    yield f"candidates {names.candidates!r} must have at least one action", some, action
-    there: Good = np.asarray((candidates == action[:, None]).any(axis=1) | ~some | (action < 0))
-    yield f"action {names.action!r} must be among the candidates {names.candidates!r}", there, action
-
-
-def _rules_of_others(columns: Mapping[str, Any], names: Names) -> Iterator[tuple[str, Good, Numbers]]:
-    """The same of what is not trained on."""
-    for part, name in names.judged:
-        if part in ("cluster", "slate"):
-            yield f"{part} {name!r} must be given", is_given(columns[name]), plain(columns[name])
-        else:
-            numbers = numeric(part, name, columns[name]).astype(np.float64)
-            yield f"{part} {name!r} must be a finite number", is_number(numbers), numbers
-
-
-def _check_precision(
-    rows: Rows, good: Good, columns: Mapping[str, Numbers], contexts: Mapping[str, Numbers], names: Names
-) -> None:
-    """Check the numbers for single precision, in which we train and which cannot hold every number that is otherwise good."""
-    usable = torch.as_tensor(good)
-    fits = {names.propensity: rows.propensity > 0, names.reward: torch.isfinite(rows.reward)}
-    parts = rows.context.split([contexts[name].shape[1] for name in names.context], dim=1)  # type: ignore[no-untyped-call]
-    fits |= {name: torch.isfinite(part).all(1) for name, part in zip(names.context, parts, strict=True)}
-    for name, holds in fits.items():
-        odd = torch.nonzero(usable & ~holds).flatten()
-        if len(odd):
-            found = np.ravel(contexts[name][int(odd[0])] if name in contexts else columns[name][int(odd[0])])
-            raise LogError(
-                f"training is in single precision, which cannot hold {found[np.abs(found).argmax()]:g}, found in column {name!r}.",
-                do="Rescale the column, or leave such rows out.",
-            )
-
-
-def _check_lengths(columns: Mapping[str, Numbers]) -> None:
-    sizes = {name: len(column) for name, column in columns.items()}
-    if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name!r} has {size:,}" for name, size in sizes.items())
-        raise ColumnError(f"all columns must have the same number of rows, and {told}.")
-
-
-def _check_digits(columns: Mapping[str, NDArray[np.float64]]) -> None:
-    """Check that single precision tells the values of a column apart; its part of the log and its name are its key."""
-    for name, values in columns.items():
-        mean = _lost(values)
-        if mean is not None:
-            raise LogError(
-                f"{name} has numbers near {mean:.4g} that differ too little for single precision, in which policies compute.",
-                do=f"Name an expression that takes the mean away, such as {name.split(' ', 1)[1][1:-1]} - {mean:.12g}.",
-            )
-
-
-def _lost(values: NDArray[np.float64]) -> float | None:
-    """The mean of the first column whose values single precision cannot tell apart, if there is one."""
-    known = values[np.isfinite(values).all(axis=1) & (np.abs(values) < 1e30).all(axis=1)]
-    if not len(known):
-        return None
-    means, spread = known.mean(axis=0), known.std(axis=0)
-    lost = np.abs(known - known.astype(np.float32)).max(axis=0)
-    bad = (lost > LOST * spread) & (spread > NOISE * np.abs(means))
-    return float(means[bad][0]) if bad.any() else None
-
-
-def lowest_of(values: Any, name: str) -> float:
-    """The lowest reward, if rewards differ too little for single precision, and else 0.
-
-    >>> lowest_of([1e8, 1e8 + 1.0, 1e8 + 3.0], "revenue"), lowest_of([2.0, 3.0], "stars")
-    (100000000.0, 0.0)
-    """
-    found = numeric("reward", name, values).astype(np.float64)
-    return 0.0 if _lost(found[:, None]) is None else float(found[np.abs(found) < 1e30].min())
-
-
-def _table(model_rewards: Any, rows: int) -> NDArray[np.float32]:
-    try:
-        table = np.array(model_rewards, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"model_rewards must be numbers, a row for every row of the log: {error}.") from error
-    if table.ndim != 2 or len(table) != rows:
+def _check_kinds(action: pl.Series, is_text: bool, classes: NDArray[Any] | None) -> None:
+    """Check that actions are whole numbers or text, as those of the policy or the items are."""
+    if not is_text and not _are_numbers(action.dtype):
+        raise ColumnError(f"action {action.name!r} must be whole numbers or text; found {action.dtype}.")
+    if classes is not None and is_text != (classes.dtype.kind not in "iu"):
+        kinds = ("text", "whole numbers") if is_text else ("whole numbers", "text")
         raise OptionError(
-            f"model_rewards must have a row for each of the {rows:,} rows and a column per action; found shape {table.shape}."
+            f"the actions in {action.name!r} are {kinds[0]}, and those of the policy or the items are {kinds[1]}.",
+            do="Give both the same type.",
         )
-    return table
+
+
+def _mask_in(values: pl.Series) -> NDArray[np.bool_] | None:
+    """Candidates as a table of truth values, if that is what they are."""
+    if isinstance(values.dtype, pl.Array):
+        values = values.arr.to_list()
+    if not isinstance(values.dtype, pl.List) or values.dtype.inner != pl.Boolean:
+        return None
+    widths = values.list.len().unique()
+    if len(values) and (len(widths) > 1 or widths[0] is None):
+        raise ColumnError(f"candidates {values.name!r} must have a truth value for every action in each row.")
+    mask: NDArray[np.bool_] = values.explode().fill_null(False).to_numpy().reshape(len(values), -1)
+    return mask
+
+
+def _action_names(parts: Parts, names: Names, classes: NDArray[Any] | None) -> NDArray[Any]:
+    """The names of all actions in a log, logged or only candidates, in ascending order; all must be among `classes`, if those are known."""
+    texts: dict[str, set[str]] = {"logged actions": set(), "candidates": set()}
+    for part in parts():
+        texts["logged actions"].update(part.get_column(names.action).cast(pl.String).drop_nulls().unique())
+        if names.candidates is not None and _mask_in(part.get_column(names.candidates)) is None:
+            lists = lists_of(names.candidates, part.get_column(names.candidates))
+            texts["candidates"].update(flat_of(lists).cast(pl.String).drop_nulls().unique())
+        if sum(map(len, texts.values())) > MOST:
+            raise LogError(
+                f"{names.action!r} has more than {MOST:,} distinct actions. Is it the column of the logged action?"
+            )
+    if classes is None:
+        return np.array(sorted(texts["logged actions"] | texts["candidates"]), dtype=object)
+    for what, some in texts.items():
+        unknown = sorted(some - set(classes))
+        if unknown:
+            raise LogError(
+                f"{len(unknown):,} of the {what} are not among the {len(classes):,} that the policy or the items have; one is "
+                f"{unknown[0]!r}.",
+                do=["Add them to ", Argument("items"), " or the policy, or leave out those rows."],
+            )
+    return classes
+
+
+class Digits:
+    """How far single precision, in which policies compute, tells the numbers of a column or table apart; some rows at a time.
+
+    >>> digits = Digits()
+    >>> for part in ([[1e8], [1e8 + 1]], [[1e8 + 3]]):
+    ...     digits.add(np.array(part))
+    >>> digits.mean_of_lost, float(digits.lowest[0])
+    (100000001.33333333, 100000000.0)
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean: Any = 0.0
+        self._scatter: Any = 0.0
+        self._lost: Any = 0.0
+        self.lowest: Any = np.inf
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take in some rows; whatever cannot be a number is reported elsewhere."""
+        is_known = np.abs(values) < 1e30
+        known = values if is_known.all() else values[is_known.all(axis=1)]
+        if not len(known):
+            return
+        rows, mean = len(known), known.mean(axis=0)
+        apart, share = mean - self._mean, len(known) / (self._rows + len(known))
+        self._scatter = self._scatter + rows * known.var(axis=0) + np.square(apart) * (self._rows * share)
+        self._mean, self._rows = self._mean + apart * share, self._rows + rows
+        self._lost = np.maximum(self._lost, np.abs(known - known.astype(np.float32)).max(axis=0))
+        self.lowest = np.minimum(self.lowest, known.min(axis=0))
+
+    @property
+    def mean_of_lost(self) -> float | None:
+        """The mean of the first column whose values single precision cannot tell apart, if there is one."""
+        if not self._rows:
+            return None
+        spread = np.sqrt(self._scatter / self._rows)
+        bad = (self._lost > LOST * spread) & (spread > NOISE * np.abs(self._mean))
+        return float(self._mean[bad][0]) if bad.any() else None
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a log; `total` is how many rows the batch has over all processes."""
+
+    context: Tensor
+    action: Tensor
+    reward: Tensor
+    propensity: Tensor
+    total: int
+    model_rewards: Tensor | None = None  # a reward model's predictions, a column per action
+    candidates: Tensor | None = None  # the places of the actions that there were to choose from, filled up with −1
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows are held out from training: a share of them, chosen by a hash of row number and seed (splitmix64).
+
+    With a `fold` out of `folds`, the rows of that fold are left alone: they are neither trained on nor held out.
+    """
+
+    holdout: float
+    seed: int
+    fold: int | None = None
+    folds: int = 0
+
+    def held_out(self, start: int, rows: int) -> NDArray[np.bool_]:
+        """Which of some rows are held out, the same in every process."""
+        with np.errstate(over="ignore"):
+            x = np.arange(start, start + rows, dtype=np.uint64) + np.uint64(1 + self.seed) * np.uint64(
+                0x9E3779B97F4A7C15
+            )
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+        return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < self.holdout)
+
+    def parts(self, source: Source, start: int, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows of a chunk are held out, and which are trained on."""
+        held = self.held_out(source.before(start), len(rows))
+        if self.fold is None:
+            return held, ~held
+        ours = source.folds(start, rows, self.folds) != self.fold
+        return held & ours, ~held & ours
+
+    def held_out_rows(self, source: Source, *, others: bool = False) -> Iterator[Rows]:
+        """The rows that are held out, chunk by chunk, or those that are trained on."""
+        for start in source.starts:
+            rows = source.chunk(start)
+            held, trained = self.parts(source, start, rows)
+            yield rows.take(torch.as_tensor(np.flatnonzero(trained if others else held), device=rows.action.device))
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's share of every batch: out of every `processes` rows, it takes one."""
+
+    rank: int
+    processes: int
+    device: torch.device
+
+
+def batches(source: Source, epoch: int, batch_size: int | None, split: Split, share: Share) -> Iterator[Batch]:
+    """This process's share of every batch of an epoch; the batches are the same for any number of processes.
+
+    Only seed and epoch decide about their order. Rows are shuffled within a chunk, and so are the chunks themselves; what is left of a
+    chunk joins the next.
+    """
+    random = np.random.default_rng([split.seed, epoch])
+    starts = source.starts
+    left: Rows | None = None
+    for last, place in enumerate(random.permutation(len(starts)), start=1):
+        rows = source.chunk(starts[place])
+        ours = np.flatnonzero(split.parts(source, starts[place], rows)[1])
+        order = torch.as_tensor(random.permutation(ours) if batch_size is not None else ours, device=rows.action.device)
+        if left is not None:
+            rows, order = left.followed_by(rows.take(order)), torch.arange(len(left) + len(order))
+            left = None
+        size = batch_size or len(order)
+        for at in range(0, len(order), size):
+            part = order[at : at + size]
+            if len(part) < size and last < len(starts):
+                left = rows.take(part)
+                break
+            mine = rows.take(part[share.rank :: share.processes]).to(share.device)
+            yield Batch(
+                mine.context, mine.action, mine.reward, mine.propensity, len(part), mine.model_rewards, mine.candidates
+            )

@@ -213,9 +213,7 @@ LIMITS = {
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits(
-        "learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), _LEARNS, one_reward=False
-    ),
+    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False
@@ -466,7 +464,8 @@ def _check(data: Data, found: Mapping[str, Any]) -> None:
         raise OptionError([Argument("max_segments", most), " is not a whole number of at least 1."])
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
-    check_lists(found)
+    if any(found.get(part) is not None for part in LISTS):
+        check_lists(found)
 
 
 def _check_known_before(found: Mapping[str, Any]) -> None:

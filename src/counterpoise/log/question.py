@@ -21,6 +21,20 @@ from counterpoise.moments.moments import CONTEXT, EXCESS, LENGTH, REWARD, SQUARE
 
 PROPENSITY, MODEL_REWARD, MODEL_ERROR, GROUP, KEY, ROWS, ROW_NUMBER = "p", "q", "e", "g", "key", "n", "row"
 
+# what a policy learns from: the logged action, its id (−1 where it has none), how many candidates there were and whether it was among
+# them, and the sum of a reward model's predictions
+ACTION, ID, CANDIDATES, IS_CANDIDATE, MODELED = "action", "id", "candidates", "is candidate", "modeled"
+
+
+def context_at(place: int) -> str:
+    """The name of a column of the context, as it is logged."""
+    return f"context {place}"
+
+
+def is_known_at(place: int) -> str:
+    """The name of the column that says where this context is finite numbers."""
+    return f"{context_at(place)} is known"
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -273,14 +287,22 @@ class RowWeight:
 
 
 @dataclass(frozen=True)
-class AsItIs:
-    """The step of a question that needs context, action and candidates, and adds nothing to them."""
+class NoWeight(RowWeight):
+    """What rows have that are only looked at: no propensity."""
 
-    identity: tuple[str, ...] = ()
+    needs_propensity = False
 
-    def complete(self, frame: Any, question: Question, batch: str, first_row: int) -> Any:
-        """The batch itself."""
-        return frame
+
+@dataclass(frozen=True)
+class Learning:
+    """That a policy is to learn from the rows: their contexts, actions and candidates are read and judged, too.
+
+    Whoever reads them says what they turned out to be, and puts the columns that the rules of learning look at next to the others.
+    """
+
+    has_names: bool = False  # the actions are text, and not whole numbers
+    vectors: tuple[str, ...] = ()  # the contexts that are several numbers each
+    has_models: bool = False  # a reward model's predictions for all actions come with the rows
 
 
 @dataclass(frozen=True)
@@ -301,17 +323,18 @@ class Question:
     is_binned: bool = False  # segments are bins of the reward, which are only looked at together
     smoothings: tuple[float, ...] = ()  # every λ for which log(1 + λwr)/λ is added up, too
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
-    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.step`
-    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity_step`
+    model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
+    propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
     lists: Lists | None = (
         None  # what the rows are positions of: everything is then about lists, which engines make of rows
     )
     is_about_rows: bool = False  # the rows of those lists, before they are made
+    learning: Learning | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.groups, int) and 1 <= self.groups <= 10_000) or isinstance(self.groups, bool):
             raise OptionError([Argument("groups", self.groups), " is not a whole number from 2 to 10,000."])
-        if (self.log.model_reward is None) != (not self.model_value):
+        if (self.log.model_reward is None) != (not self.model_value) and self.learning is None:
             raise OptionError(
                 [
                     Argument("model_reward"),
@@ -325,7 +348,8 @@ class Question:
                 raise OptionError(
                     [Argument("control"), f" maps a column to its known mean; that of {name!r} is {mean!r}."]
                 )
-        check_features(self.features)
+        if self.features:
+            check_features(self.features)
         reserved = {name for name in self.control if name in (*ROW, *MODEL, SQUARE, LENGTH) or name.startswith(CONTEXT)}
         if reserved:
             raise OptionError(f"a control may not be called {', '.join(sorted(reserved))}: rename the column.")
@@ -468,7 +492,7 @@ class Question:
             yield "slate", self.lists.slate
         for column in dict.fromkeys(one.column for one in self.features if not one.is_number):
             yield "baseline", column
-        if log.action is not None and (self.choices or self.needs_python):
+        if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
             yield "action", log.action
         for target in self.choices:
             yield CHOSEN, target.source.column
@@ -476,7 +500,7 @@ class Question:
             yield LISTED, target.source.column
         for column in dict.fromkeys(column for target in self.policies for column in target.reads):
             yield "target", column
-        if self.models or len(self.policies) > len(self.tables):
+        if self.models or self.learning is not None or len(self.policies) > len(self.tables):
             for column in log.context:
                 yield "context", column
             if log.candidates is not None:

@@ -12,7 +12,20 @@ import narwhals as nw
 from counterpoise.errors import Argument, ColumnError, LogError, Pieces, Sentence
 from counterpoise.log.good import LARGEST, is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import BITS, DISCOUNT, FAULT, LENGTH, LIST, POSITION
-from counterpoise.log.question import GROUP, PROPENSITY, Question
+from counterpoise.log.question import (
+    ACTION,
+    CANDIDATES,
+    GROUP,
+    ID,
+    IS_CANDIDATE,
+    MODELED,
+    PROPENSITY,
+    ROW_NUMBER,
+    Learning,
+    Question,
+    context_at,
+    is_known_at,
+)
 from counterpoise.log.targets import argument_of
 
 Frame = TypeVar("Frame", nw.DataFrame[Any], nw.LazyFrame[Any])
@@ -39,7 +52,7 @@ class Problem:
     rule: Rule
     count: int
     row: int | None  # None where rows have no order
-    found: Any
+    value: Any
 
     @property
     def said(self) -> Sentence:
@@ -47,15 +60,16 @@ class Problem:
         rule = self.rule
         if rule.is_of_lists:
             lists = f"{self.count:,} lists do" if self.count > 1 else "1 list does"
-            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.found!r}. "
+            said = f"{rule.part} {rule.column!r} must {rule.expected}: {lists} not; one is list {self.value!r}. "
             return Sentence([said, *rule.advice])
-        found = "null" if self.found is None else f"{self.found}"
+        shown = "null" if self.value is None else f"{self.value}"
+        called = f"{rule.part} {rule.column!r}" if rule.column else rule.part
         if rule.part == "target" and rule.shows == PROPENSITY:  # what is shown is not what is judged
-            found = f"a propensity of {found}"
+            shown = f"a propensity of {shown}"
         rows, do = (f"{self.count:,} rows", "do") if self.count > 1 else ("1 row", "does")
         broken = f"in {rows} it is not" if rule.expected.startswith("be ") else f"{rows} {do} not"
-        where = f"one has {found}" if self.row is None else f"the first is row {self.row:,} with {found}"
-        return Sentence([f"{rule.part} {rule.column!r} must {rule.expected}: {broken}; {where}. ", *rule.advice])
+        where = f"one has {shown}" if self.row is None else f"the first is row {self.row:,} with {shown}"
+        return Sentence([f"{called} must {rule.expected}: {broken}; {where}. ", *rule.advice])
 
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
@@ -108,27 +122,51 @@ def rules_of(question: Question, targets: Sequence[str] | None = None) -> list[R
     if question.makes_lists:
         return list_rules(question, targets)
     log, names = question.log, question.names
-    found = []
+    rules = []
     if question.weight.needs_propensity:
         holds = is_propensity(nw.col(PROPENSITY))
         loggers = getattr(question.weight, "loggers", ())
         called, advice = (", ".join(map(str, loggers)), _LOGGERS) if loggers else (str(log.propensity), _PROPENSITY)
-        found.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
-    found += [
+        rules.append(Rule("propensity", called, "lie in (0, 1]", holds, PROPENSITY, advice))
+    rules += [
         Rule("reward", column, FINITE, is_number(nw.col(name)), name, _DROP)
         for name, column in zip(names.rewards, log.reward, strict=True)
     ]
     for name, target in zip(names.targets, question.targets, strict=True):
-        found += _rules_of_target(name, target.name, question)
-    needed = {one.column for one in question.features if one.is_number}
+        rules += _rules_of_target(name, target.name, question)
+    if question.learning is not None:
+        rules.append(_believable(nw.lit(1.0), LEARNED))  # it may come to take the logged action always
+    needed = {feature.column for feature in question.features if feature.is_number}
     owner = dict(zip(names.values, names.targets, strict=False))
     for name, (part, column) in question.numbers.items():
         if part in ("model_reward", "model_value", "control") or (part == "baseline" and column in needed):
-            found.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
+            rules.append(Rule(part, column, FINITE, is_number(nw.col(name)), name, _DROP, owner.get(name)))
     if log.cluster is not None:
-        found.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
-    found += _rules_of_positions(question) if question.lists is not None else []
-    return [rule for rule in found if targets is None or rule.target is None or rule.target in targets]
+        rules.append(Rule("cluster", log.cluster, "be given", ~nw.col(GROUP).is_null(), GROUP, _DROP))
+    rules += _rules_of_positions(question) if question.lists is not None else []
+    rules += [] if question.learning is None else _rules_of_learning(question, question.learning)
+    return [rule for rule in rules if targets is None or rule.target is None or rule.target in targets]
+
+
+def _rules_of_learning(question: Question, learning: Learning) -> list[Rule]:
+    """What a row must say about its choice before a policy can learn from it."""
+    log, action = question.log, str(question.log.action)
+    expected = "be given" if learning.has_names else "be a whole number from 0 on"
+    rules = [Rule("action", action, expected, nw.col(ID) >= 0, ACTION, _DROP)]
+    for k, column in enumerate(log.context):
+        finite = "be finite numbers" if column in learning.vectors else FINITE
+        rules.append(Rule("context", column, finite, nw.col(is_known_at(k)), context_at(k), _DROP))
+    if log.candidates is not None:
+        some = nw.col(CANDIDATES) > 0
+        # false only where an action and candidates are there, so that a row is told of once
+        is_among = nw.col(IS_CANDIDATE) | ~some | (nw.col(ID) < 0)
+        rules += [
+            Rule("candidates", log.candidates, "have at least one action", some, CANDIDATES, _DROP),
+            Rule("action", action, f"be among the candidates {log.candidates!r}", is_among, ACTION, _DROP),
+        ]
+    if learning.has_models:
+        rules.append(Rule("model_rewards", "", "be finite numbers", is_number(nw.col(MODELED)), MODELED, _DROP))
+    return rules
 
 
 def _rules_of_positions(question: Question) -> list[Rule]:
@@ -137,15 +175,15 @@ def _rules_of_positions(question: Question) -> list[Rule]:
     if lists is None:
         return []
     whole = (position >= lists.first) & (position <= lists.last) & (position % 1 == 0)
-    found = [
+    rules = [
         Rule("slate", lists.slate, "be given", ~nw.col(LIST).is_null(), LIST, _DROP),
         Rule("position", lists.position, "be a whole number", whole, POSITION, _DROP),
     ]
     if lists.discount_column is not None:
         counts = nw.col(DISCOUNT)
         holds = (counts > 0) & is_number(counts)
-        found.append(Rule("discount", lists.discount_column, "be positive", holds, DISCOUNT, _DROP))
-    return found
+        rules.append(Rule("discount", lists.discount_column, "be positive", holds, DISCOUNT, _DROP))
+    return rules
 
 
 def fault_of(rule: Rule, question: Question) -> str:
@@ -158,41 +196,46 @@ def list_rules(question: Question, targets: Sequence[str] | None = None) -> list
     names, lists = question.names, question.lists
     if lists is None:
         return []
-    rules = rules_of(question.of_rows, targets)
-    broken = [nw.col(fault_of(rule, question)) for rule in rules]
-    found = [
-        replace(rule, holds=one == 0, shows=LIST, is_of_lists=True) for rule, one in zip(rules, broken, strict=True)
+    of_rows = rules_of(question.of_rows, targets)
+    broken = [nw.col(fault_of(rule, question)) for rule in of_rows]
+    rules = [
+        replace(rule, holds=count == 0, shows=LIST, is_of_lists=True)
+        for rule, count in zip(of_rows, broken, strict=True)
     ]
     bad = broken[0]
-    for one in broken[1:]:
-        bad = bad + one
+    for count in broken[1:]:
+        bad = bad + count
     complete = nw.lit(-1.0)
     for n in range(1, lists.depth + 1):
         complete = nw.when(nw.col(LENGTH) == n).then(nw.lit(2.0**n - 1.0)).otherwise(complete)
     # judged only where every row has a position
     holds = (nw.col(BITS) == complete) | (bad > 0)
     expected = f"run {lists.first}, {lists.first + 1}, … down every list, with none missing or twice"
-    found.append(Rule("position", lists.position, expected, holds, LIST, _WHOLE, is_of_lists=True))
+    rules.append(Rule("position", lists.position, expected, holds, LIST, _WHOLE, is_of_lists=True))
     same = [("segment", column, name) for column, name in zip(question.segment, names.segments, strict=True)]
     same += [("cluster", str(question.log.cluster), GROUP)] if question.log.cluster is not None else []
     for part, column, name in same:
         low, high, count = (nw.col(f"{name}_{end}") for end in ("low", "high", "count"))
         holds = (count == 0) | ((count == nw.col(LENGTH)) & (low == high))
-        found.append(Rule(part, column, "be the same on all rows of a list", holds, LIST, _SAME, is_of_lists=True))
-    return found
+        rules.append(Rule(part, column, "be the same on all rows of a list", holds, LIST, _SAME, is_of_lists=True))
+    return rules
 
 
 def _rules_of_target(name: str, called: str, question: Question) -> list[Rule]:
-    t, p = nw.col(name), nw.col(PROPENSITY)
+    t = nw.col(name)
     if not question.weight.needs_propensity:
         return [Rule("weight", called, FINITE, is_number(t), name, _DROP, name)]
-    # false only where both are fine by themselves, so that one wrong value is reported once
-    believable = ~(is_propensity(p) & is_probability(t) & ~is_believable(t, p)).fill_null(False)
-    what = f"be below {LARGEST:g} times the propensity"
     return [
         Rule("target", called, "lie in [0, 1]", is_probability(t), name, _TARGET, name),
-        Rule("target", called, what, believable, PROPENSITY, _DROP, name),
+        _believable(t, called, name),
     ]
+
+
+def _believable(t: nw.Expr, called: str, name: str | None = None) -> Rule:
+    """That a target's weight can be squared; false only where both are fine by themselves, so that one wrong value is reported once."""
+    p = nw.col(PROPENSITY)
+    holds = ~(is_propensity(p) & is_probability(t) & ~is_believable(t, p)).fill_null(False)
+    return Rule("target", called, f"be below {LARGEST:g} times the propensity", holds, PROPENSITY, _DROP, name)
 
 
 def is_good(question: Question, targets: Sequence[str] | None = None) -> nw.Expr:
@@ -211,15 +254,15 @@ def only_good(frame: Frame, question: Question) -> Frame:
     return kept.with_columns(*(nw.when(is_number(nw.col(name))).then(nw.col(name)).alias(name) for name in rewards))
 
 
-def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int) -> list[Problem]:
-    """Which rules are broken, how often, and where first."""
+def find_problems(frame: nw.DataFrame[Any], question: Question, first_row: int | None) -> list[Problem]:
+    """Which rules are broken, how often, and where first; `first_row` is None where rows have no order."""
     problems = []
-    indexed = frame.with_row_index("row")
+    indexed = frame.with_row_index(ROW_NUMBER)
     for rule in rules_of(question):
-        bad = indexed.filter(~rule.holds.fill_null(False)).select("row", rule.shows)
+        bad = indexed.filter(~rule.holds.fill_null(False)).select(ROW_NUMBER, rule.shows)
         if len(bad):
-            row, found = bad.row(0)
-            problems.append(Problem(rule, len(bad), first_row + int(row), found))
+            row, value = bad.row(0)
+            problems.append(Problem(rule, len(bad), None if first_row is None else first_row + int(row), value))
     return problems
 
 
@@ -241,7 +284,7 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
         known = merged.get(key)
         first = problem if known is None or (problem.row or 0) < (known.row or 0) else known
         count = problem.count + (known.count if known else 0)
-        merged[key] = Problem(first.rule, count, first.row, first.found)
+        merged[key] = Problem(first.rule, count, first.row, first.value)
     return list(merged.values())
 
 
@@ -265,6 +308,7 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
 
 
 FINITE = "be a finite number"
+LEARNED = "learned"  # what a policy is called as a target that is still to be learned
 _OR_DROP = (", or drop such rows with ", Argument("drop_bad_rows", True), ".")
 _DROP = ("Fix the logger", *_OR_DROP)
 _WHOLE = (

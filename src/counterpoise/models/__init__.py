@@ -1,8 +1,7 @@
 """Models of rewards and propensities, fitted on other rows than they predict, as a step that adds their columns to every batch of a log."""
 
 from counterpoise.models.propensity import Propensity
-from counterpoise.models.propensity_quality import PropensityQuality
-from counterpoise.models.quality import Quality
+from counterpoise.models.quality import PropensityQuality, Quality
 from counterpoise.models.reward import Reward
 
 __all__ = ["Propensity", "PropensityQuality", "Quality", "Reward"]

@@ -1,4 +1,4 @@
-"""How a model sees a context and an action: their numbers side by side."""
+"""How a model sees a context and an action: their numbers side by side, the action as a category or by the features of its item."""
 
 from __future__ import annotations
 
@@ -7,41 +7,124 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from counterpoise.models.actions import Actions
-from counterpoise.models.encoding import Category, Encoder, Vector
+from counterpoise.errors import Argument, OptionError
+from counterpoise.features import Encoder
+from counterpoise.features.columns import codes_of, text_of
 from counterpoise.moments import Floats
+from counterpoise.readers.policies import item_ids
+
+Codes = NDArray[np.int64]
+MANY = 30  # actions from which their columns of 0 and 1 are kept sparse
+NATIVE = 250  # categories that histogram gradient boosting tells apart
+
+
+@dataclass(frozen=True)
+class Actions:
+    """The actions that a model knows, in order; and what it knows of them, if there are items."""
+
+    levels: tuple[str, ...]
+    items: pl.DataFrame | None = None  # the features alone, in the order of the levels
+    encoder: Encoder | None = None
+
+    def codes(self, values: pl.Series) -> Codes:
+        """The number of each action, -1 for one that is not known.
+
+        >>> Actions(("a", "b")).codes(pl.Series(["b", "c"])).tolist()
+        [1, -1]
+        """
+        codes = codes_of(text_of(values), self.levels)
+        return np.where(np.isnan(codes), -1, codes).astype(np.int64)
+
+    def features(self, *, is_native: bool) -> Any:
+        """The features of every action, one row for each, and a last row for actions that are not known."""
+        count = len(self.levels)
+        if self.items is not None and self.encoder is not None:
+            known = self.encoder.numbers(self.items, is_native=is_native)
+            return np.vstack([known, np.full(known.shape[1], np.nan if is_native else 0.0)])
+        if is_native:
+            codes = np.arange(count + 1, dtype=np.float64)
+            return np.where(codes < min(count, NATIVE), codes, np.nan)[:, None]
+        table = sparse.eye(count + 1, count, format="csr")
+        return table if count > MANY else table.toarray()
+
+    def is_category(self) -> tuple[bool, ...]:
+        """Which of the native features are categories."""
+        return (True,) if self.encoder is None else self.encoder.is_category
+
+
+def actions_of(logged: pl.Series, items: Any) -> Actions:
+    """The actions of a log, the most frequent first; or those of the items, which must have all that were logged."""
+    counts = text_of(logged).alias("action").value_counts(sort=True, name="count")
+    if items is None:
+        order = counts.sort(["count", "action"], descending=[True, False])
+        return Actions(tuple(order.get_column("action").to_list()))
+    ids, features = read_items(items, logged.name)
+    levels = text_of(ids)
+    lost = counts.filter(~counts.get_column("action").is_in(levels.implode()))
+    if lost.height:
+        first = lost.get_column("action")[0]
+        what = f" lacks {lost.height:,} of the logged actions; one is {first!r}."
+        raise OptionError([Argument("items"), what], do="Add a row for each of them.")
+    return Actions(tuple(levels.to_list()), features, Encoder.of(features, features.columns))
+
+
+def read_items(items: Any, action: str) -> tuple[pl.Series, pl.DataFrame]:
+    """The ids of items, each there once, and their features."""
+    frame = _frame(items)
+    ids = item_ids(frame, action)
+    levels = text_of(ids)
+    if levels.null_count():
+        what = f" has {levels.null_count():,} rows without an id in {ids.name!r}."
+        raise OptionError([Argument("items"), what], do="Drop them.")
+    if levels.n_unique() < len(levels):
+        twice = levels.filter(levels.is_duplicated())[0]
+        what = f" has the id {twice!r} more than once in {ids.name!r}."
+        raise OptionError([Argument("items"), what], do="Keep one row for each.")
+    features = frame.drop(ids.name)
+    if not features.width:
+        what = " has ids and nothing else."
+        raise OptionError([Argument("items"), what], do="Leave it out, or add columns that describe the items.")
+    return ids, features
+
+
+def _frame(items: Any) -> pl.DataFrame:
+    if isinstance(items, pl.DataFrame):
+        return items
+    try:
+        frame: pl.DataFrame = nw.from_native(items).lazy().collect("polars").to_native()
+    except TypeError as error:
+        what = f" must be a frame with one row per action, found {type(items).__name__}."
+        raise OptionError([Argument("items"), what]) from error
+    return frame
 
 
 @dataclass(frozen=True)
 class Design:
-    """The encoders of contexts and actions, and whether the model takes categories and missing values as they are."""
+    """What a model is given: the numbers of a context, and behind them those of an action."""
 
-    context: Encoder
+    context: tuple[bool, ...]  # for every number of a context, whether it is the code of a category
     actions: Actions
-    is_native: bool = False
+    is_native: bool = False  # the model takes categories and missing values as they are
     is_dense: bool = False  # many actions are columns of 0 and 1 even so, for a model that takes no sparse table
-
-    def contexts(self, rows: pl.DataFrame) -> Floats:
-        """The contexts of some rows, as numbers."""
-        return self.context.native(rows) if self.is_native else self.context.plain(rows)
 
     @cached_property
     def features(self) -> Any:
         """The features of the actions, one row for each; the last row, -1, is for actions that are not known."""
-        found: Any = self.actions.features(native=self.is_native)
-        return found.toarray() if self.is_dense and hasattr(found, "toarray") else found
+        features: Any = self.actions.features(is_native=self.is_native)
+        return features.toarray() if self.is_dense and hasattr(features, "toarray") else features
 
     @property
     def is_sparse(self) -> bool:
         """Whether pairs of contexts and actions are a sparse table."""
         return bool(sparse.issparse(self.features))
 
-    def pairs(self, x: Floats, codes: NDArray[np.int64]) -> Any:
+    def pairs(self, x: Floats, codes: Codes) -> Any:
         """What the model is given: contexts and actions, side by side."""
         features = self.features[codes]
         if sparse.issparse(features):
@@ -50,21 +133,9 @@ class Design:
         return np.concatenate([x, features], axis=1)
 
     @property
-    def context_width(self) -> int:
-        """How many columns a context has."""
-        return int(self.contexts(_nothing(self.context)).shape[1])
-
-    @property
     def is_category(self) -> tuple[bool, ...]:
         """Which columns of the native form are categories."""
-        return self.context.is_category + self.actions.is_category()
-
-
-def _nothing(encoder: Encoder) -> pl.DataFrame:
-    """No rows, with the columns of an encoder."""
-    kinds: dict[type, pl.DataType] = {Category: pl.String(), Vector: pl.List(pl.Float64)}
-    types = {one.name: kinds.get(type(one), pl.Float64()) for one in encoder.columns}
-    return pl.DataFrame(schema=types)
+        return self.context + self.actions.is_category()
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:

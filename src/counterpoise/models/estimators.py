@@ -45,15 +45,16 @@ def libraries() -> tuple[Any, Any]:
     return linear_model, ensemble
 
 
-def fresh(estimator: Any) -> Any:
-    """A copy of an estimator that is not fitted, so that the user's own is never changed."""
+def fresh(estimator: Any, seed: int | None = None) -> Any:
+    """A copy of an estimator that is not fitted, so that the user's own is never changed; with a seed, if it draws anything."""
     try:
-        from sklearn.base import clone
+        from sklearn.base import clone as copy
     except ImportError:
-        from copy import deepcopy
-
-        return deepcopy(estimator)
-    return clone(estimator)
+        from copy import deepcopy as copy
+    model = copy(estimator)
+    if seed is not None and hasattr(model, "get_params") and "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model
 
 
 def is_native(estimator: Any) -> bool:
@@ -71,14 +72,14 @@ def names_classes(estimator: Any) -> bool:
     if is_classifier(estimator):
         return False
     try:
-        from sklearn.base import is_classifier as is_one
+        from sklearn.base import is_classifier as classifies
 
-        return bool(is_one(estimator))
+        return bool(classifies(estimator))
     except (ImportError, AttributeError):  # nothing of scikit-learn's
         return False
 
 
-def predicted(estimator: Any, table: Any) -> Floats:
+def predict_rewards(estimator: Any, table: Any) -> Floats:
     """The reward that a fitted estimator expects; of a classifier, the mean of the rewards it knows."""
     if not table.shape[0]:  # a fold without rows, which scikit-learn does not predict
         return np.empty(0)
@@ -98,33 +99,31 @@ def fit(estimator: Any, table: Any, rewards: Floats, weights: Floats | None, cat
         return made.fit(table, rewards, **extra)
     except TypeError as error:
         if weights is None:
-            raise failed(made, error) from error
+            raise fit_error(made, error) from error
         raise OptionError(
             f"mrdr weighs rows in the fit, and {type(made).__name__} takes no sample_weight: choose another model."
         ) from error
     except ValueError as error:
-        raise failed(made, error) from error
+        raise fit_error(made, error) from error
 
 
 def check_rewards(estimator: Any, rewards: Floats) -> None:
     """Check that there is something to learn, and that a classifier has few rewards to tell apart."""
-    found = np.unique(rewards)
-    if len(found) < 2:
-        raise (
-            LogError(
-                f"every reward that the model could learn from is {found[0]:g}: there is nothing to fit.",
-                do=["Leave out ", Argument("model"), "."],
-            )
-            if len(found)
-            else LogError("no row has a reward, an action and a cluster to fit a model from.")
+    values = np.unique(rewards)
+    if not len(values):
+        raise LogError("no row has a reward, an action and a cluster to fit a model from.")
+    if len(values) == 1:
+        raise LogError(
+            f"every reward that the model could learn from is {values[0]:g}: there is nothing to fit.",
+            do=["Leave out ", Argument("model"), "."],
         )
-    if is_classifier(estimator) and len(found) > CLASSES:
+    if is_classifier(estimator) and len(values) > CLASSES:
         raise OptionError(
-            f"{type(estimator).__name__} is a classifier, and the rewards have {len(found):,} different values.",
+            f"{type(estimator).__name__} is a classifier, and the rewards have {len(values):,} different values.",
             do="Pass a regressor, such as Ridge() or HistGradientBoostingRegressor().",
         )
 
 
-def failed(estimator: Any, error: Exception) -> OptionError:
+def fit_error(estimator: Any, error: Exception) -> OptionError:
     """The error that an estimator could not be fitted."""
     return OptionError(f"the model {type(estimator).__name__} cannot be fitted: {str(error).splitlines()[0]}")

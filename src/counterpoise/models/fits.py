@@ -1,18 +1,21 @@
-"""A fitted model: its predictions for pairs of context and action, and for all actions of a block of contexts."""
+"""Fitted models: what they predict for pairs of context and action, and for all actions at once, which many can do much faster."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from counterpoise.models.design import Design, blocks
-from counterpoise.models.estimators import predicted
+from counterpoise.models.design import Codes, Design, blocks
+from counterpoise.models.estimators import predict_rewards
 from counterpoise.moments import Floats
 
-Codes = NDArray[np.int64]
+# -- any model: every pair is predicted --------------------------------------------------------------------------------
+
 CROSSED = 200_000  # pairs of context and action that are predicted at once
 CELLS = 40_000_000  # of the table that these are, unless it is sparse
 
@@ -36,17 +39,17 @@ class Joint:
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """One prediction per row."""
-        return predicted(self.estimator, self.design.pairs(x, codes))
+        return predict_rewards(self.estimator, self.design.pairs(x, codes))
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """Every context with every action, a few contexts at a time."""
-        found = np.empty((len(x), len(codes)))
+        rewards = np.empty((len(x), len(codes)))
         wide = 1 if self.design.is_sparse else x.shape[1] + self.design.features.shape[1]
         most = min(CROSSED, CELLS // max(wide, 1))
         for part in blocks(len(x), max(most // max(len(codes), 1), 1)):
             rows = np.repeat(x[part], len(codes), axis=0)
-            found[part] = self.pairs(rows, np.tile(codes, part.stop - part.start)).reshape(-1, len(codes))
-        return found
+            rewards[part] = self.pairs(rows, np.tile(codes, part.stop - part.start)).reshape(-1, len(codes))
+        return rewards
 
 
 @dataclass(frozen=True)
@@ -55,37 +58,308 @@ class Constant:
 
     value: float
 
-    def of(self, x: Floats) -> Floats:
+    def predict(self, x: Floats) -> Floats:
         """That reward."""
         return np.full(len(x), self.value)
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A model of one action."""
-
-    estimator: Any
-
-    def of(self, x: Floats) -> Floats:
-        """The predicted reward of the action for every context."""
-        return predicted(self.estimator, x)
 
 
 @dataclass(frozen=True)
 class PerAction:
     """A model of the context for every action; the last is for actions that are not known."""
 
-    models: tuple[Constant | Alone, ...]
+    models: tuple[Any, ...]  # estimators of scikit-learn, or a constant
 
     def pairs(self, x: Floats, codes: Codes) -> Floats:
         """Each row by the model of its action."""
-        found = np.empty(len(x))
+        rewards = np.empty(len(x))
         order = np.argsort(codes, kind="stable")
         present, starts = np.unique(codes[order], return_index=True)
         for code, rows in zip(present, np.split(order, starts)[1:], strict=True):
-            found[rows] = self.models[code].of(x[rows])
-        return found
+            rewards[rows] = predict_rewards(self.models[code], x[rows])
+        return rewards
 
     def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
         """All contexts by every model."""
-        return np.column_stack([self.models[code].of(x) for code in codes])
+        return np.column_stack([predict_rewards(self.models[code], x) for code in codes])
+
+
+# -- linear models: the score is f(x) + g(a), and no pair of the two is ever made --------------------------------------
+
+
+Link = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def identity(scores: NDArray[Any]) -> NDArray[Any]:
+    """The score itself."""
+    return scores
+
+
+def sigmoid(scores: NDArray[Any]) -> NDArray[Any]:
+    """1/(1 + exp(−score)), in the array's own memory.
+
+    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
+    [0.5, 0.0]
+    """
+    np.negative(scores, out=scores)
+    with np.errstate(over="ignore"):  # 1/∞ is 0
+        np.exp(scores, out=scores)
+    scores += 1.0
+    shares: NDArray[Any] = np.reciprocal(scores, out=scores)
+    return shares
+
+
+def exponential(scores: NDArray[Any]) -> NDArray[Any]:
+    """exp(score), in the array's own memory."""
+    rewards: NDArray[Any] = np.exp(scores, out=scores)
+    return rewards
+
+
+LINKS: tuple[Link, ...] = (identity, sigmoid, exponential)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Rewards from scores: a link, and for a classifier the two rewards that it tells apart."""
+
+    link: Link
+    low: float = 0.0
+    high: float = 1.0
+
+    def __call__(self, scores: NDArray[Any]) -> NDArray[Any]:
+        rewards = self.link(scores)
+        return rewards if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * rewards
+
+    def score(self, reward: float) -> float:
+        """The score of which a reward is made."""
+        share = (reward - self.low) / (self.high - self.low)
+        if self.link is identity:
+            return share
+        with np.errstate(all="ignore"):
+            return float(special.logit(share) if self.link is sigmoid else np.log(share))
+
+
+def scales_of(estimator: Any) -> list[Scale]:
+    """How an estimator may make rewards of scores; which one it is, a comparison tells."""
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        return [Scale(link) for link in LINKS]
+    return [Scale(sigmoid, float(classes[0]), float(classes[1]))] if len(classes) == 2 else []
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One linear model of context and action, taken apart: the weights of the context, and the score of every action."""
+
+    weights: Floats
+    scores: Floats
+    scale: Scale
+
+    def pairs(self, x: Floats, codes: Codes) -> Floats:
+        """The scale of f(x) + g(a)."""
+        return self.scale(x @ self.weights + self.scores[codes])
+
+    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+        """The same for all actions."""
+        f, g = (x @ self.weights).astype(np.float32), self.scores[codes].astype(np.float32)
+        return self.scale(f[:, None] + g)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A linear model for every action: all scores at once are a product of matrices."""
+
+    weights: Floats  # of the context, a column for each action
+    scores: Floats
+    scale: Scale
+
+    def pairs(self, x: Floats, codes: Codes) -> Floats:
+        """Each row with the weights of its action."""
+        return self.scale(np.einsum("ij,ij->i", x, self.weights.T[codes]) + self.scores[codes])
+
+    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+        """All rows with all weights."""
+        return self.scale(x @ self.weights[:, codes] + self.scores[codes])
+
+
+def linear(estimator: Any, design: Design) -> list[Linear]:
+    """A linear model taken apart, in as many ways as it may have a link; nothing, if it is not linear."""
+    coefficients = _coefficients(estimator)
+    if coefficients is None:
+        return []
+    w, b = coefficients
+    d = len(w) - design.features.shape[1]
+    return [Linear(w[:d], np.asarray(design.features @ w[d:]) + b, scale) for scale in scales_of(estimator)]
+
+
+def stack(fit: PerAction) -> list[Stacked]:
+    """Linear models of all actions in one, if they all are linear and alike."""
+    estimators = [model for model in fit.models if not isinstance(model, Constant)]
+    coefficients = {id(model): _coefficients(model) for model in estimators}
+    if not estimators or None in coefficients.values():
+        return []
+    width = np.size(estimators[0].coef_)
+    made = []
+    for scale in scales_of(estimators[0]):
+        pairs = [
+            (np.zeros(width), scale.score(model.value))
+            if isinstance(model, Constant)
+            else coefficients[id(model)] or (np.zeros(0), 0.0)
+            for model in fit.models
+        ]
+        made.append(Stacked(np.column_stack([w for w, _ in pairs]), np.array([b for _, b in pairs]), scale))
+    return made
+
+
+def _coefficients(estimator: Any) -> tuple[Floats, float] | None:
+    w, b = getattr(estimator, "coef_", None), getattr(estimator, "intercept_", None)
+    if w is None or b is None or np.size(b) != 1 or np.ndim(w) > 2 or (np.ndim(w) == 2 and np.shape(w)[0] != 1):
+        return None
+    return np.asarray(w, dtype=np.float64).reshape(-1), float(np.asarray(b).reshape(-1)[0])
+
+
+# -- boosted trees: contexts × paths times paths × actions -------------------------------------------------------------
+
+
+CONTEXTS_AT_ONCE = 4_000  # contexts at once: their paths stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Split:
+    """A condition on a column: at most a threshold, or one of some categories; a missing value goes left or right."""
+
+    column: int
+    threshold: float
+    categories: NDArray[np.bool_] | None
+    missing_left: bool
+
+    def __call__(self, x: Floats) -> NDArray[np.bool_]:
+        """Whether each value goes left."""
+        if self.categories is None:
+            left: NDArray[np.bool_] = x <= self.threshold
+        else:
+            inside = (x >= 0) & (x < len(self.categories))
+            left = inside & self.categories[np.where(inside, x, 0).astype(np.int64)]
+        return left | np.isnan(x) if self.missing_left else left
+
+
+@dataclass(frozen=True)
+class Path:
+    """The conditions on the context that lead to some leaves: those of another path, and one more."""
+
+    before: int  # the place of the other path; -1 for none
+    split: Split
+    goes_left: bool
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The paths of all trees through the context, and what every action gets on each of them.
+
+    A leaf is reached if all conditions on its path hold, and each of them is about the context or about the action. So a tree is
+    Σ value · [context conditions] · [action conditions] over its leaves: a table of contexts × paths, times one of paths × actions.
+    """
+
+    estimator: Any
+    design: Design
+    paths: tuple[Path, ...]
+    used: NDArray[np.int64]  # the paths that end in leaves
+    scores: NDArray[np.float32]  # of these × actions
+    always: NDArray[np.float32]  # what every action gets on no condition
+    scale: Scale
+
+    def pairs(self, x: Floats, codes: Codes) -> Floats:
+        """By the estimator itself."""
+        return predict_rewards(self.estimator, self.design.pairs(x, codes))
+
+    def table(self, x: Floats, codes: Codes) -> NDArray[Any]:
+        """Contexts × paths times paths × actions."""
+        scores = np.ascontiguousarray(self.scores[:, codes])
+        rewards = np.empty((len(x), len(codes)), dtype=np.float32)
+        for part in blocks(len(x), CONTEXTS_AT_ONCE):
+            rewards[part] = self.scale(self._taken(x[part]).T @ scores + self.always[codes])
+        return rewards
+
+    def _taken(self, x: Floats) -> NDArray[np.float32]:
+        """Which paths every context takes: paths × contexts."""
+        taken = np.empty((len(self.paths), len(x)), dtype=np.bool_)
+        columns = np.ascontiguousarray(x.T)
+        known: dict[int, NDArray[np.bool_]] = {}
+        for k, path in enumerate(self.paths):
+            left = known.get(id(path.split))
+            if left is None:
+                left = known[id(path.split)] = path.split(columns[path.split.column])
+            side = left if path.goes_left else ~left
+            np.logical_and(taken[path.before], side, out=taken[k]) if path.before >= 0 else np.copyto(taken[k], side)
+        return taken[self.used].astype(np.float32)
+
+
+def trees(estimator: Any, design: Design) -> list[Trees]:
+    """Histogram gradient boosting taken apart, in as many ways as it may have a link; nothing, if it cannot be."""
+    try:
+        places = _places(estimator, design)
+        steps = [tree for (tree,) in estimator._predictors]
+        base = float(np.asarray(estimator._baseline_prediction).reshape(-1)[0])
+    except (AttributeError, TypeError, ValueError):  # the inner parts of another version, or more than two classes
+        return []
+    features = np.asarray(design.features)
+    made = _Paths(features, len(design.context))
+    for tree in steps:
+        made.add(tree, places)
+    used = sorted(made.scores)
+    scores = np.array([made.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
+    always = (made.always + base).astype(np.float32)
+    parts = tuple(made.paths), np.array(used, dtype=np.int64), scores, always
+    return [Trees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
+
+
+def _places(estimator: Any, design: Design) -> list[int]:
+    """Which of the design's columns each of the estimator's inner columns is: it puts categories first."""
+    categories = getattr(estimator, "is_categorical_", None)
+    width = len(design.context) + design.features.shape[1]
+    if categories is None:
+        return list(range(width))
+    is_category = np.asarray(estimator.categorical_features, dtype=bool)
+    return [*np.flatnonzero(is_category).tolist(), *np.flatnonzero(~is_category).tolist()]
+
+
+class _Paths:
+    """Collects the paths of trees, and what each is worth to every action."""
+
+    def __init__(self, features: Floats, width: int) -> None:
+        self.features, self.width = features, width
+        self.paths: list[Path] = []
+        self.scores: dict[int, Floats] = {}
+        self.always = np.zeros(len(features))
+
+    def add(self, tree: Any, places: list[int]) -> None:
+        """Walk down one tree."""
+        nodes = tree.nodes
+
+        def walk(k: int, before: int, actions: NDArray[np.bool_]) -> None:
+            node = nodes[k]
+            if not actions.any():
+                return
+            if node["is_leaf"]:
+                worth = self.always if before < 0 else self.scores.setdefault(before, np.zeros(len(actions)))
+                worth += node["value"] * actions
+                return
+            column = places[int(node["feature_idx"])]
+            split = _split(tree, node, column if column < self.width else column - self.width)
+            if column < self.width:
+                for child, goes_left in (("left", True), ("right", False)):
+                    self.paths.append(Path(before, split, goes_left))
+                    walk(int(node[child]), len(self.paths) - 1, actions)
+            else:
+                left = split(self.features[:, split.column])
+                walk(int(node["left"]), before, actions & left)
+                walk(int(node["right"]), before, actions & ~left)
+
+        walk(0, -1, np.ones(len(self.features), dtype=np.bool_))
+
+
+def _split(tree: Any, node: Any, column: int) -> Split:
+    categories = None
+    if node["is_categorical"]:
+        words = np.asarray(tree.raw_left_cat_bitsets[int(node["bitset_idx"])], dtype=np.uint32)
+        categories = ((words[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool).reshape(-1)
+    return Split(column, float(node["num_threshold"]), categories, bool(node["missing_go_to_left"]))

@@ -1,4 +1,7 @@
-"""`Propensity`: which propensity model to fit where propensities were not logged, and how."""
+"""`Propensity`: which propensity model to fit where none were logged, and the step that adds its propensities to every batch.
+
+Before the fit, the step says which fold each row belongs to; after it, what the model of the other folds gives the row's action.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,21 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
-from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import MODEL, Log, Unlogged
-from counterpoise.models.reward import SAMPLE, check_count
+import numpy as np
+import polars as pl
 
-NAMES = ("logistic", "boosted")
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
+from counterpoise.log.expressions import column as exactly
+from counterpoise.log.log import MODEL, Log, Unlogged
+from counterpoise.log.question import Question
+from counterpoise.models.design import Actions, Codes, blocks
+from counterpoise.models.folds import CrossFit
+from counterpoise.models.quality import PropensityQuality
+from counterpoise.models.reward import SAMPLE, check_count
+from counterpoise.moments import Floats
+
+CLASSIFIERS = ("logistic", "boosted")
 ERRORS = ("scores", "refit")
 
 
@@ -72,12 +85,10 @@ class Propensity(Unlogged):
         if self.error not in ERRORS:
             raise OptionError(f"error of a propensity model must be {' or '.join(ERRORS)}, found {self.error!r}.")
         if isinstance(self.estimator, str):
-            if self.estimator not in NAMES:
+            if self.estimator not in CLASSIFIERS:
                 raise OptionError(
-                    [
-                        f"the propensity model {self.estimator!r} is not known: choose one of {', '.join(NAMES)}, or pass a classifier "
-                        "of scikit-learn."
-                    ]
+                    f"the propensity model {self.estimator!r} is not known: choose one of {', '.join(CLASSIFIERS)}, or pass a "
+                    "classifier of scikit-learn."
                 )
         elif isinstance(self.estimator, type) or not all(
             hasattr(self.estimator, name) for name in ("fit", "predict_proba")
@@ -108,3 +119,109 @@ def needs_context(log: Log) -> None:
         raise OptionError(
             ["a propensity model needs ", Argument("context"), ", the columns that the logging policy looked at."]
         )
+
+
+# -- the step: before the fit, the fold of every row; after it, what the model of the other folds gives the row's action ---
+
+
+PROPENSITY = "counterpoise propensity"
+FOLD = "counterpoise propensity fold"
+PROBABILITIES_AT_ONCE = 2_000_000  # of a table of rows × actions
+
+
+@dataclass(frozen=True)
+class UnfittedPropensity(CrossFit):
+    """A propensity model before its fit: a batch gets the fold of every row."""
+
+    @property
+    def column(self) -> str | None:
+        """The column with the propensities that were logged, if some were."""
+        return None if self.model.column is None else str(self.model.column)
+
+    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        """The batch with the folds of its rows."""
+        return frame.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A fitted classifier of actions, and how its probabilities are calibrated."""
+
+    estimator: Any
+    actions: int
+    shares: Floats  # of the actions in the log, which calibration draws to
+    sharpness: float = 1.0  # 1 leaves the probabilities as they are, 0 makes shares of them
+
+    def raw(self, x: Floats) -> Floats:
+        """The probabilities of all actions as predicted; 0 for one that the classifier has not seen."""
+        probabilities = np.asarray(self.estimator.predict_proba(x), dtype=np.float64)
+        if not np.isfinite(probabilities).all():
+            bad = int((~np.isfinite(probabilities).all(axis=1)).sum())
+            raise LogError(
+                f"the propensity model must predict probabilities: for {bad:,} of {len(probabilities):,} rows it does not.",
+                do="Fix the model, or fill the gaps in the context.",
+            )
+        table = np.zeros((len(x), self.actions))
+        table[:, np.asarray(self.estimator.classes_, dtype=np.int64)] = probabilities
+        return table
+
+    def table(self, x: Floats) -> Floats:
+        """The probabilities of all actions, calibrated."""
+        return sharpen(self.raw(x), self.shares, self.sharpness)
+
+
+def sharpen(table: Floats, shares: Floats, sharpness: float) -> Floats:
+    """p ∝ share^(1 − c) · p̂^c: the shares for c = 0, the predictions for c = 1.
+
+    >>> sharpen(np.array([[0.9, 0.1]]), np.array([0.5, 0.5]), 0.0).tolist()
+    [[0.5, 0.5]]
+    """
+    if sharpness == 1.0:
+        return table
+    logits = (1.0 - sharpness) * np.log(shares) + sharpness * np.log(np.maximum(table, 1e-12))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class FittedPropensity(UnfittedPropensity):
+    """A cross-fitted propensity model: a batch gets the propensities of its logged actions."""
+
+    context: Encoder
+    actions: Actions
+    is_native: bool
+    classifiers: tuple[Classifier, ...]  # by fold: each was fitted on the rows of all others
+    floor: float
+    quality: PropensityQuality
+
+    def x(self, rows: pl.DataFrame) -> Floats:
+        """The contexts of some rows, as the classifier sees them."""
+        return self.context.numbers(rows, is_native=self.is_native)
+
+    def codes(self, rows: pl.DataFrame, action: str) -> Codes:
+        """The numbers of the logged actions, -1 for one that was not in the sample."""
+        return self.actions.codes(rows.select(exactly(action)).to_series())
+
+    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        """The batch with propensities; rows without an action or an id get none, and are bad anyway."""
+        folds = self.folds(frame, first_row)
+        action = str(question.log.action)
+        known = frame.select(exactly(action)).to_series().is_not_null().to_numpy() & (folds >= 0)
+        propensities = np.full(frame.height, np.nan)
+        rows = frame.filter(known)
+        propensities[known] = self._propensities(self.x(rows), self.codes(rows, action), folds[known])
+        values = pl.Series(PROPENSITY, propensities).fill_nan(None)
+        if self.column is not None:
+            logged = frame.select(exactly(self.column)).to_series().cast(pl.Float64).fill_nan(None)
+            values = logged.zip_with(logged.is_not_null(), values).alias(PROPENSITY)
+        return frame.with_columns(values, pl.Series(FOLD, folds))
+
+    def _propensities(self, x: Floats, codes: Codes, folds: Codes) -> Floats:
+        propensities = np.empty(len(x))
+        for fold, classifier in enumerate(self.classifiers):
+            mine = np.flatnonzero(folds == fold)
+            for part in blocks(len(mine), max(PROBABILITIES_AT_ONCE // len(self.actions.levels), 1)):
+                rows = mine[part]
+                table = classifier.table(x[rows])
+                propensities[rows] = np.where(codes[rows] >= 0, table[np.arange(len(rows)), codes[rows]], 0.0)
+        return np.clip(propensities, self.floor, 1.0)

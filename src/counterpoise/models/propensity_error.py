@@ -28,9 +28,10 @@ from counterpoise.log.groups import integer_ids
 from counterpoise.log.question import MODEL_REWARD, Question
 from counterpoise.log.question import PROPENSITY as P
 from counterpoise.log.rules import only_good
-from counterpoise.models.encoding import Category, Number, Vector
-from counterpoise.models.propensity_jackknife import groups_of, refitted
-from counterpoise.models.propensity_step import FOLD, FittedPropensity
+from counterpoise.models.design import Codes
+from counterpoise.models.estimators import fit
+from counterpoise.models.propensity import FOLD, Classifier, FittedPropensity, sharpen
+from counterpoise.models.propensity_fitting import out_of_fold, sharpness_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.estimated import Estimated, Place
 from counterpoise.moments.log_moments import Contrast, as_label
@@ -45,36 +46,33 @@ FOLDS = 5
 STEP = 1e-4  # of log p, for the derivative of a weight
 
 
-def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
+def with_errors(question: Question, by_reward: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments of a log with the effect of its propensity model on their errors."""
     step: FittedPropensity = question.propensity_model
-    scores = (len(step.actions.levels) - 1) * (1 + step.x(_no_rows(step)).shape[1])
-    told = step.quality
-    sampled = told.rows + told.logged
-    is_linear = not step.is_native and all(hasattr(one.estimator, "coef_") for one in step.classifiers)
-    refits = step.unfitted.asked.error == "refit"
-    if not refits and (not is_linear or scores > min(MOST, told.rows / ROWS_PER_SCORE)):
-        return tuple(replace(one, estimated=Estimated(told.model, sampled, one.n, 0.0)) for one in found)
+    scores = (len(step.actions.levels) - 1) * (1 + step.context.width)
+    quality = step.quality
+    sampled = quality.rows + quality.logged
+    is_linear = not step.is_native and all(hasattr(classifier.estimator, "coef_") for classifier in step.classifiers)
+    refits = step.model.error == "refit"
+    if not refits and (not is_linear or scores > min(MOST, quality.rows / ROWS_PER_SCORE)):
+        return tuple(
+            replace(moments, estimated=Estimated(quality.model, sampled, moments.n, 0.0)) for moments in by_reward
+        )
     lean = replace(question, log=question.log.but(key=()), smoothings=())
     rows = engine_of(lean.log).sampled(lean, ROWS if refits else min(ROWS, CELLS // scores))
     made = []
-    for reward, moments in zip(question.log.reward, found, strict=True):
+    for reward, moments in zip(question.log.reward, by_reward, strict=True):
         about = lean.about(reward)
-        seen = _Seen.of(rows, about)
-        center = float(seen.numbers[about.names.rewards[0]].mean())
-        how = seen.by_refitting if refits else seen.by_scores
+        sample = _Sample.of(rows, about)
+        center = float(sample.numbers[about.names.rewards[0]].mean())
+        how = sample.by_refitting if refits else sample.by_scores
         covariances = {key: how(key, moments.moments[key].columns, center) for key in moments.moments}
-        made.append(replace(moments, estimated=Estimated(told.model, sampled, moments.n, center, covariances)))
+        made.append(replace(moments, estimated=Estimated(quality.model, sampled, moments.n, center, covariances)))
     return tuple(made)
 
 
-def _no_rows(step: FittedPropensity) -> pl.DataFrame:
-    kinds: dict[type, Any] = {Category: pl.String, Number: pl.Float64, Vector: pl.List(pl.Float64)}
-    return pl.DataFrame(schema={one.name: kinds[type(one)] for one in step.context.columns})
-
-
 @dataclass(frozen=True)
-class _Seen:
+class _Sample:
     """Good rows of a sample: the question's numbers, the rows themselves, and which segment and cluster each is of."""
 
     question: Question
@@ -86,7 +84,7 @@ class _Seen:
     cluster: NDArray[np.int64]  # numbered from 0
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, question: Question) -> _Seen:
+    def of(cls, rows: pl.DataFrame, question: Question) -> _Sample:
         """What is in some completed rows."""
         step: FittedPropensity = question.propensity_model
         frame = prepare(rows, question, 0).with_row_index("place in the sample")
@@ -115,9 +113,9 @@ class _Seen:
     @cached_property
     def scores(self) -> Floats:
         """The scores of the model; rows whose propensity was logged have none."""
-        found = _scores(self.rows, self.question.propensity_model, str(self.question.log.action))
-        found[self.is_logged] = 0.0
-        return found
+        scores = _scores(self.rows, self.question.propensity_model, str(self.question.log.action))
+        scores[self.is_logged] = 0.0
+        return scores
 
     @cached_property
     def refits(self) -> tuple[NDArray[np.int64], Floats]:
@@ -125,10 +123,12 @@ class _Seen:
         step: FittedPropensity = self.question.propensity_model
         x, codes = step.x(self.rows), step.codes(self.rows, str(self.question.log.action))
         folds, groups = self.rows.get_column(FOLD).to_numpy(), groups_of(self.cluster)
-        categories, calibrate = step.context.is_category, step.unfitted.asked.calibrate
+        categories, calibrate = step.context.is_category, step.model.calibrate
         with threads(x.size):
-            found = refitted(step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate)
-        return groups, np.where(self.is_logged, self.numbers[P], np.clip(found, step.floor, 1.0))
+            propensities = refit_propensities(
+                step.classifiers, x, codes, folds, self.is_logged, groups, categories, calibrate
+            )
+        return groups, np.where(self.is_logged, self.numbers[P], np.clip(propensities, step.floor, 1.0))
 
     def by_refitting(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The same as `by_scores`, from the means without each group of rows."""
@@ -142,19 +142,19 @@ class _Seen:
                 if kept.any() and kept.sum() < inside.sum():
                     known, fitted = z[kept].mean(axis=0), again[kept].mean(axis=0)
                     means[place].append(np.concatenate([known, known - fitted]))
-        return {place: _spread(np.array(found)) * len(z) for place, found in means.items() if len(found) > 1}
+        return {place: _spread(np.array(of_place)) * len(z) for place, of_place in means.items() if len(of_place) > 1}
 
     def by_scores(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> dict[Place, Floats]:
         """The covariances of the moments' columns and of what the fit takes from them, over the whole log and by segment."""
         z, g = self._columns(contrast, columns, center)
-        found = {}
+        covariances = {}
         for place, inside in self.segments.items():
             share = inside.mean()
             own = np.where(inside[:, None], z - z[inside].mean(axis=0), 0.0) / share
             taken = self._explained(np.where(inside[:, None], g, 0.0) / share)
             both = self._by_cluster(np.concatenate([own, taken - taken.mean(axis=0)], axis=1))
-            found[place] = both.T @ both / len(z)
-        return found
+            covariances[place] = both.T @ both / len(z)
+        return covariances
 
     def _columns(self, contrast: Contrast, columns: tuple[str, ...], center: float) -> tuple[Floats, Floats]:
         """The columns of the moments, and minus their derivatives by log p."""
@@ -190,14 +190,14 @@ class _Seen:
     def _explained(self, g: Floats) -> Floats:
         """E[g sᵀ] H⁻¹ s of every row, with expectations over the clusters of other folds."""
         fold = np.random.default_rng(0).permutation(int(self.cluster.max()) + 1)[self.cluster] % FOLDS
-        found = np.zeros(g.shape)
+        explained = np.zeros(g.shape)
         for k in range(FOLDS):
             others, own = self.scores[fold != k], fold == k
             square = others.T @ others
             ridge = 1e-6 * max(float(np.trace(square)) / len(square), 1e-12)
             solved = np.linalg.solve(square + ridge * np.eye(len(square)), others.T @ g[fold != k])
-            found[own] = self.scores[own] @ solved
-        return found
+            explained[own] = self.scores[own] @ solved
+        return explained
 
     def _by_cluster(self, rows: Floats) -> Floats:
         if self.question.log.cluster is None:
@@ -215,12 +215,50 @@ def _spread(means: Floats) -> Floats:
 def _scores(rows: pl.DataFrame, step: FittedPropensity, action: str) -> Floats:
     """The scores of the softmax model: what its parameters would change in the log-probability of each row's action."""
     x, codes, folds = step.x(rows), step.codes(rows, action), rows.get_column(FOLD).to_numpy()
-    residual = np.zeros((len(x), len(step.actions.levels)))
-    for fold, classifier in enumerate(step.classifiers):
-        mine = folds == fold
-        if mine.any():
-            residual[mine] = -classifier.table(x[mine])
+    residual = -out_of_fold([classifier.table for classifier in step.classifiers], x, folds, len(step.actions.levels))
     known = np.flatnonzero(codes >= 0)
     residual[known, codes[known]] += 1.0
     features = np.column_stack([np.ones(len(x)), x])
     return (residual[:, 1:, None] * features[:, None, :]).reshape(len(x), -1)
+
+
+# -- the jackknife -----------------------------------------------------------------------------------------------------
+
+
+GROUPS = 20  # as many refits of all folds
+
+
+def groups_of(cluster: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The group of every row, the same for all rows of a cluster; clusters are dealt out at random, as evenly as can be.
+
+    >>> groups = groups_of(np.arange(100) // 2)
+    >>> bool((groups[::2] == groups[1::2]).all()), len(set(groups.tolist()))
+    (True, 20)
+    """
+    return np.asarray(np.random.default_rng(0).permutation(int(cluster.max()) + 1)[cluster] % GROUPS)
+
+
+def refit_propensities(
+    classifiers: tuple[Classifier, ...], x: Floats, codes: Codes, folds: Codes, is_logged: NDArray[np.bool_],
+    groups: NDArray[np.int64], categories: tuple[bool, ...], calibrate: bool,
+) -> Floats:  # fmt: skip
+    """For every group, the propensities of the logged actions by models that have seen neither it nor the row's own fold; 0 if unknown."""
+    propensities = np.zeros((GROUPS, len(x)))
+    known = (codes >= 0) & ~is_logged
+    for group in range(GROUPS):
+        kept = known & (groups != group)
+        shares = np.bincount(codes[kept], minlength=classifiers[0].actions) / max(int(kept.sum()), 1)
+        made: list[Classifier] = []
+        for fold, classifier in enumerate(classifiers):
+            others: Any = kept & (folds != fold)
+            made.append(
+                Classifier(
+                    fit(classifier.estimator, x[others], codes[others], None, categories), classifier.actions, shares
+                )
+            )
+        table = out_of_fold([classifier.raw for classifier in made], x, folds, len(shares))
+        positive = np.maximum(shares, 1e-12)
+        sharpness = sharpness_of(table[kept], codes[kept], positive) if calibrate else 1.0
+        table = sharpen(table, positive, sharpness)
+        propensities[group] = np.where(codes >= 0, table[np.arange(len(x)), codes], 0.0)
+    return propensities

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,24 +12,25 @@ from numpy.typing import NDArray
 
 from counterpoise.engines.registry import engine_of
 from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
 from counterpoise.log.expressions import column as exactly
 from counterpoise.log.good import is_propensity
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.question import Question
-from counterpoise.models.actions import Actions, actions_of
-from counterpoise.models.encoding import Encoder
+from counterpoise.models.design import Actions, Codes, actions_of
 from counterpoise.models.estimators import fit, is_native, libraries
-from counterpoise.models.fitting import identity_of
-from counterpoise.models.propensity import Propensity, needs_context
-from counterpoise.models.propensity_quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
-from counterpoise.models.propensity_step import (
+from counterpoise.models.propensity import (
     FOLD,
     PROPENSITY,
     Classifier,
     FittedPropensity,
+    Propensity,
     UnfittedPropensity,
-    sharpened,
+    needs_context,
+    sharpen,
 )
+from counterpoise.models.quality import QUANTILES, PropensityQuality, calibration_of, effective_rows
+from counterpoise.models.reward_fitting import identity_of, lean_question
 from counterpoise.moments import Floats
 from counterpoise.readers.progress import progress_bar
 from counterpoise.threads import threads
@@ -62,26 +64,26 @@ def with_propensities(question: Question, model: Propensity) -> Question:
     return replace(question, log=question.log.but(propensity=PROPENSITY), propensity_model=step)
 
 
-def fitted_propensities(question: Question, progress: bool | None = None) -> Question:
+def fit_propensity_model(question: Question, progress: bool | None = None) -> Question:
     """The question with its propensity model fitted, on a sample of the log's rows; one that is fitted stays as it is."""
     unfitted = question.propensity_model
-    if not isinstance(unfitted, UnfittedPropensity):
+    if unfitted is None or isinstance(unfitted, FittedPropensity):
         return question
-    asked, action = unfitted.asked, str(question.log.action)
+    propensity, action = unfitted.model, str(question.log.action)
     rows, logged = _rows(question, unfitted)
     actions = actions_of(rows.select(exactly(action)).to_series(), None)
     unlogged = "" if unfitted.column is None else f" without a propensity in {unfitted.column!r}"
     _check_actions(actions, action, unlogged)
-    estimator = _estimator(asked.estimator)
+    estimator = _estimator(propensity.estimator)
     context = Encoder.of(rows, question.log.context)
     native = is_native(estimator)
-    x = context.native(rows) if native else context.plain(rows)
+    x = context.numbers(rows, is_native=native)
     codes, folds = actions.codes(rows.select(exactly(action)).to_series()), rows.get_column(FOLD).to_numpy()
     count = len(actions.levels)
     shares = np.bincount(codes, minlength=count) / len(codes)
     classifiers = []
     with threads(x.size), progress_bar(progress, "fitting the propensity model", "models") as report:
-        for fold in range(asked.folds):
+        for fold in range(propensity.folds):
             others = folds != fold
             _check_seen(actions, codes, others, fold, unlogged)
             made = fit(estimator, x[others], codes[others], None, context.is_category)
@@ -89,27 +91,23 @@ def fitted_propensities(question: Question, progress: bool | None = None) -> Que
             if report is not None:
                 report(1)
     some = np.arange(len(codes))[:: max(len(codes) // SHOWN, 1)]
-    table = out_of_fold(classifiers, x[some], folds[some])
-    sharpness = sharpness_of(table, codes[some], shares) if asked.calibrate else 1.0
-    classifiers = [replace(one, sharpness=sharpness) for one in classifiers]
-    floor = FLOOR / count if asked.floor is None else float(asked.floor)
+    table = out_of_fold([classifier.raw for classifier in classifiers], x[some], folds[some], count)
+    sharpness = sharpness_of(table, codes[some], shares) if propensity.calibrate else 1.0
+    classifiers = [replace(classifier, sharpness=sharpness) for classifier in classifiers]
+    floor = FLOOR / count if propensity.floor is None else float(propensity.floor)
     quality = _quality(
-        sharpened(table, shares, sharpness), codes[some], shares, floor,
-        model=type(estimator).__name__, rows=len(codes), folds=asked.folds, actions=count, context=question.log.context,
+        sharpen(table, shares, sharpness), codes[some], shares, floor,
+        model=type(estimator).__name__, rows=len(codes), folds=propensity.folds, actions=count, context=question.log.context,
         logged=logged, sharpness=sharpness, floor=floor,
     )  # fmt: skip
-    step = FittedPropensity(unfitted, context, actions, native, tuple(classifiers), floor, quality)
+    step = FittedPropensity(propensity, unfitted.identity, context, actions, native, tuple(classifiers), floor, quality)
     return replace(question, propensity_model=step)
 
 
 def _rows(question: Question, unfitted: UnfittedPropensity) -> tuple[pl.DataFrame, int]:
     """The rows to fit on, and how many were left out because their propensity was logged."""
-    lean = replace(
-        question,
-        log=question.log.but(model_reward=None, control=None, key=()),
-        targets=(), contrasts=(), segment=(), groups=1, model_value={}, smoothings=(), model=None,
-    )  # fmt: skip
-    whole = engine_of(lean.log).sampled(lean, unfitted.asked.sample)
+    lean = replace(lean_question(question, ()), model=None)
+    whole = engine_of(lean.log).sampled(lean, unfitted.model.sample)
     action = whole.select(exactly(str(question.log.action))).to_series()
     rows = whole.filter(action.is_not_null() & (whole.get_column(FOLD) >= 0))
     if not rows.height:
@@ -151,9 +149,7 @@ def _check_actions(actions: Actions, column: str, unlogged: str) -> None:
         )
 
 
-def _check_seen(
-    actions: Actions, codes: NDArray[np.int64], others: NDArray[np.bool_], fold: int, unlogged: str
-) -> None:
+def _check_seen(actions: Actions, codes: Codes, others: NDArray[np.bool_], fold: int, unlogged: str) -> None:
     """Check that the rows to fit on have every action that rows of the fold may ask for."""
     if not others.any() or others.all():
         raise LogError(
@@ -173,29 +169,29 @@ def _check_seen(
         )
 
 
-def out_of_fold(classifiers: list[Classifier], x: Floats, folds: NDArray[np.int64]) -> Floats:
-    """The probabilities of all actions, each row's by the model that has not seen its fold; not calibrated."""
-    table = np.empty((len(x), classifiers[0].actions))
-    for fold, one in enumerate(classifiers):
+def out_of_fold(models: Sequence[Callable[[Floats], Floats]], x: Floats, folds: Codes, actions: int) -> Floats:
+    """The probabilities of all actions, each row's by the model that has not seen its fold."""
+    table = np.zeros((len(x), actions))
+    for fold, probabilities in enumerate(models):
         mine = folds == fold
         if mine.any():
-            table[mine] = one.raw(x[mine])
+            table[mine] = probabilities(x[mine])
     return table
 
 
-def sharpness_of(table: Floats, codes: NDArray[np.int64], shares: Floats) -> float:
+def sharpness_of(table: Floats, codes: Codes, shares: Floats) -> float:
     """The c of p ∝ share^(1 − c) · p̂^c under which the actions were most likely; the likelihood is concave in it."""
     tilt = np.log(np.maximum(table, 1e-12)) - np.log(shares)
     own = tilt[np.arange(len(codes)), codes].mean()
     low, high = 0.0, SHARPEST
     for _ in range(40):
         middle = (low + high) / 2
-        expected = (sharpened(table, shares, middle) * tilt).sum(axis=1).mean()
+        expected = (sharpen(table, shares, middle) * tilt).sum(axis=1).mean()
         low, high = (middle, high) if own > expected else (low, middle)
     return (low + high) / 2
 
 
-def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: float, **told: Any) -> PropensityQuality:
+def _quality(table: Floats, codes: Codes, shares: Floats, least: float, **others: Any) -> PropensityQuality:
     p = table[np.arange(len(codes)), codes]
     kept = np.clip(p, least, 1.0)
     return PropensityQuality(
@@ -205,5 +201,5 @@ def _quality(table: Floats, codes: NDArray[np.int64], shares: Floats, least: flo
         effective_rows=effective_rows(kept),
         quantiles=tuple((q, float(np.quantile(kept, q))) for q in QUANTILES),
         calibration=calibration_of(table, codes),
-        **told,
+        **others,
     )

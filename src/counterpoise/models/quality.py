@@ -1,12 +1,17 @@
-"""How good a reward model is on rows that it has not seen."""
+"""What models know of rows that they have not seen: the quality of reward and propensity models, and columns that know too much."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from counterpoise.log.good import is_number
+from counterpoise.models.folds import folds_of, row_ids
 from counterpoise.moments import Floats
 
 BINS = 10
@@ -70,3 +75,119 @@ def log_loss(rewards: Floats, predictions: Floats) -> float:
 def _calibration(rewards: Floats, predictions: Floats) -> tuple[Bin, ...]:
     parts = np.array_split(np.argsort(predictions, kind="stable"), BINS)
     return tuple(Bin(len(k), float(predictions[k].mean()), float(rewards[k].mean())) for k in parts if len(k))
+
+
+# -- propensity models -------------------------------------------------------------------------------------------------
+
+
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class PropensityQuality:
+    """A propensity model out of fold: on rows of the sample that the predicting model was not fitted on.
+
+    The `log_loss` of the logged actions stands beside that of their shares alone (`log_loss_of_shares`): context that tells nothing of
+    the choice leaves them equal. `calibration` has the probabilities of all actions in tenths, predicted against observed. `quantiles`
+    are those of the propensities of the logged actions, from the least (0.0) to the largest (1.0), `raised` how many of them were below
+    the `floor`, and `effective_rows` what the rows are worth to a policy that chooses every action equally often.
+    """
+
+    model: str
+    rows: int
+    folds: int
+    actions: int
+    context: tuple[str, ...]
+    logged: int  # rows of the sample whose propensity was logged, and not estimated
+    sharpness: float
+    floor: float
+    raised: int
+    log_loss: float
+    log_loss_of_shares: float
+    effective_rows: float
+    quantiles: tuple[tuple[float, float], ...]
+    calibration: tuple[Bin, ...]
+    error_by: str = (
+        "scores"  # "scores": the fit's effect is in the errors; "known": they take the propensities as known
+    )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} of {', '.join(self.context)}, fitted on {self.rows:,} rows in {self.folds} folds; {self.actions:,} actions; out "
+            f"of fold log loss {self.log_loss:.3g} (of the shares {self.log_loss_of_shares:.3g})"
+        )
+
+
+def calibration_of(table: Floats, codes: NDArray[np.int64]) -> tuple[Bin, ...]:
+    """The probabilities of all actions, predicted against observed, in bins of as many observations.
+
+    >>> bins = calibration_of(np.array([[0.5, 0.5]] * 20), np.array([0, 1] * 10))
+    >>> [(bin.rows, bin.predicted, bin.observed) for bin in bins]
+    [(40, 0.5, 0.5)]
+    """
+    predicted, observed = table.reshape(-1), np.zeros(table.size)
+    observed[np.arange(len(codes)) * table.shape[1] + codes] = 1.0
+    edges = np.unique(np.quantile(predicted, np.linspace(0, 1, BINS + 1)[1:-1]))
+    place = np.searchsorted(edges, predicted, side="left")
+    count = np.bincount(place, minlength=len(edges) + 1)
+    p, o = (np.bincount(place, values, len(count)) for values in (predicted, observed))
+    return tuple(Bin(int(n), float(p[k] / n), float(o[k] / n)) for k, n in enumerate(count) if n)
+
+
+def effective_rows(propensities: Floats) -> float:
+    """(Σ 1/p)² / Σ 1/p²: what rows are worth to a policy that chooses every action equally often."""
+    w = 1.0 / propensities
+    return float(np.square(w.sum()) / np.square(w).sum())
+
+
+# -- columns that leak the reward --------------------------------------------------------------------------------------
+
+
+CERTAIN = 0.95  # the share of the variance from which a column is too good to be known before the choice
+VALUES = 100
+FEWEST = 50  # rows from which there is anything to say
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A column, and the share of the reward's variance that it explains out of fold."""
+
+    column: str
+    r2: float
+
+
+def leaks(rows: pl.LazyFrame, reward: str, context: Sequence[str]) -> list[Leak]:
+    """The context columns that tell the reward almost exactly.
+
+    >>> rows = pl.LazyFrame({"r": [0.0, 1.0] * 100, "paid": ["no", "yes"] * 100, "age": list(range(200))})
+    >>> [leak.column for leak in leaks(rows, "r", ["paid", "age"])]
+    ['paid']
+    """
+    known = [name for name in context if name in rows.collect_schema().names() and name != reward]
+    if not known:
+        return []
+    frame = rows.select(reward, *known).collect().filter(is_number(pl.col(reward).cast(pl.Float64)))
+    r = frame.get_column(reward).cast(pl.Float64).to_numpy()
+    if len(r) < FEWEST or r.std() <= 0:
+        return []
+    folds = folds_of(row_ids(frame, (), 0), 2)
+    columns = (Leak(name, _r2(frame.get_column(name), r, folds)) for name in known)
+    return [leak for leak in columns if leak.r2 >= CERTAIN]
+
+
+def _r2(values: pl.Series, r: np.ndarray, folds: np.ndarray) -> float:
+    """The out-of-fold R² of the mean reward by bin of the column: by value, or by hundredths of the rows where values are many."""
+    if values.dtype.is_nested():
+        return 0.0
+    codes = values.rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    if codes.max() > VALUES:
+        if not (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            return 0.0
+        codes = (values.rank("average").fill_null(0).to_numpy() * VALUES / (len(r) + 1)).astype(np.int64)
+    predicted = np.empty(len(r))
+    for fold in (0, 1):
+        own = folds == fold
+        n = np.bincount(codes[~own], minlength=codes.max() + 1)
+        total = np.bincount(codes[~own], r[~own], minlength=codes.max() + 1)
+        predicted[own] = ((total + r[~own].mean()) / (n + 1))[codes[own]]
+    return float(1 - np.square(r - predicted).sum() / np.square(r - r.mean()).sum())

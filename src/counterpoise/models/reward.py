@@ -1,12 +1,30 @@
-"""`Reward`: which reward model to fit, and how."""
+"""`Reward`: which reward model to fit, and the step that it is to readers and engines: it adds its columns to every batch.
+
+Before the fit, the step says which fold each row belongs to; after it, what the models of the other folds say of the row.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from counterpoise.errors import Argument, OptionError
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.features import Encoder
+from counterpoise.log.expressions import columns
+from counterpoise.log.question import Question
+from counterpoise.log.targets import Chosen, Probabilities, Target
+from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import names_classes
+from counterpoise.models.fits import Fit
+from counterpoise.models.folds import FOLD, CrossFit, draw_actions, folds_of, row_ids
+from counterpoise.models.quality import Quality
+from counterpoise.moments import Floats
+from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of
+from counterpoise.threads import threads
 
 SAMPLE = 200_000  # rows that a model is fitted on, spread over the log, unless the user says otherwise
 NAMES = ("auto", "logistic", "ridge", "boosted")
@@ -60,21 +78,12 @@ class Reward:
         check_count("sample", self.sample, 10, 10**9)
         if isinstance(self.estimator, str):
             if self.estimator not in NAMES:
-                raise OptionError(
-                    [
-                        Argument("model", self.estimator),
-                        f" is not known: choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn.",
-                    ]
-                )
+                advice = f"Choose one of {', '.join(NAMES)}, or pass an estimator of scikit-learn."
+                raise OptionError([Argument("model", self.estimator), " is not known."], do=advice)
         elif isinstance(self.estimator, type) or not (hasattr(self.estimator, "fit") and _predicts(self.estimator)):
             what = getattr(self.estimator, "__name__", type(self.estimator).__name__)
-            raise OptionError(
-                [
-                    Argument("model"),
-                    f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}.",
-                ],
-                do="Pass an instance, such as LogisticRegression().",
-            )
+            wrong = f" must have the methods fit and predict, as scikit-learn's estimators do; found {what}."
+            raise OptionError([Argument("model"), wrong], do="Pass an instance, such as LogisticRegression().")
         elif names_classes(self.estimator):
             what = type(self.estimator).__name__
             raise OptionError(
@@ -107,3 +116,198 @@ def check_count(name: str, value: Any, least: int, most: int) -> None:
     """Check a whole number of a model."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{name} of a model must be a whole number from {least:,} to {most:,}, found {value!r}.")
+
+
+# -- the step: before the fit, the fold of every row; after it, what the models of the other folds say of the row ------
+
+
+REWARD = "counterpoise model reward"
+ROWS = 100_000  # rows that are encoded at once
+CELLS = 2_000_000  # of a table of contexts × actions
+ALIKE = 100  # rows of which a policy is asked twice, before one answer stands for all that look the same to it
+
+
+def value_column(target: str) -> str:
+    """The column of the model's value of a target."""
+    return f"counterpoise model value of {target}"
+
+
+@dataclass(frozen=True)
+class Unfitted(CrossFit):
+    """A reward model before its fit: a batch gets the fold of every row."""
+
+    value_samples: int | None
+
+    @property
+    def described(self) -> str:
+        """What it is, as a text that stays the same tomorrow."""
+        samples = "" if self.value_samples is None else f", {self.value_samples} samples"
+        return super().described + samples
+
+    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        """The batch with the folds of its rows, and the policies, if any."""
+        whole = add_policies(frame, question, batch) if question.policies else frame
+        return whole.with_columns(pl.Series(FOLD, self.folds(frame, first_row)))
+
+
+@dataclass(frozen=True)
+class Fitted(Unfitted):
+    """A cross-fitted reward model: a batch gets its prediction for the logged action, and its value of every target."""
+
+    context: Encoder
+    design: Design
+    fits: tuple[Fit, ...]  # by fold: each was fitted on the rows of all others
+    quality: Quality
+
+    def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
+        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
+            return self._completed(frame, question, batch, first_row)
+
+    def _completed(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        pieces = []
+        for part in frame.iter_slices(ROWS):
+            ids = row_ids(part, self.identity, first_row)
+            if question.log.cluster is not None:
+                ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
+            known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
+            whole = known.all()
+            rows = Rows.of(part if whole else part.filter(known), question, batch, ids.filter(known), self)
+            columns = rows.columns() if known.any() else {}
+            for name in _made(question):
+                values = np.full(part.height, np.nan)
+                values[known] = columns.get(name, values[known])
+                part = part.with_columns(pl.Series(name, values).fill_nan(None))
+            pieces.append(part)
+            first_row += part.height
+        return pl.concat(pieces)
+
+
+def _made(question: Question) -> list[str]:
+    """The columns that are made of a batch."""
+    return [REWARD, *question.model_value.values(), *(target.column for target in question.policies)]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a batch, as the models see them."""
+
+    frame: pl.DataFrame
+    question: Question
+    batch: str
+    step: Fitted
+    ids: NDArray[np.int64]
+    folds: NDArray[np.int64]
+    x: Floats
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, question: Question, batch: str, ids: pl.Series, step: Fitted) -> Rows:
+        """The rows of a frame, all of which have an action and an id."""
+        folds = folds_of(ids, step.model.folds)
+        return cls(
+            frame,
+            question,
+            batch,
+            step,
+            ids.to_numpy(),
+            folds,
+            step.context.numbers(frame, is_native=step.design.is_native),
+        )
+
+    def columns(self) -> dict[str, Floats]:
+        """The model's prediction of the logged action, its value of every target, and the policies' own columns."""
+        columns = {REWARD: self.pairs(self._codes(str(self.question.log.action)))}
+        for target in self.question.targets:
+            value = value_column(target.name)
+            if isinstance(target.source, Chosen):
+                columns[value] = self.pairs(self._codes(target.source.column))
+            else:
+                columns[target.column], columns[value] = self._of_policy(target)
+        for name in (REWARD, *self.question.model_value.values()):
+            self._check(columns[name])
+        return columns
+
+    def pairs(self, codes: Codes) -> Floats:
+        """The prediction of one action for every row, each by the model of its fold."""
+        rewards = np.empty(len(codes))
+        for fold, fit in enumerate(self.step.fits):
+            rows = np.flatnonzero(self.folds == fold)
+            if len(rows):
+                rewards[rows] = fit.pairs(self.x[rows], codes[rows])
+        return rewards
+
+    def _codes(self, column: str) -> Codes:
+        return self.step.design.actions.codes(self.frame.get_column(column))
+
+    def _of_policy(self, target: Target) -> tuple[Floats, Floats]:
+        """The policy's probability of the logged action, and the model's value of the policy, by blocks of contexts."""
+        probability, value = np.empty(len(self.x)), np.empty(len(self.x))
+        logged = self.frame.get_column(str(self.question.log.action)).to_numpy()
+        first, member = self._distinct(target)
+        order = np.argsort(member, kind="stable")
+        bounds = np.append(np.searchsorted(member[order], np.arange(len(first))), len(order))
+        width = max(len(self.step.design.actions.levels), 1)
+        fold_of_first = self.folds[first]
+        for fold, fit in enumerate(self.step.fits):
+            mine = np.flatnonzero(fold_of_first == fold)
+            for part in blocks(len(mine), max(CELLS // width, 1)):
+                start, stop = mine[part][0], mine[part][-1] + 1  # folds are in order, so that these are neighbors
+                table = self._table(target, first[start:stop])
+                rows = order[bounds[start] : bounds[stop]]
+                probability[rows] = chosen(table, logged[rows], member[rows] - start)
+                value[rows] = self._value(table, fit, first[start:stop])[member[rows] - start]
+        return checked(probability, self.frame, target.name, self.batch), value
+
+    def _distinct(self, target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A row for every distinct question to the policy in every fold, in the order of folds, and which of them each row is like."""
+        count, number = len(self.x), np.arange(len(self.x))
+        names = read_by(target.source, self.question)
+        if names and not isinstance(target.source, Probabilities) and self.step.value_samples is None:
+            read = self.frame.select(pl.struct(columns(names)).alias("read"))
+            distinct = read.unique(maintain_order=True).with_row_index("k")
+            if distinct.height <= count // 2:
+                joined = read.join(distinct, on="read", how="left", nulls_equal=True)
+                numbers = joined.get_column("k").to_numpy().astype(np.int64)
+                number = numbers if self._answers_alike(target, numbers) else number
+        _, first, member = np.unique(self.folds * np.int64(count + 1) + number, return_index=True, return_inverse=True)
+        return first, member
+
+    def _answers_alike(self, target: Target, numbers: NDArray[np.int64]) -> bool:
+        """Whether a policy says the same for rows that look the same to it: one that draws lots, or counts its calls, does not."""
+        _, first, member = np.unique(numbers, return_index=True, return_inverse=True)
+        again = np.flatnonzero(first[member] != np.arange(len(numbers)))
+        again = again[:: max(len(again) // ALIKE, 1)][:ALIKE]
+        rows = (first[member[again]], again)
+        first_answers, later_answers = (
+            table_of(target.source, self.frame[some], self.question).probabilities for some in rows
+        )
+        return bool(np.allclose(first_answers, later_answers, rtol=0, atol=1e-6, equal_nan=True))
+
+    def _table(self, target: Target, rows: NDArray[np.int64]) -> Table:
+        table = table_of(target.source, self.frame[rows], self.question)
+        sums = table.probabilities @ np.ones(table.probabilities.shape[1], dtype=table.probabilities.dtype)
+        off = np.abs(sums - 1.0)
+        if not (off <= 1e-3).all():
+            raise LogError(
+                f"policy {target.name!r} must give probabilities of all actions that add up to 1: for {self.batch} the worst row adds up "
+                f"to {sums[np.argmax(off)]:.6g}. Fix the policy."
+            )
+        return table
+
+    def _value(self, table: Table, fit: Fit, rows: NDArray[np.int64]) -> Floats:
+        """Σ π(a|x) r̂(a, x) over all actions, or over some that are drawn from the policy."""
+        codes, samples = self.step.design.actions.codes(pl.Series(table.actions)), self.step.value_samples
+        x = self.x[rows]
+        if samples is None or samples >= len(codes):
+            return np.asarray(np.einsum("ij,ij->i", table.probabilities, fit.table(x, codes)), dtype=np.float64)
+        taken = draw_actions(table.probabilities, self.ids[rows], samples)
+        rewards = fit.pairs(np.repeat(x, samples, axis=0), codes[taken].reshape(-1))
+        return np.asarray(rewards.reshape(-1, samples).mean(axis=1))
+
+    def _check(self, predictions: Floats) -> None:
+        bad = int((~np.isfinite(predictions)).sum())
+        if bad:
+            raise LogError(
+                f"the reward model must predict finite numbers: for {bad:,} of {len(predictions):,} rows in {self.batch} it does not. "
+                "Fix the model, or fill the gaps in the context."
+            )

@@ -431,6 +431,11 @@ def find_damaged(files: Sequence[Path]) -> LogError | None:
     return None
 
 
+def are_parquet(log: Paths) -> bool:
+    """Whether all files of a log are Parquet, of which any rows can be read without the others."""
+    return all(_format(path) == "parquet" for path in files_of(log))
+
+
 def _format(path: Path) -> str:
     name = path.name.lower()
     for ending in sorted(FORMATS, key=len, reverse=True):
@@ -452,3 +457,54 @@ def _difference(first: Path, mine: Mapping[str, Any], second: Path, theirs: Mapp
         )
     )
     return f"the files {shown(first)!r} and {shown(second)!r} differ: {said}. Write them alike, or evaluate them separately."
+
+
+class ParquetFiles:
+    """Parquet files that are read part by part and again and again; which files these are is settled when they are opened."""
+
+    def __init__(self, log: Paths) -> None:
+        self._stamps = {path: _stamp(path) for path in files_of(log)}
+        self._scan = scan(list(self._stamps))
+        self.columns = self._scan.collect_schema().names()
+        try:
+            self.rows = int(self._scan.select(pl.len()).collect().item())
+        except UNREADABLE as error:
+            raise (find_damaged(list(self._stamps)) or LogError(f"cannot read the files: {error}.")) from error
+
+    def read(self, names: Sequence[str], start: int, rows: int) -> pl.DataFrame:
+        """Some columns of some rows."""
+        try:
+            # a scan remembers the footers that it has read, and would look for the rows of new files where the old had them
+            rows_now = self._scan if self.are_untouched() else scan(list(self._stamps))
+            frame: pl.DataFrame = rows_now.select(columns(names)).slice(start, rows).collect()
+        except (*UNREADABLE, LogError) as error:
+            if not self.are_untouched():
+                raise self.changed() from error
+            raise LogError(f"cannot read {self._named()} any longer: {first_line(error)}.") from error
+        if frame.height != min(rows, self.rows - start):
+            raise self.changed()
+        return frame
+
+    def are_untouched(self) -> bool:
+        """Whether no file was written to, replaced or removed since it was opened."""
+        return all(_stamp(path) == stamp for path, stamp in self._stamps.items())
+
+    def changed(self) -> LogError:
+        """The error for rows that are not the same as before."""
+        return LogError(
+            f"{self._named()} changed while it was being trained on, and every epoch must see the rows that were checked at the start.",
+            do="Start again, on files that nobody writes to in the meantime.",
+        )
+
+    def _named(self) -> str:
+        touched = [path for path, stamp in self._stamps.items() if _stamp(path) != stamp] or list(self._stamps)
+        return repr(str(touched[0])) + (f" (and {len(touched) - 1:,} more)" if len(touched) > 1 else "")
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written or replaced; the last part changes even if somebody sets the times back."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -73,15 +73,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         wanted = plan(question, list(log), number)
         yield wanted.complete(from_arrays(log, question, wanted.read), question)
         return
-    try:
-        frame = nw.from_native(log)  # type: ignore[call-overload]
-    except TypeError as error:
-        raise OptionError(
-            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
-            f"found {type(log).__name__}."
-        ) from error
-    except nw.exceptions.DuplicateError as error:
-        raise ColumnError(f"every column needs a name of its own: {error}") from error
+    frame = known(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not those of a batch
         whole = selected(log, question, number)
@@ -99,6 +91,19 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
             name: series_of(frame[name], is_number=name in numbers, is_label=name in labels) for name in wanted.read
         }
         yield wanted.complete(pl.DataFrame(read), question)
+
+
+def known(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+    """A frame as narwhals knows it, or an error that says what a log is."""
+    try:
+        return nw.from_native(log)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise OptionError(
+            "a log is a mapping of arrays, a frame (pandas, polars, pyarrow, …), the path of a file, or a table in a database; "
+            f"found {type(log).__name__}."
+        ) from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"every column needs a name of its own: {error}") from error
 
 
 def selected(scan: pl.LazyFrame, question: Question, number: str | None = None) -> pl.LazyFrame:
@@ -131,6 +136,8 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
 def from_arrays(arrays: Mapping[str, Any], question: Question, names: Sequence[str]) -> pl.DataFrame:
     """A mapping of arrays as a frame, without copying float64 or float32 arrays."""
     lists = {target.source.column for target in question.tables}
+    if question.learning is not None:
+        lists |= {name for name in (*question.log.context, question.log.candidates) if name is not None}
     return side_by_side(arrays, names, question.number_columns, lists)
 
 
@@ -153,10 +160,12 @@ def side_by_side(
 
 
 def _from_table(name: str, values: Any) -> pl.Series:
-    """A table of numbers, with a row for each of the log's, as a series of lists."""
+    """A table of numbers or truth values, or lists of any length, with a row for each of the log's, as a series of lists."""
     if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64))
-    return from_array(name, values, is_number=False) if np.ndim(values) == 1 else pl.Series(name, list(values))
+        return pl.Series(name, np.ascontiguousarray(values, dtype=np.float64 if values.dtype.kind == "f" else None))
+    if isinstance(values, list | tuple) and any(isinstance(row, _NESTED) for row in values[:1000]):
+        return pl.Series(name, [list(row) if isinstance(row, _NESTED) else row for row in values], strict=False)
+    return from_array(name, values, is_number=False)
 
 
 def from_array(name: str, values: Any, *, is_number: bool) -> pl.Series:
@@ -219,6 +228,7 @@ def _as_number(name: str, row: int, value: object) -> float | None:
         raise ColumnError(f"column {name!r} must hold numbers; row {row:,} holds {value!r}.") from error
 
 
+_NESTED = (list, tuple, set, frozenset, np.ndarray)
 _NULLS = ("NAType", "NaTType")  # pandas' nulls, without importing pandas
 
 

@@ -6,11 +6,10 @@ from learning import torch
 from counterpoise.errors import OptionError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.items import blocks, logits
 from counterpoise.learn.objectives import OBJECTIVES
-from counterpoise.learn.rows import Rows
+from counterpoise.learn.rows import Batch, Rows
 from counterpoise.learn.steps import Logged, backward
 
 ITEMS, ROWS = 203, 37

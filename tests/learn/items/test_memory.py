@@ -5,10 +5,10 @@ from learning import torch
 from torch.profiler import ProfilerActivity, profile
 
 from counterpoise.learn import TwoTower
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.items import logits
 from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.options import Options
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import backward
 
 ROWS, WIDTH = 8, 4

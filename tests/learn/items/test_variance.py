@@ -4,8 +4,8 @@ import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
-from counterpoise.learn.batches import Batch
 from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, backward
 
 KINDS = ["two towers", "two towers with item features"]

@@ -12,7 +12,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.learn import race
-from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn.contenders import Network
 from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
 from counterpoise.learn.race import Race, by_bound, by_score
@@ -89,7 +89,7 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
 
 
 def test_networks_are_judged_by_rows_outside_their_training():
-    quick = Network("linear", Softmax(), hidden=(), epochs=1)
+    quick = Network("linear", "beta_ips", hidden=(), epochs=1)
     found = raced([quick], ROWS)
     for fold in range(3):
         alone = quick.fit(race.Rest(ROWS.take(torch.as_tensor(fold != FOLDS)), 4), 0)

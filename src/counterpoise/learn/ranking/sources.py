@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from counterpoise.errors import Argument, Blank, LogError, OptionError
-from counterpoise.learn.batches import Split
+from counterpoise.engines.first_look import lists_of
+from counterpoise.engines.lists import collapse
+from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.learn.ranking.probabilities import ABSENT
-from counterpoise.learn.rows import Good, Names, Problem, Rows, numeric, plain, read_rows, refusal
-from counterpoise.learn.source import Source, columns_of, needed
-from counterpoise.log.lists import DCG, DEEPEST, Lists, check_same_context, rows_by_list
-from counterpoise.log.log import Log
+from counterpoise.learn.rows import Rows, Split
+from counterpoise.learn.source import Good, Source
+from counterpoise.log.lists import DISCOUNT, LIST, POSITION, Lists, check_same_context, rows_by_list
+from counterpoise.log.log import Log, LogFields
+from counterpoise.log.question import Learning, Question
+from counterpoise.log.rules import Problem, all_bad, find_problems, is_good, refuse
 from counterpoise.weights.lists import ListWeight, PseudoInverse
 
 Integers = NDArray[np.int64]
@@ -44,14 +48,16 @@ class ListRows(Rows):
 
     def digest(self) -> bytes:
         """A digest of every number in them."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name in TENSORS:
-            found.update(getattr(self, name).contiguous().numpy().data)
-        return found.digest()
+            digest.update(getattr(self, name).contiguous().numpy().data)
+        return digest.digest()
 
 
 class ListSource(Source):
     """The lists of a log, all in memory. Those that `judges` holds out are not among them: `judged` has their rows."""
+
+    lists: Lists
 
     def __init__(self, log: Log, weight: ListWeight, judges: Split) -> None:
         log.need("slate", "position")
@@ -60,102 +66,83 @@ class ListSource(Source):
                 "a policy cannot be learned with the pseudo-inverse weight, which needs a logging policy that fills slots independently.",
                 do=["Pass another ", Argument("weight"), "."],
             )
-        super().__init__(log)
         self.weight, self.judges = weight, judges
-        self.judged: Mapping[str, NDArray[Any]] = {}
-        own = [("slate", log.slate), ("position", log.position)]
-        own += [("discount", log.discount)] if log.discount not in (None, DCG) else []
-        more = tuple((part, str(name)) for part, name in own)
-        self.names: Names = replace(self.names, judged=(*self.names.judged, *more))
+        self.judged = pl.DataFrame()
+        super().__init__(log, fills_gaps=False, in_memory=True)
+        if self.reading is not None:
+            raise ColumnError(
+                "a ranking policy learns from contexts and items that are numbers, and some columns have others.",
+                do="Number the items from 0, and name expressions that make numbers of the context.",
+            )
 
-    @property
-    def starts(self) -> list[int]:
-        """Lists are one chunk."""
-        return [0]
+    def _asked(self) -> Question:
+        """The question of learning about lists, which are judged as a whole."""
+        unread: LogFields = {
+            "key": (), "model": None, "items": None, "value_samples": None, "model_reward": None, "model_value": None, "baseline": None,
+        }  # fmt: skip
+        self.lists = lists_of(self.log)
+        groups = 1 if self.log.cluster is None else 2  # which makes the rules look at clusters
+        return Question(self.log.but(**unread), (), self.weight, groups=groups, lists=self.lists, learning=Learning())
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
-        """All lists to train on, and what is wrong with rows."""
-        columns = self._whole_columns()
-        rows, good, problems = read_rows(columns, self.names)
-        if problems and not self.log.drop_bad_rows:
-            raise refusal(problems, len(rows))
-        index, first = self._whole_lists(columns, good)
+        """All lists to train on; bad ones are left out and counted if bad rows are to be dropped, and else refused."""
+        frame = self._part(start)
+        rows, judged = self._tensors(frame, self._digits)
+        lists = nw.from_native(collapse(nw.from_native(judged.lazy()), self.question).to_native().sort(LIST).collect())
+        held = lists.select(LIST, good=is_good(self.question).fill_null(False)).to_native()
+        self.total, self.dropped = held.height, int((~held.get_column("good")).sum())
+        problems = find_problems(lists, self.question, None) if self.dropped else []
+        if self.dropped and not self.log.drop_bad_rows:
+            refuse(problems, self.total)
+        if self.dropped == self.total:
+            raise all_bad(problems, self.total)
+        of_rows = judged.select(LIST).join(held, on=LIST, how="left", nulls_equal=True, maintain_order="left")
+        good = of_rows.get_column("good").to_numpy()
+        self._check_single(rows, frame, good)
+        index = self._rows_of_lists(judged, good)
         check_same_context(rows.context.numpy(), index)
-        held = self._judging(columns, index)
-        self.judged = {name: np.asarray(column)[_rows(index[held])] for name, column in columns.items()}
-        self._remember(columns, _rows(index[~held]))
-        lists = self._lists(rows, columns, index[~held], first)
-        self.memory, self.rows, self._before = lists, len(lists), {0: 0}
-        self.dropped = len(rows) - int((index >= 0).sum())
-        return lists, []
+        apart = self._judging(frame, index)
+        self.judged = frame[_rows(index[apart])]
+        self._remember(frame[_rows(index[~apart])])
+        trained = self._lists(rows, judged, index[~apart])
+        self.memory, self.rows, self._before = trained, len(trained), {0: 0}
+        return trained, []
 
-    def _whole_columns(self) -> Mapping[str, Any]:
-        data = self.log.data
-        if self.files is not None:
-            data = self.files.read(needed(self.names, self.log.where, self.files.columns), 0, self.files.rows)
-        found, _ = columns_of(data, self.names, self.log.where)
-        return {name: found[name] for name in self.names.all}
+    def _rows_of_lists(self, judged: pl.DataFrame, good: Good) -> Integers:
+        """Which rows each good list has, lists × slots, in the order of the lists' ids."""
+        kept = np.flatnonzero(good)
+        ids, position = judged.get_column(LIST).to_numpy()[kept], judged.get_column(POSITION).to_numpy()[kept]
+        number = np.unique(ids, return_inverse=True)[1].astype(np.int64)
+        placed = rows_by_list(number, (position - self.lists.first).astype(np.int64))
+        return np.where(placed >= 0, kept[placed], ABSENT)
 
-    def _whole_lists(self, columns: Mapping[str, Any], good: Good) -> tuple[Integers, int]:
-        """The rows of every list that has all its positions once and no bad row, and where positions begin."""
-        position = numeric("position", str(self.log.position), columns[str(self.log.position)]).astype(np.float64)
-        number = numbered(columns[str(self.log.slate)])
-        first = float(np.nanmin(position[good])) if good.any() else 1.0
-        rank = position - first
-        usable = good & (rank % 1 == 0) & (rank >= 0) & (rank < DEEPEST)
-        if good.any() and first not in (0.0, 1.0):
-            raise LogError(f"position {self.log.position!r} must count from 0 or 1; the smallest is {first:g}.")
-        kept = np.flatnonzero(usable)
-        placed = rows_by_list(number[kept], rank[kept].astype(np.int64))
-        index = np.where(placed >= 0, kept[placed], ABSENT)
-        size = np.bincount(number)
-        index = np.pad(index, ((0, len(size) - len(index)), (0, 0)), constant_values=ABSENT)
-        # no position is there twice, and none is missing
-        is_whole = (index >= 0).sum(axis=1) == size
-        is_whole &= ((index >= 0) == (np.arange(index.shape[1]) < size[:, None])).all(axis=1)
-        odd = np.flatnonzero(~is_whole)
-        if len(odd) and not self.log.drop_bad_rows:
-            one = plain(columns[str(self.log.slate)])[np.flatnonzero(number == odd[0])[:1]].tolist()[0]
-            raise LogError(
-                f"position {self.log.position!r} must run {first:g}, {first + 1:g}, … down every list (to {DEEPEST} positions at most), "
-                f"with none missing or twice: {len(odd):,} of {len(size):,} lists do not; one is {one!r}.",
-                do=["Fix the logger, or drop those lists with ", Argument("drop_bad_rows", True), "."],
-            )
-        whole = index[is_whole]
-        return whole[:, : int((whole >= 0).sum(axis=1).max(initial=1))], int(first)
-
-    def _judging(self, columns: Mapping[str, Any], index: Integers) -> Good:
+    def _judging(self, frame: pl.DataFrame, index: Integers) -> Good:
         """Which lists are kept apart: by the hash of their cluster, or of their number."""
-        if not len(index):
-            raise LogError("no list is good, so there is nothing to learn from.")
         if self.log.cluster is None:
             return self.judges.held_out(0, len(index))
-        cluster = numbered(columns[self.log.cluster])
-        return self.judges.held_out(0, int(cluster.max()) + 1)[cluster[index[:, 0]]]
+        cluster = frame.get_column(self.log.cluster)
+        distinct = cluster.drop_nulls().unique().sort().to_numpy()
+        number = np.searchsorted(distinct, cluster.to_numpy()[index[:, 0]])
+        return self.judges.held_out(0, len(distinct))[number]
 
-    def _lists(self, rows: Rows, columns: Mapping[str, Any], index: Integers, first: int) -> ListRows:
+    def _lists(self, rows: Rows, judged: pl.DataFrame, index: Integers) -> ListRows:
         there = index >= 0
         reward, propensity = (
             torch.as_tensor(np.where(there, part.numpy()[index], other).astype(np.float32))
             for part, other in ((rows.reward, 0.0), (rows.propensity, 1.0))
         )
-        lists = Lists("", "", "", self.log.discount, first, first + index.shape[1] - 1)
-        counts = torch.as_tensor(self._counts(columns, index, lists).astype(np.float32))
+        lists = replace(self.lists, last=self.lists.first + index.shape[1] - 1)
+        counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
+        if lists.discount_column is not None:
+            counts = judged.get_column(DISCOUNT).to_numpy()[index]
         return ListRows(
             rows.context[index[:, 0]],
             torch.as_tensor(np.where(there, rows.action.numpy()[index], ABSENT)),
-            reward * counts,
+            reward * torch.as_tensor(np.where(there, counts, 0.0).astype(np.float32)),
             propensity,
             shares=np.array(list(lists.shares.values())),
             weight=self.weight,
         )
-
-    def _counts(self, columns: Mapping[str, Any], index: Integers, lists: Lists) -> NDArray[np.float64]:
-        """What the reward of every row counts."""
-        if lists.discount_column is None:
-            return np.where(index >= 0, [lists.counts(k) for k in range(1, lists.depth + 1)], 0.0)
-        column = numeric("discount", lists.discount_column, columns[lists.discount_column]).astype(np.float64)
-        return np.where(index >= 0, column[index], 0.0)
 
 
 def judged_log(source: ListSource) -> Log:
@@ -175,13 +162,6 @@ def judged_log(source: ListSource) -> Log:
         groups=log.groups,
         reward_bounds=log.reward_bounds,
     )
-
-
-def numbered(column: Any) -> Integers:
-    """A number from 0 on for every distinct id."""
-    ids = plain(column)
-    found = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_inverse=True)[1]
-    return np.asarray(found, dtype=np.int64)
 
 
 def refuse_depth(depth: int, items: int) -> None:

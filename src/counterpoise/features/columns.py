@@ -1,0 +1,283 @@
+"""Columns of numbers, of categories and of lists: what each becomes for trees, for linear models and for policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from counterpoise.errors import ColumnError, first_line
+from counterpoise.log.good import LARGEST
+from counterpoise.moments import Floats
+from counterpoise.readers.frames import from_array
+
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+UNITS: dict[Any, str] = {
+    pl.Date: "microseconds since 1970-01-01",
+    pl.Datetime: "microseconds since 1970-01-01",
+    pl.Duration: "microseconds",
+    pl.Time: "nanoseconds since midnight",
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: whether some were missing, the unit of what were points in time, and its mean and scale.
+
+    A description has the mean only if some were missing, and never the scale, which a policy keeps in a layer of its own.
+    """
+
+    name: str
+    has_gaps: bool = False
+    unit: str | None = None
+    mean: float = field(default=0.0, compare=False)  # its last digits depend on the parts in which a log was read
+    scale: float = field(default=1.0, compare=False)
+    kind: ClassVar[str] = "number"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What each of its inputs is."""
+        return (self.name, f"{self.name} is missing") if self.has_gaps else (self.name,)
+
+    @property
+    def is_indicator(self) -> tuple[bool, ...]:
+        """Which of its inputs are 0 or 1: the mark of what is missing."""
+        return (False, True) if self.has_gaps else (False,)
+
+    def native(self, values: pl.Series) -> Floats:
+        """The numbers; those missing or infinite are NaN."""
+        return numbers_of(values)[:, None]
+
+    def plain(self, values: pl.Series) -> Floats:
+        """The numbers around 0 at scale 1; missing ones are at the mean, and marked where some were missing before."""
+        standardized = (numbers_of(values) - self.mean) / self.scale
+        gaps = np.isnan(standardized)
+        standardized[gaps] = 0.0
+        return np.column_stack([standardized, gaps]) if self.has_gaps else standardized[:, None]
+
+    def inputs(self, values: pl.Series) -> Floats:
+        """The numbers as they are; missing ones are at the mean and marked, or NaN where none were missing before."""
+        if self.unit is not None and values.dtype.is_numeric():
+            raise ColumnError(
+                f"the policy was learned from points in time or durations in the context {self.name!r}, and now it has {values.dtype}.",
+                do=f"Pass what the log had; encoded, they are {self.unit}.",
+            )
+        try:
+            numbers = numbers_of(values)
+        except pl.exceptions.PolarsError as error:
+            raise ColumnError(
+                f"the policy was learned from numbers in the context {self.name!r}, and now it has {values.dtype}: {first_line(error)}.",
+                do="Cast the column to numbers.",
+            ) from error
+        if not self.has_gaps:
+            return numbers[:, None]
+        gaps = is_missing(values)
+        return np.column_stack([np.where(gaps, self.mean, numbers), gaps])
+
+    def described(self) -> dict[str, Any]:
+        """The column as JSON has it."""
+        gaps = {"missing": True, "mean": self.mean} if self.has_gaps else {}
+        unit = {} if self.unit is None else {"unit": self.unit}
+        return {"name": self.name, "kind": self.kind, **gaps, **unit}
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories: the values that are told apart, and whether missing ones have a column of their own."""
+
+    name: str
+    levels: tuple[str, ...]
+    has_gaps: bool = False
+    kind: ClassVar[str] = "category"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What each of its inputs is."""
+        missing = (f"{self.name} is missing",) if self.has_gaps else ()
+        return (*(f"{self.name} = {level!r}" for level in self.levels), *missing)
+
+    @property
+    def is_indicator(self) -> tuple[bool, ...]:
+        """All of its inputs are 0 or 1."""
+        return (True,) * (len(self.levels) + self.has_gaps)
+
+    def native(self, values: pl.Series) -> Floats:
+        """The number of each value among the levels; NaN for one that is not."""
+        return codes_of(text_of(values), self.levels)[:, None]
+
+    def plain(self, values: pl.Series) -> Floats:
+        """A column for every level, 1 where the value is that one; all 0 for an unseen value."""
+        is_level = self.native(values) == np.arange(len(self.levels))
+        if self.has_gaps:
+            is_level = np.column_stack([is_level, values.is_null().to_numpy()])
+        return np.asarray(is_level, dtype=np.float64)
+
+    inputs = plain
+
+    def described(self) -> dict[str, Any]:
+        """The column as JSON has it."""
+        return {"name": self.name, "kind": self.kind, "levels": list(self.levels), "missing": self.has_gaps}
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A column of lists of numbers, all of one length, such as an embedding: a column for every place in them."""
+
+    name: str
+    width: int
+    kind: ClassVar[str] = "list"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What each of its inputs is."""
+        return tuple(f"{self.name}[{k}]" for k in range(self.width))
+
+    @property
+    def is_indicator(self) -> tuple[bool, ...]:
+        """None of its inputs are 0 or 1 alone."""
+        return (False,) * self.width
+
+    def native(self, values: pl.Series) -> Floats:
+        """The numbers; those missing or infinite are NaN."""
+        return vectors_of(values, self.width)
+
+    def plain(self, values: pl.Series) -> Floats:
+        """The numbers as they are; missing ones are 0."""
+        return np.nan_to_num(vectors_of(values, self.width), nan=0.0)
+
+    inputs = native
+
+    def described(self) -> dict[str, Any]:
+        """The column as JSON has it."""
+        return {"name": self.name, "kind": self.kind, "length": self.width}
+
+
+Column = Number | Category | Vector
+
+
+def column_of(description: Any) -> Column:
+    """The column that was described; a ValueError if it is none."""
+    match description:
+        case {"name": str(name), "kind": Number.kind}:
+            missing, mean = description.get("missing", False), description.get("mean", 0.0)
+            unit = description.get("unit")
+            is_known = isinstance(missing, bool) and isinstance(mean, int | float) and np.isfinite(mean)
+            if not is_known or unit not in (None, *UNITS.values()):
+                raise ValueError(f"column {name!r} of the context is not encoded as numbers are")
+            return Number(name, missing, unit, float(mean))
+        case {"name": str(name), "kind": Category.kind, "levels": list(levels), "missing": bool(missing)} if all(
+            isinstance(level, str) for level in levels
+        ) and len(set(levels)) == len(levels):
+            return Category(name, tuple(levels), missing)
+        case {"name": str(name), "kind": Vector.kind, "length": int(length)} if length > 0:
+            return Vector(name, length)
+    raise ValueError(f"{str(description)[:60]!r} does not say how a column of the context is encoded")
+
+
+def kind_of(values: pl.Series) -> type[Column]:
+    """How a column would be encoded."""
+    dtype = values.dtype
+    if dtype in TEXT:
+        return Category
+    if isinstance(dtype, pl.List | pl.Array):
+        if dtype.inner.is_numeric() or dtype.inner == pl.Null:
+            return Vector
+    elif dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
+        return Number
+    raise ColumnError(
+        f"column {values.name!r} has {dtype}; models and policies take numbers, text, truth values, points in time and lists of numbers.",
+        do="Make numbers or text of it, for which an SQL expression will do, or leave it out.",
+    )
+
+
+# -- values as numbers and text ------------------------------------------------------------------------------------
+
+
+def series(name: str, values: Any) -> pl.Series:
+    """A column, whatever it is in, as a polars series."""
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pl.Series(name, np.ascontiguousarray(values))
+    if isinstance(values, list | tuple) and any(
+        isinstance(value, list | tuple | np.ndarray) for value in values[:1000]
+    ):
+        return pl.Series(name, [None if value is None else list(value) for value in values], strict=False)
+    return from_array(name, values, is_number=False)
+
+
+def is_missing(values: pl.Series) -> NDArray[np.bool_]:
+    """Which numbers are missing: null or NaN, but not infinite."""
+    gaps = values.is_null()
+    return (gaps | values.is_nan().fill_null(True) if values.dtype.is_float() else gaps).to_numpy()
+
+
+def numbers_of(values: pl.Series) -> Floats:
+    """A column as float64, NaN where it is missing, infinite or as good as; points in time are microseconds from 1970.
+
+    >>> from datetime import date, datetime
+    >>> bool(numbers_of(pl.Series([date(2026, 1, 1)])) == numbers_of(pl.Series([datetime(2026, 1, 1)], dtype=pl.Datetime("ns"))))
+    True
+    """
+    if isinstance(values.dtype, pl.Duration):
+        values = values.cast(pl.Duration("us"))
+    elif values.dtype == pl.Date or isinstance(values.dtype, pl.Datetime):
+        values = values.cast(pl.Datetime("us", getattr(values.dtype, "time_zone", None)))
+    if values.dtype.is_temporal():
+        values = values.to_physical()
+    numbers: Floats = values.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
+    numbers[~(np.abs(numbers) <= LARGEST)] = np.nan  # whose squares would not be finite
+    return numbers
+
+
+def vectors_of(values: pl.Series, width: int) -> Floats:
+    """A column of lists of so many numbers as a table, NaN where a number or a whole list is missing.
+
+    >>> vectors_of(pl.Series([[1, 2], None]), 2).tolist()
+    [[1.0, 2.0], [nan, nan]]
+    """
+    lengths = lengths_of(values)
+    odd = (lengths != width).fill_null(False).arg_true()
+    if len(odd):
+        raise ColumnError(
+            f"the lists of column {values.name!r} must all have the same length: that of row {odd[0]:,} has "
+            f"{lengths[odd[0]]:,} numbers, and others have {width:,}."
+        )
+    table = np.full((len(values), width), np.nan)
+    if width:
+        numbers = values.arr.to_list() if isinstance(values.dtype, pl.Array) else values
+        table[values.is_not_null().to_numpy()] = numbers_of(numbers.drop_nulls().explode()).reshape(-1, width)
+    return table
+
+
+def lengths_of(values: pl.Series) -> pl.Series:
+    """How many numbers each list of a column has."""
+    dtype = values.dtype
+    if not isinstance(dtype, pl.List | pl.Array) or not (dtype.inner.is_numeric() or dtype.inner == pl.Null):
+        raise ColumnError(f"column {values.name!r} must hold lists of numbers, but holds {dtype}.")
+    return (values.arr.to_list() if isinstance(dtype, pl.Array) else values).list.len()
+
+
+def text_of(values: pl.Series) -> pl.Series:
+    """Values as the text that tells them apart; 3 and 3.0 are the same action.
+
+    >>> text_of(pl.Series([3.0, 1.0])).to_list(), text_of(pl.Series(["a", None])).to_list()
+    (['3', '1'], ['a', None])
+    """
+    if values.dtype.is_float() and (values.drop_nulls() % 1 == 0).all():
+        values = values.cast(pl.Int64)
+    return values.cast(pl.String)
+
+
+def codes_of(text: pl.Series, levels: Sequence[str]) -> Floats:
+    """The number of each text among the levels, NaN for any other."""
+    known = pl.Series(levels, dtype=pl.String)
+    numbers = pl.Series(np.arange(len(levels), dtype=np.float64))
+    codes: Floats = text.replace_strict(known, numbers, default=None, return_dtype=pl.Float64).to_numpy()
+    return codes
