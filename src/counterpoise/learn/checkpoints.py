@@ -165,8 +165,8 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
         return False
     with opened(path) as file:
         _check_run(file, settings, epochs)
-        progress = _checked_progress(file)
-        moments = _checked_moments(file, state)
+        progress = _progress_of(file)
+        moments = _moments_of(file, state)
         _check_stored(file, state)
         tensors = file.read()
         check_finite(file, {name: tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")})
@@ -205,7 +205,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
             f"{path!r} is the checkpoint of another run: {apart}.",
             do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
-    done = _checked_progress(file)["done"]
+    done = _progress_of(file)["done"]
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
@@ -213,7 +213,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
         )
 
 
-def _checked_progress(file: TensorFile) -> dict[str, Any]:
+def _progress_of(file: TensorFile) -> dict[str, Any]:
     progress = file.description.get("progress")
     names = {field.name for field in fields(Epoch)}
     good = (
@@ -236,7 +236,7 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
     return dict(progress)  # type: ignore[arg-type]
 
 
-def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
+def _moments_of(file: TensorFile, state: State) -> dict[str, Any]:
     """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
