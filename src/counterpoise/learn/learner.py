@@ -136,7 +136,7 @@ class ScikitLearn:
 
         def __getattr__(self, name: str) -> Any:
             if name not in GROUP_OF:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+                return super().__getattribute__(name)  # once more, for the error that brought us here
             return getattr(self._group(GROUP_OF[name]), name)
 
         def __setattr__(self, name: str, value: Any) -> None:

@@ -27,7 +27,7 @@ from counterpoise.learn.options import (
     check_sizes,
     options_of,
 )
-from counterpoise.learn.policies import LinearSoftmax
+from counterpoise.learn.policies import LinearSoftmax, standardize
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
@@ -244,7 +244,7 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
 def _default_policy(inspection: Inspection, items: int, slots: int) -> PlackettLuce:
     """A linear softmax on standardized contexts, which begins as the uniform policy."""
     scores = LinearSoftmax(len(inspection.columns.mean), items, bias=True, standardize=True)
-    scores.body.load_state_dict({"mean": inspection.columns.mean, "scale": inspection.columns.scale})
+    standardize(scores, inspection.columns)
     for parameter in scores.scores.parameters():
         nn.init.zeros_(parameter)
     return PlackettLuce(scores, slots)
