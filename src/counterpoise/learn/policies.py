@@ -370,7 +370,7 @@ def new_policy(
 ) -> Policy:
     """A policy for the contexts and actions of a log: by the function that was given, or the default."""
     if make is None and features is None:
-        return _default_policy(inspection)
+        return default_policy(inspection.columns, inspection.n_actions)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
     if features is not None and not _takes_items(build):
         who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
@@ -404,11 +404,12 @@ def _takes_items(build: Callable[..., Policy]) -> bool:
     )
 
 
-def _default_policy(inspection: Inspection) -> Policy:
+def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
     """A linear softmax that standardizes its contexts and starts as the uniform policy."""
-    policy = LinearSoftmax(len(inspection.columns.mean), inspection.n_actions, bias=True, standardize=True)
+    policy = LinearSoftmax(len(columns.mean), n_actions, bias=True, standardize=True)
     for parameter in policy.scores.parameters():
         nn.init.zeros_(parameter)
+    standardize(policy, columns)
     return policy
 
 

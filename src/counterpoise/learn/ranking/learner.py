@@ -8,7 +8,6 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
-from torch import nn
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
@@ -27,7 +26,7 @@ from counterpoise.learn.options import (
     check_sizes,
     options_of,
 )
-from counterpoise.learn.policies import LinearSoftmax, standardize
+from counterpoise.learn.policies import default_policy
 from counterpoise.learn.policy import delegated
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
@@ -226,7 +225,7 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
     if not isinstance(policy, PlackettLuce):
         items = options.n_actions or inspection.n_actions
         refuse_depth(depth, items)
-        policy = _default_policy(inspection, items, depth)
+        policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None
     policy.check_width(len(source.names.context))
     check_depth(policy, depth)
@@ -239,12 +238,3 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
             do=["Leave those lists out, or change ", Argument("n_actions"), " or the policy."],
         )
     return policy
-
-
-def _default_policy(inspection: Inspection, items: int, slots: int) -> PlackettLuce:
-    """A linear softmax on standardized contexts, which begins as the uniform policy."""
-    scores = LinearSoftmax(len(inspection.columns.mean), items, bias=True, standardize=True)
-    standardize(scores, inspection.columns)
-    for parameter in scores.scores.parameters():
-        nn.init.zeros_(parameter)
-    return PlackettLuce(scores, slots)
