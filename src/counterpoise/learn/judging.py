@@ -74,7 +74,7 @@ def judge(
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
     for policy in policies:
         _check_policy(policy)
-    source = log if isinstance(log, Source) else _opened(log)
+    source = log if isinstance(log, Source) else _open(log)
     # a learner's own policies know the actions by their numbers
     ours = isinstance(log, Source) and all(isinstance(policy, Policy) for policy in policies)
     weigh = _by_rows if ours else _by_frame
@@ -222,7 +222,7 @@ def _n_actions(policy: Any) -> int:
     return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
 
 
-def _opened(log: Log) -> Source:
+def _open(log: Log) -> Source:
     """A log that nobody has looked at yet, checked row by row."""
     source = Source(log)
     inspect(source, None, Split(0.0, 0))

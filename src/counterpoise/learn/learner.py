@@ -135,10 +135,8 @@ class ScikitLearn:
     if not TYPE_CHECKING:  # where a misspelt attribute should stay an error
 
         def __getattr__(self, name: str) -> Any:
-            if (
-                name not in GROUP_OF
-            ):  # not there, or a property that needs what fit learns: looked up again, it says which
-                return super().__getattribute__(name)
+            if name not in GROUP_OF:
+                return super().__getattribute__(name)  # once more, for the error that brought us here
             return getattr(self._group(GROUP_OF[name]), name)
 
         def __setattr__(self, name: str, value: Any) -> None:

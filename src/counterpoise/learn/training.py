@@ -134,7 +134,7 @@ class LoggedActions:
         return (epoch["score"],)
 
 
-class Schedule(Protocol):
+class Pace(Protocol):
     """How long a run goes on, and what happens between its steps."""
 
     optimizer: torch.optim.Optimizer
@@ -178,7 +178,7 @@ class Training:
     def __post_init__(self) -> None:
         self.past = self.logged.baselines(self.decay)
 
-    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Schedule) -> None:
+    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Pace) -> None:
         """Train on the batches of one epoch after another until the schedule is over."""
         self.policy.train()
         with threads(self._work(schedule.batch_rows)):

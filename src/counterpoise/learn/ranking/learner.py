@@ -195,8 +195,8 @@ class RankingLearner(PolicyLearner):
         )
         is_handed_out(self.result_, options.fallback)
 
-    def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:
-        trained = train(options, source, found, policy, logged_lists(policy, source))
+    def _train_lists(self, options: Options, source: ListSource, inspection: Inspection, policy: PlackettLuce) -> None:
+        trained = train(options, source, inspection, policy, logged_lists(policy, source))
         self.history_, self.best_epoch_ = trained.history, trained.best_epoch
         if trained.banditnet_lambda is not None:
             self.banditnet_lambda_ = trained.banditnet_lambda
