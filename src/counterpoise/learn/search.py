@@ -196,7 +196,7 @@ class _Search:
         if self.tell is not None:
             self.tell(f"{name}, learned from all rows")
         contender = {each.name: each for each in (*self.wanted, imitation())}[name]
-        seconds = self.hardware.choice(self.clock.left(LAST))
+        seconds = self.hardware.agree(self.clock.left(LAST))
         try:
             policy = self.race.learned(contender, None, seconds, self.opened.files, self.hardware)
             cuts = self.race.cuts[name]
@@ -240,7 +240,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     if not sure and fallback == "warn":
         warnings.warn(warned(result), stacklevel=3)
     start = time.perf_counter()
-    best = search.hardware.choice(best)  # a process that had less time may have come to another
+    best = search.hardware.agree(best)  # a process that had less time may have come to another
     policy, cut = search.last(best)
     policy.lesson_ = lesson_of(whole, result)
     ended = time.perf_counter()
@@ -259,9 +259,7 @@ def _opened(log: Log, folds: int, seed: int) -> Opened:
     known = known_actions(None, log)
     source = Source(log, None, known.classes, centers_rewards=True)
     if source.files is not None and source.files.rows <= SAMPLE:
-        columns = list(dict.fromkeys([*needed(source.names, log.where, source.files.columns), *source.id_columns]))
-        frame = source.files.read(columns, 0, source.files.rows)
-        source = Source(log.of(frame), None, known.classes, centers_rewards=True)
+        source = Source(_in_memory(source), None, known.classes, centers_rewards=True)
     inspection = inspect(source, known.count(None, source), Split(0.0, seed), known.ids)
     if inspection.n_actions < 2:
         raise LogError(
@@ -279,20 +277,23 @@ def _opened(log: Log, folds: int, seed: int) -> Opened:
 
 def _sample(files: Source, classes: NDArray[Any] | None, log: Inspection, seed: int) -> Source:
     """Some of the rows of files in memory, drawn at random, as a log that is read in the same way."""
-    assert files.files is not None
-    random, share = np.random.default_rng(seed), SAMPLE / files.rows
-    columns = list(dict.fromkeys([*needed(files.names, files.log.where, files.files.columns), *files.id_columns]))
-    parts = []
-    for start in files.starts:
-        frame = only(files.files.read(columns, start, CHUNK), files.log.where)
-        parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
     reading = files.reading
     names = classes if reading is None or reading.names is None else reading.names
     encoding = None if reading is None else reading.encoding
-    source = Source(files.log.of(pl.concat(parts)).but(where=None), None, names, encoding)
+    source = Source(_in_memory(files, SAMPLE / files.rows, seed), None, names, encoding)
     inspect(source, None if log.ids is not None else log.n_actions, Split(0.0, seed), log.ids)
     source.number(log.ids)
     return source
+
+
+def _in_memory(source: Source, share: float = 1.0, seed: int = 0) -> Log:
+    """A log in files with its rows in memory, or with a share of them."""
+    files, log, random = source.files, source.log, np.random.default_rng(seed)
+    assert files is not None
+    columns = list(dict.fromkeys([*needed(source.names, log.where, files.columns), *source.id_columns]))
+    frames = (only(files.read(columns, start, CHUNK), log.where) for start in source.starts or [0])
+    kept = [frame if share >= 1 else frame.filter(random.random(frame.height) < share) for frame in frames]
+    return log.of(pl.concat(kept)).but(where=None)
 
 
 def _folds(source: Source, folds: int) -> NDArray[np.int64]:
