@@ -70,7 +70,8 @@ class Rest:
     @cached_property
     def rewards(self) -> Rewards:
         """What is known of the rewards."""
-        return Rewards.of([self.rows.reward])
+        source = Loaded(self.rows) if self.source is None else self.source
+        return Rewards.of(source.chunk(start).reward for start in source.starts)
 
     @property
     def lowest(self) -> float:
@@ -377,7 +378,6 @@ class Network:
     imitation: float = 0.0
     temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
     keeps_time: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     takes_items: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -387,11 +387,15 @@ class Network:
                 do=["Use PolicyLearner, with ", Argument("model"), "."],
             )
 
+    @property
+    def streams(self) -> bool:
+        """Whether it may learn batch by batch, from files and in several processes."""
+        return not objective_of(self.objective).full_batch
+
     def fit(self, rest: Rest, seed: int) -> Policy:
         """The policy after all steps."""
-        began, policy = time.perf_counter(), self._start(rest, seed)
+        began, policy, hardware = time.perf_counter(), self._start(rest, seed), rest.hardware
         objective, lowest = self._objective(rest.rewards)
-        hardware = rest.hardware if objective.splits else ALONE
         source: Any = Loaded(rest.rows) if rest.source is None else rest.source
         split, share = Split(0.0, seed), Share(*hardware)
 
