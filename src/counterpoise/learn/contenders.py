@@ -312,9 +312,9 @@ class Reduction:
         known = np.asarray(model.classes_, dtype=np.int64)
 
         def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
-            found = np.full((len(context), rest.n_actions), np.log(NEVER))
-            found[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
-            return found
+            table = np.full((len(context), rest.n_actions), np.log(NEVER))
+            table[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
+            return table
 
         return ModelPolicy(scores, rest.n_actions)
 

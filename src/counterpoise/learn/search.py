@@ -106,8 +106,8 @@ def learn_policy(
     whole = as_log(log, parts)
     model, logged = whole.model, whole.but(model=None)
     with progress_line(progress, "reading the log") as tell:
-        opened = _opened(logged, folds, seed)
-        wanted = _wanted(contenders, objective, model, opened.log.n_actions)
+        opened = _open(logged, folds, seed)
+        wanted = _choose_contenders(contenders, objective, model, opened.log.n_actions)
         if opened.features is not None and not any(getattr(each, "takes_items", False) for each in wanted):
             raise OptionError(
                 [Argument("items"), " is of no use to these contenders, which learn nothing from features of actions."],
@@ -171,7 +171,7 @@ class _Search:
         """The rows that judge."""
         return self.opened.source
 
-    def named(self, policy: Any) -> Any:
+    def describe(self, policy: Any) -> Any:
         """A policy that knows the columns and actions of the log."""
         policy.context_ = self.source.names.context if self.names is None else self.names
         policy.actions_ = self.opened.log.ids
@@ -180,13 +180,13 @@ class _Search:
 
     def policies(self, chosen: Sequence[Served]) -> tuple[Any, ...]:
         """What was chosen for every fold."""
-        return tuple(self.named(self.race.served(served, fold)) for fold, served in enumerate(chosen))
+        return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
-    def judged(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
+    def judge(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
         """What was chosen for every fold, on rows that had no part in it, and the lower bound on what it earns."""
         if self.tell is not None:
             self.tell("judging what was chosen")
-        index, probability = self.race.certified(chosen, self.clock.left(CERTIFYING))
+        index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
         result = judge_rows(self.source, index, probability, name=name, level=self.level)
         return result, self.race.bound(index, probability)
 
@@ -198,7 +198,7 @@ class _Search:
         contender = {each.name: each for each in (*self.wanted, imitation())}[name]
         seconds = self.hardware.agree(self.clock.left(LAST))
         try:
-            policy = self.race.learned(contender, None, seconds, self.opened.files, self.hardware)
+            policy = self.race.learn(contender, None, seconds, self.opened.files, self.hardware)
             cuts = self.race.cuts[name]
             left_out = (
                 f"There was time for {cuts} in its last fit; with more minutes there will be more." if cuts else ""
@@ -211,7 +211,7 @@ class _Search:
             rows, all_rows = len(self.race.rows), self.opened.files.rows
             sampled = f"It cannot learn from files chunk by chunk, and has learned from a sample of {rows:,} of {all_rows:,} rows."
             left_out = f"{sampled} {left_out}".rstrip()
-        return self.named(at_temperature(policy, temperature)), left_out
+        return self.describe(at_temperature(policy, temperature)), left_out
 
 
 def _handed_out(search: _Search, fallback: str) -> Found:
@@ -221,7 +221,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     for rule in (by_score, by_bound):
         chosen, best = tuple(race.best(rule, without=fold) for fold in range(race.n_folds)), race.best(rule)
         if chosen not in judged:
-            judged[chosen] = search.judged(chosen)
+            judged[chosen] = search.judge(chosen)
         result, bound = judged[chosen]
         if sure := is_surely_better(result) or bound > race.logging_value:
             break
@@ -234,7 +234,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
             race.run([imitation()], search.clock.after(IMITATING), search.tell)
             best, rejected = (IMITATION, 1.0), result
             chosen = (best,) * race.n_folds
-            policies, (result, _) = search.policies(chosen), search.judged(chosen, f"imitating {FOLDS}")
+            policies, (result, _) = search.policies(chosen), search.judge(chosen, f"imitating {FOLDS}")
         except KeyboardInterrupt:
             fallback = "warn"  # what was learned is there, and no imitation
     if not sure and fallback == "warn":
@@ -252,7 +252,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     )  # fmt: skip
 
 
-def _opened(log: Log, folds: int, seed: int) -> Opened:
+def _open(log: Log, folds: int, seed: int) -> Opened:
     """The log, checked row by row: in memory, with rows of the same context in one fold, or a sample of files in memory."""
     refuse_lists(log.slate, "learn_policy", instead="RankingLearner")
     log.need_only("learn_policy")
@@ -308,7 +308,7 @@ def _folds(source: Source, folds: int) -> NDArray[np.int64]:
     return fold_of
 
 
-def _wanted(
+def _choose_contenders(
     contenders: Sequence[Contender | str] | None, objective: str | None, model: Any, n_actions: int
 ) -> Sequence[Contender]:
     """The contenders that were asked for."""
