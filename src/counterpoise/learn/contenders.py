@@ -62,7 +62,8 @@ class Rest:
     @cached_property
     def rewards(self) -> Rewards:
         """What is known of the rewards."""
-        return Rewards.of([self.rows.reward])
+        source = Loaded(self.rows) if self.source is None else self.source
+        return Rewards.of(source.chunk(start).reward for start in source.starts)
 
     @property
     def lowest(self) -> float:
@@ -204,9 +205,9 @@ class Reduction:
         known = np.asarray(model.classes_, dtype=np.int64)
 
         def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
-            found = np.full((len(context), rest.n_actions), np.log(NEVER))
-            found[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
-            return found
+            table = np.full((len(context), rest.n_actions), np.log(NEVER))
+            table[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
+            return table
 
         return ModelPolicy(scores, rest.n_actions)
 
@@ -270,7 +271,6 @@ class Network:
     imitation: float = 0.0
     temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
     keeps_time: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
     takes_items: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -280,11 +280,15 @@ class Network:
                 do=["Use PolicyLearner, with ", Argument("model"), "."],
             )
 
+    @property
+    def streams(self) -> bool:
+        """Whether it may learn batch by batch, from files and in several processes."""
+        return not objective_of(self.objective).full_batch
+
     def fit(self, rest: Rest, seed: int) -> Policy:
         """The policy after all steps."""
-        began, policy = time.perf_counter(), self._start(rest, seed)
+        began, policy, machine = time.perf_counter(), self._start(rest, seed), rest.machine
         objective, lowest = self._objective(rest.rewards)
-        machine = rest.machine if objective.splits else ALONE
         source: Any = Loaded(rest.rows) if rest.source is None else rest.source
         split, share = Split(0.0, seed), Share(*machine)
 

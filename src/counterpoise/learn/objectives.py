@@ -226,12 +226,12 @@ def logarithm(target: Tensor) -> Tensor:
     return torch.where(target > FLOOR, target.clamp(min=FLOOR).log(), math.log(FLOOR) + target / FLOOR - 1)
 
 
-def imitated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+def imitation_slope(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
     """n ∂/∂π of `imitation`."""
     return 1 / target.clamp(min=FLOOR)
 
 
-def smoothed(
+def log_smoothing_slope(
     target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, smoothing: float
 ) -> Tensor:
     """n ∂/∂π of `log_smoothing`."""
@@ -239,7 +239,7 @@ def smoothed(
     return gain / (1 + smoothing * gain * target)
 
 
-def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+def beta_ips_slope(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
     """n ∂/∂π of every objective of the form mean(w (r − β)), without autograd."""
     return (reward - baseline) / propensity
 
@@ -361,7 +361,9 @@ class Objective:
             return slope
         if self.clip is not None:
             slope = slope * self._is_free(logged, reward, propensity, baseline)
-        return slope + self.imitation * imitated(logged, reward, propensity, baseline) if self.imitation else slope
+        return (
+            slope + self.imitation * imitation_slope(logged, reward, propensity, baseline) if self.imitation else slope
+        )
 
     def _is_free(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor | float) -> Tensor:
         """Which rows count with their own weight, and not with the largest."""
@@ -370,13 +372,13 @@ class Objective:
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "beta_ips": Objective(beta_ips, slope=translated),
-    "running_beta_ips": Objective(beta_ips, baselines.of_past, translated),
-    "ips": Objective(ips, baselines.zero, translated),
-    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, translated),
+    "beta_ips": Objective(beta_ips, slope=beta_ips_slope),
+    "running_beta_ips": Objective(beta_ips, baselines.of_past, beta_ips_slope),
+    "ips": Objective(ips, baselines.zero, beta_ips_slope),
+    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, beta_ips_slope),
     "dr": Objective(dr, baselines.zero),
-    "log_smoothing": Objective(log_smoothing, baselines.zero, smoothed),
-    "imitation": Objective(imitation, baselines.zero, imitated),
+    "log_smoothing": Objective(log_smoothing, baselines.zero, log_smoothing_slope),
+    "imitation": Objective(imitation, baselines.zero, imitation_slope),
     "predicted_reward": Objective(predicted_reward, baselines.zero, predicted_reward_slope),
     "snips": Objective(snips, full_batch=True),
     "value_beta_ips": Objective(value_beta_ips, full_batch=True),

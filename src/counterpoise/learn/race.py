@@ -116,13 +116,13 @@ class Found(Serves):
             ]
         else:
             said = [f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.", self._caution()]
-        return " ".join(one for one in (*said, self.outside(), self.cut) if one)
+        return " ".join(text for text in (*said, self.outside(), self.cut) if text)
 
     def outside(self) -> str:
         """What to say where an estimate is no possible value, because no reward is as low or as high; empty elsewhere."""
         low, high = self.reward_range
         results = [self.result] if self.rejected is None else [self.rejected, self.result]
-        values = [float(one[one.targets[0], "beta_ips"].value) for one in results]
+        values = [float(result[result.targets[0], "beta_ips"].value) for result in results]
         odd = [value for value in values if not low <= value <= high]
         if not odd:
             return ""
@@ -150,7 +150,7 @@ class Found(Serves):
             "effective_sample_size": self.result.diagnostics(self.result.targets[0]).effective_sample_size,
             "seconds": self.seconds,
             "fit_seconds": self.fit_seconds,
-            "leaderboard": [asdict(one) for one in self.leaderboard],
+            "leaderboard": [asdict(standing) for standing in self.leaderboard],
             "skipped": self.skipped,
             "dropped_rows": self.dropped_rows,
             "cut": self.cut,
@@ -158,14 +158,14 @@ class Found(Serves):
         }
 
     def __repr__(self) -> str:
-        wide = max(len(one.name) for one in self.leaderboard)
+        wide = max(len(standing.name) for standing in self.leaderboard)
         lines = [self.summary(), "", f"{'contender':<{wide}}  temperature     value  interval            rows  seconds"]
-        for one in self.leaderboard:
-            bounds = f"{one.lower:.4g} … {one.upper:.4g}"
-            note = "" if one.is_measured else "  not measured by these rows"
+        for standing in self.leaderboard:
+            bounds = f"{standing.lower:.4g} … {standing.upper:.4g}"
+            note = "" if standing.is_measured else "  not measured by these rows"
             lines.append(
-                f"{one.name:<{wide}}  {one.temperature:>11g}  {one.value:>8.4g}  {bounds:<18}"
-                f"{one.effective_sample_size:>6,.0f}  {one.seconds:>7.1f}{note}"
+                f"{standing.name:<{wide}}  {standing.temperature:>11g}  {standing.value:>8.4g}  {bounds:<18}"
+                f"{standing.effective_sample_size:>6,.0f}  {standing.seconds:>7.1f}{note}"
             )
         lines += [f"{name}: {why}" for name, why in self.skipped.items()]
         lines.append(
@@ -271,11 +271,11 @@ class Race:
                 left = seconds - (time.perf_counter() - began)
                 allowed = max(left / (self.n_folds - fold), LEAST_SECONDS)
             try:
-                policies.append(self.learned(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
+                policies.append(self.learn(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
             except CounterpoiseError as error:
                 return str(error)
             judging = None if allowed is None else JUDGING * allowed
-            judged.append(list(self._judged(policies[-1], fold, contender.temperatures, judging)))
+            judged.append(list(self._judge(policies[-1], fold, contender.temperatures, judging)))
         self.contenders[contender.name], self.policies[contender.name] = contender, policies
         for some in judged:
             for temperature, sums in some:
@@ -283,7 +283,7 @@ class Race:
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(
+    def learn(
         self,
         contender: Contender,
         fold: int | None,
@@ -345,11 +345,11 @@ class Race:
         chosen = np.random.default_rng(self.seed).choice(len(rows), size, replace=False)
         return rows.take(torch.as_tensor(np.sort(chosen)))
 
-    def _judged(
+    def _judge(
         self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
-        probabilities = self.logged(policy, index, temperatures, seconds)
+        probabilities = self.probabilities(policy, index, temperatures, seconds)
         judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
         reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
         for temperature, logged in probabilities.items():
@@ -363,7 +363,7 @@ class Race:
         """The rows of a fold in random order, so that the first of them stand for all."""
         return np.random.default_rng([self.seed, fold]).permutation(np.flatnonzero(self.folds == fold))
 
-    def logged(
+    def probabilities(
         self, policy: Any, index: NDArray[np.int64], temperatures: Sequence[float], seconds: float | None
     ) -> dict[float, NDArray[np.float64]]:
         """The probability of the logged action in these rows, or in the first of them for which there is time."""
@@ -382,15 +382,13 @@ class Race:
                 size = max(1, min(64 * BLOCK, int((seconds - took) * at / max(took, 1e-9))))
         return dict(zip(temperatures, np.concatenate(parts).T, strict=True))
 
-    def certified(
-        self, chosen: Sequence[Served], seconds: float | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def certify(self, chosen: Sequence[Served], seconds: float | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Rows, and the probability of their logged action by what was chosen for their fold; as many as there is time for."""
         index, probability = [], []
         for fold, (name, temperature) in enumerate(chosen):
             rows = self._fold_rows(fold)
             each = None if seconds is None else seconds / self.n_folds
-            logged = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
+            logged = self.probabilities(self.policies[name][fold], rows, (temperature,), each)[temperature]
             index.append(rows[: len(logged)])
             probability.append(logged)
         all_rows, all_probabilities = np.concatenate(index), np.concatenate(probability)
@@ -403,7 +401,7 @@ class Race:
         return max(scores, key=scores.__getitem__)
 
     def bound(self, index: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
-        """The lower bound on the value of what was chosen for every fold, by the rows that `certified` returned.
+        """The lower bound on the value of what was chosen for every fold, by the rows that `certify` returned.
 
         It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
         `counterpoise.learn.judging.lift_interval` explains, is allowed for.
@@ -420,7 +418,7 @@ class Race:
         reward = self.rows.reward.double().numpy()
         return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 
-    def served(self, chosen: Served, fold: int) -> Any:
+    def serve(self, chosen: Served, fold: int) -> Any:
         """The policy of a fold at a temperature."""
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)

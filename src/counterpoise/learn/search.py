@@ -103,8 +103,8 @@ def learn_policy(
     whole = as_log(log, parts)
     model, logged = whole.model, whole.but(model=None)
     with progress_line(progress, "reading the log") as tell:
-        opened = _opened(logged, folds, seed)
-        wanted = _wanted(contenders, objective, model, opened.log.n_actions)
+        opened = _open(logged, folds, seed)
+        wanted = _choose_contenders(contenders, objective, model, opened.log.n_actions)
         if opened.features is not None and not any(getattr(each, "takes_items", False) for each in wanted):
             raise OptionError(
                 [Argument("items"), " is of no use to these contenders, which learn nothing from features of actions."],
@@ -168,7 +168,7 @@ class _Search:
         """The rows that judge."""
         return self.opened.source
 
-    def named(self, policy: Any) -> Any:
+    def describe(self, policy: Any) -> Any:
         """A policy that knows the columns and actions of the log."""
         policy.context_ = self.source.names.context if self.names is None else self.names
         policy.actions_ = self.opened.log.ids
@@ -177,13 +177,13 @@ class _Search:
 
     def policies(self, chosen: Sequence[Served]) -> tuple[Any, ...]:
         """What was chosen for every fold."""
-        return tuple(self.named(self.race.served(served, fold)) for fold, served in enumerate(chosen))
+        return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
-    def judged(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
+    def judge(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
         """What was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
             self.tell("judging what was chosen")
-        index, probability = self.race.certified(chosen, self.clock.left(CERTIFYING))
+        index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
         targets = [(self.source.starts[0], index, probability)]
         result = judge_rows(self.source, targets, name=name, level=self.level)
         return result, self.race.bound(index, probability) - self.race.logging_value
@@ -194,9 +194,9 @@ class _Search:
         if self.tell is not None:
             self.tell(f"{name}, learned from all rows")
         contender = {each.name: each for each in (*self.wanted, imitation())}[name]
-        seconds = self.machine.choice(self.clock.left(LAST))
+        seconds = self.machine.agree(self.clock.left(LAST))
         try:
-            policy = self.race.learned(contender, None, seconds, self.opened.files, self.machine)
+            policy = self.race.learn(contender, None, seconds, self.opened.files, self.machine)
             cuts = self.race.cuts[name]
             left_out = (
                 f"There was time for {cuts} in its last fit; with more minutes there will be more." if cuts else ""
@@ -209,7 +209,7 @@ class _Search:
             rows, all_rows = len(self.race.rows), self.opened.files.rows
             sampled = f"It cannot learn from files chunk by chunk, and has learned from a sample of {rows:,} of {all_rows:,} rows."
             left_out = f"{sampled} {left_out}".rstrip()
-        return self.named(at_temperature(policy, temperature)), left_out
+        return self.describe(at_temperature(policy, temperature)), left_out
 
 
 def _handed_out(search: _Search, fallback: str) -> Found:
@@ -219,7 +219,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     for rule in (by_score, by_bound):
         chosen, best = tuple(race.best(rule, without=fold) for fold in range(race.n_folds)), race.best(rule)
         if chosen not in judged:
-            judged[chosen] = search.judged(chosen)
+            judged[chosen] = search.judge(chosen)
         result, lift_bound = judged[chosen]
         if is_surely_better(result, lift_bound=lift_bound):
             break
@@ -229,12 +229,12 @@ def _handed_out(search: _Search, fallback: str) -> Found:
             race.is_stopped = False
             race.run([imitation()], search.clock.after(IMITATING), search.tell)
             imitations = ((IMITATION, 1.0),) * race.n_folds
-            imitating, _ = search.judged(imitations, f"imitating {FOLDS}")
+            imitating, _ = search.judge(imitations, f"imitating {FOLDS}")
             best, rejected, result, policies = imitations[0], result, imitating, search.policies(imitations)
         except KeyboardInterrupt:  # what was learned is there, and no imitation
             is_handed_out(result, "warn", lift_bound=lift_bound)
     start = time.perf_counter()
-    best = search.machine.choice(best)  # a process that had less time may have come to another
+    best = search.machine.agree(best)  # a process that had less time may have come to another
     policy, cut = search.last(best)
     policy.lesson_ = lesson_of(whole, result)
     ended = time.perf_counter()
@@ -246,7 +246,7 @@ def _handed_out(search: _Search, fallback: str) -> Found:
     )  # fmt: skip
 
 
-def _opened(log: Log, folds: int, seed: int) -> Opened:
+def _open(log: Log, folds: int, seed: int) -> Opened:
     """The log, checked row by row: in memory, with rows of the same context in one fold, or a sample of files in memory."""
     if log.slate is not None:
         refuse_lists(log.slate, "learn_policy", instead="RankingLearner")
@@ -294,7 +294,7 @@ def _folds(source: Source, folds: int) -> NDArray[np.int64]:
     return fold_of
 
 
-def _wanted(
+def _choose_contenders(
     contenders: Sequence[Contender | str] | None, objective: str | None, model: Any, n_actions: int
 ) -> Sequence[Contender]:
     """The contenders that were asked for."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,10 +32,9 @@ from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.objectives import Objective, Rewards
 from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.rows import Batch, Rows, Share, batches
+from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import Logged as LoggedModule
-from counterpoise.learn.steps import Norms, Step, backward, default_norms
+from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
 from counterpoise.readers.policies import is_ranker
 from counterpoise.threads import threads
 
@@ -54,16 +53,8 @@ class Machine(NamedTuple):
     processes: int = 1
     device: torch.device = torch.device("cpu")
 
-    def agree(self, number: float) -> float:
-        """The first process's number, in all of them."""
-        if self.processes == 1:
-            return number
-        shared_number = torch.tensor(number, dtype=torch.float64, device=self.device)
-        torch.distributed.broadcast(shared_number, src=0)
-        return float(shared_number)
-
-    def choice(self, value: T) -> T:
-        """The first process's value of anything, in all of them."""
+    def agree(self, value: T) -> T:
+        """The first process's value, in all of them."""
         values = [value]
         if self.processes > 1:
             torch.distributed.broadcast_object_list(values, src=0)
@@ -73,31 +64,13 @@ class Machine(NamedTuple):
 ALONE = Machine()
 
 
-class Logged(Protocol):
-    """What was logged, as a run sees it: actions one by one, or lists."""
-
-    splits: bool
-    """Whether several processes may share a batch."""
-    settings: dict[str, Any]
-    """What must be the same for a checkpoint to be continued, beyond the options."""
-
-    def baselines(self, decay: float) -> RunningBaseline:
-        """The baseline of the batches before, or those of all positions."""
-
-    def backward(self, batch: Batch, baseline: Any, objective: Objective, measure: bool) -> Step:
-        """Put the gradient of the objective's negative into the parameters."""
-
-    def held_out(self, parts: Iterable[Rows], log: Inspection, level: float, temperature: float = 1.0) -> HeldOut:
-        """What rows that the policy was not trained on say of it."""
-
-    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
-        """By what the better of two epochs is told."""
-
-
 class LoggedActions:
-    """Actions, one in each row."""
+    """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
 
-    splits = True
+    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
+    """
+
+    splits = True  # several processes may share a batch
 
     def __init__(
         self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
@@ -106,49 +79,47 @@ class LoggedActions:
             raise OptionError(
                 "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
             )
-        self.policy, self.machine, self.arithmetic = policy, machine, arithmetic
-        self.norms: Norms = norms or default_norms(policy)
+        self.policy: Policy = policy
         self.settings: dict[str, Any] = {}
-        self._module = shared(LoggedModule(policy, arithmetic), machine.processes, machine.device)
+        module = shared(Logged(policy, arithmetic), machine.processes, machine.device)
+        self._how: Any = {"norms": norms or default_norms(policy), "processes": machine.processes}
+        self._how |= {"logged": module, "arithmetic": arithmetic}
 
     def baselines(self, decay: float) -> RunningBaseline:
+        """The baseline of the batches before."""
         return RunningBaseline(decay=decay)
 
-    def backward(self, batch: Batch, baseline: Any, objective: Objective, measure: bool) -> Step:
-        return backward(
-            self.policy,
-            batch,
-            baseline,
-            objective=objective,
-            norms=self.norms,
-            logged=self._module,
-            processes=self.machine.processes,
-            measure=measure,
-            arithmetic=self.arithmetic,
-        )
+    def backward(
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
+    ) -> Step:
+        """Put the gradient of the objective's negative into the parameters."""
+        return backward(self.policy, batch, baseline, objective=objective, measure=measure, **self._how)
 
-    def held_out(self, parts: Iterable[Rows], log: Inspection, level: float, temperature: float = 1.0) -> HeldOut:
-        return held_out_actions(self.policy, parts, log, level, temperature)
+    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+        """What rows that the policy was not trained on say of it."""
+        return held_out_actions(self.policy, parts, log, level)
 
     def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+        """By what the better of two epochs is told."""
         return (epoch["score"],)
 
 
-class Pace(Protocol):
+class Course:
     """How long a run goes on, and what happens between its steps."""
 
     optimizer: torch.optim.Optimizer
     batch_rows: int
-    measures: bool
-    """Whether steps tell the variance of their gradients."""
+    measures = False  # whether steps tell the variance of their gradients
 
     @property
     def epoch(self) -> int:
         """How many epochs are done."""
+        raise NotImplementedError
 
     @property
     def is_over(self) -> bool:
         """Whether the last step was the last."""
+        raise NotImplementedError
 
     def begin_step(self) -> None:
         """Before a step."""
@@ -169,7 +140,7 @@ class Training:
 
     policy: Policy
     objective: Objective
-    logged: Logged
+    logged: LoggedActions
     device: torch.device = ALONE.device
     arithmetic: Arithmetic = USUAL
     banditnet_lambda: float = 0.0
@@ -178,7 +149,7 @@ class Training:
     def __post_init__(self) -> None:
         self.past = self.logged.baselines(self.decay)
 
-    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Pace) -> None:
+    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Course) -> None:
         """Train on the batches of one epoch after another until the schedule is over."""
         self.policy.train()
         with threads(self._work(schedule.batch_rows)):
@@ -211,7 +182,7 @@ class Training:
 # -- Steps at a rate that rises and falls, as contenders of a search are trained ---------------------------------------
 
 
-class OneCycle:
+class OneCycle(Course):
     """So many steps, whose rate rises to `rate` over a tenth of them and falls to 0 (Smith & Topin 2018).
 
     There is then no epoch to choose and no row to hold out. Where steps take longer than there is time, the rate falls with the time that
@@ -219,7 +190,6 @@ class OneCycle:
     """
 
     RISE = 0.1  # of the steps, in which the rate rises
-    measures = False
 
     def __init__(
         self,
@@ -234,8 +204,12 @@ class OneCycle:
     ) -> None:
         self.optimizer = adam(policy, rate, decay)
         self.rate, self.steps, self.batch_rows, self.end, self.machine = rate, steps, batch_rows, end, machine
-        self.epoch = self.made = 0
+        self.made = self._epoch = 0
         self._place, self._start = 0.0, time.perf_counter()
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
 
     @property
     def is_over(self) -> bool:
@@ -260,7 +234,7 @@ class OneCycle:
             self._place = self.machine.agree(max(self._place, late))
 
     def end_epoch(self) -> None:
-        self.epoch += 1
+        self._epoch += 1
 
 
 def adam(policy: Policy, rate: float, decay: float) -> torch.optim.Optimizer:
@@ -276,7 +250,7 @@ def _cosine(first: float, last: float, share: float) -> float:
 # -- Epochs, of which held-out rows choose the best, as learners train -------------------------------------------------
 
 
-class Epochs:
+class Epochs(Course):
     """Epoch after epoch, from the start or from a checkpoint; held-out rows choose the one that is kept.
 
     Afterward, the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
@@ -310,7 +284,6 @@ class Epochs:
 
     @property
     def epoch(self) -> int:
-        """How many epochs are done."""
         return int(self.state.progress["done"])
 
     @property
@@ -355,9 +328,6 @@ class Epochs:
         self._good = self.state.best if self.best_epoch == self.epoch else copy_of(self.state.policy)
         self._variance = self._last = torch.zeros((), device=self.machine.device)
         self._bad, self._count = torch.full((), -1, device=self.machine.device), 0
-
-    def begin_step(self) -> None:
-        pass
 
     def end_step(self, step: Step) -> None:
         self._count += 1
@@ -475,7 +445,9 @@ class Trained:
     values: dict[float, float] | None = None
 
 
-def train(options: Options, source: Source, log: Inspection, policy: Policy, logged: Logged | None = None) -> Trained:
+def train(
+    options: Options, source: Source, log: Inspection, policy: Policy, logged: LoggedActions | None = None
+) -> Trained:
     """Train the policy; it ends as that of the best epoch, with the best λ, at the temperature to serve with.
 
     `logged` is what the rows are, unless they are actions one by one.
@@ -498,7 +470,7 @@ def epochs_of(
     policy: Policy,
     banditnet_lambda: float,
     checkpoint: CheckpointPath,
-    logged: Logged | None = None,
+    logged: LoggedActions | None = None,
 ) -> Epochs:
     """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
     machine = Machine(*join(options.device))

@@ -115,7 +115,7 @@ def test_products_baselines_and_variance_are_those_of_the_gradients_row_by_row(n
     policy, weight, batch = ranker(kind), WEIGHTS[name], a_batch()
     logged = LoggedLists(policy, weight)
     rows = gradients_of_rows(policy, batch, weight, list(policy.scores.scores.parameters()))
-    found, _ = logged(batch.context, batch.action, batch.propensity)
+    found, _ = logged.weighed(batch.context, batch.action, batch.propensity)
     torch.testing.assert_close(found.products, rows @ rows.transpose(1, 2), rtol=1e-8, atol=1e-10)
     reward = logged.rewards(batch.reward)
     # least squares: the baselines that leave the gradients of all lists the least sum of squares

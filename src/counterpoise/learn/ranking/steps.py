@@ -36,6 +36,7 @@ from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import last_layer_norms
 from counterpoise.learn.source import Inspection
 from counterpoise.learn.steps import BETA_IPS, UNKNOWN, Step
+from counterpoise.learn.training import LoggedActions
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.moments import ROW
@@ -107,26 +108,25 @@ class RunningBaselines(RunningBaseline):
         return list_baselines(self.sums)
 
 
-class LoggedLists(nn.Module):
-    """Logged lists as a run sees them: their steps, their baselines, and what held-out ones say of the policy.
+class LoggedLists(LoggedActions):
+    """Logged lists as a run sees them, with the weight that says what the reward at a position depends on.
 
-    `weight` says what the reward at a position depends on, and `settings` what else must be the same for a checkpoint to be continued.
+    There is a baseline for each of `terms`, the positions; or one, for the list as a whole.
     """
 
-    splits = False  # a process cannot take a part of a batch
+    splits = False
+    policy: PlackettLuce
 
     def __init__(
         self, policy: PlackettLuce, weight: ListWeight, terms: int = 1, settings: dict[str, Any] | None = None
     ) -> None:
-        super().__init__()
-        self.policy, self.weight, self.terms = policy, weight, terms
-        self.settings = settings or {}
+        self.policy, self.weight, self.terms, self.settings = policy, weight, terms, settings or {}
 
     def rewards(self, reward: Tensor) -> Tensor:
         """What each term earned: a position, or the whole list."""
         return reward if self.weight.by_position else reward.sum(1, keepdim=True)
 
-    def forward(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[Weighed, nn.Module | None]:
+    def weighed(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[Weighed, nn.Module | None]:
         """The weights, with the inner products of the last layer's gradients, and that layer; of the logits' if it is not linear."""
         logits, layer, h = last_layer(self.policy.scores, context)
         lists = weighed(logits, items, propensity.to(logits.dtype), self.weight)
@@ -147,7 +147,7 @@ class LoggedLists(nn.Module):
 
         An objective is computed position by position and added up. It gets the weight as `target`, and 1 as `propensity`.
         """
-        lists, layer = self(batch.context, batch.action, batch.propensity)
+        lists, layer = self.weighed(batch.context, batch.action, batch.propensity)
         w, reward = lists.weight, self.rewards(batch.reward).to(lists.weight.dtype)
         sums = list_sums(lists.products, reward)
         chosen = list_baselines(sums) if baseline is None else baseline
@@ -162,12 +162,11 @@ class LoggedLists(nn.Module):
                 second = second - parameter.grad.square().sum()
         return Step(beta.sum(), sums, second / batch.total)
 
-    def held_out(self, parts: Iterable[Any], log: Inspection, level: float, temperature: float = 1.0) -> HeldOut:
+    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
         """What held-out lists say; the lower end of the interval chooses, because the values of sharp rankers are mostly noise."""
         return held_out_lists(self.policy, parts, level)
 
-    @staticmethod
-    def order(epoch: Mapping[str, Any]) -> tuple[float, ...]:
+    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
         """By what the better of two epochs is told; where the lists say nothing of either yet, the value decides."""
         return epoch["score"], epoch["value"]
 
