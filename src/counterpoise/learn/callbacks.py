@@ -147,9 +147,9 @@ def wants_to_stop(
     return bool(stop)
 
 
-def checked_callbacks(given: Any) -> tuple[Callback, ...]:
+def callbacks_of(value: Any) -> tuple[Callback, ...]:
     """The callbacks a user gave."""
-    several = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    several = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
     for callback in several:
         if not callable(callback):
             raise OptionError(
