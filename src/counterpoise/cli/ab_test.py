@@ -7,45 +7,37 @@ from typing import Annotated, Any
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
+from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.typed import Typed
+from counterpoise.cli.wording import written
 from counterpoise.errors import OptionError
-
-ArmColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ARM=COLUMN",
-        help="An arm's policy's probability of the logged action; one for every arm, to pool them.",
-    ),
-]
-ArmShares = Annotated[
-    list[str] | None, typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.")
-]
+from counterpoise.log.guess import usual
 
 
 @ends_at_once
+@takes(REWARD, "baseline", CLUSTERS, "interval", "level", "reward_bounds", "drop_bad_rows", LOG)
 def ab_test(
-    log: options.Log,
+    typed: Typed,
+    *,
     arm: Annotated[str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.")] = "arm",
-    reward: options.Reward = None,
     against: Annotated[
         str | None, typer.Option(metavar="ARM", help="The arm to compare with; the first by default.")
     ] = None,
-    baseline: options.Baseline = None,
-    propensity: ArmColumns = None,
-    shares: ArmShares = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
-    where: options.Where = None,
-    interval: options.Method = None,
-    level: options.Level = 0.95,
-    reward_bounds: options.RewardBounds = None,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
+    propensity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARM=COLUMN",
+            help="An arm's policy's probability of the logged action; one for every arm, to pool them.",
+        ),
+    ] = None,
+    shares: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
+    json: bool,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -54,34 +46,19 @@ def ab_test(
       counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
       counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
     """
-    import counterpoise as cp
     from counterpoise.cli.printing import console, say
-    from counterpoise.cli.wording import written
-    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text
-    from counterpoise.log.guess import usual
-    from counterpoise.log.log import Log
 
-    place, data = options.table_path(table), options.data_of(log)
-    if reward is None:
-        reward = usual("reward", columns_of(Log(data, table=place, query=query, external_access=external_access)))
+    values = typed.arguments()
+    if values["reward"] is None:
+        values["reward"] = usual("reward", typed.columns)
     test = cp.ab_test(
-        data,
+        typed.data,
+        **values,
         arm=arm,
         against=against,
-        reward=reward,
-        baseline=baseline or None,
         propensity=pairs("propensity", propensity),
         shares=_numbers(pairs("shares", shares)),
-        cluster=options.cluster_of(cluster, no_cluster),
-        where=where,
-        interval=interval,
-        level=level,
-        reward_bounds=reward_bounds,
-        drop_bad_rows=drop_bad_rows,
-        table=place,
-        query=query,
-        external_access=external_access,
     )
     if html is not None:
         test.report(html)

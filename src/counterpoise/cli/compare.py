@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli import options
 from counterpoise.cli.coverage import checks_of, say_coverage
+from counterpoise.cli.evaluate import is_unidentified
+from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, takes
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import named, typed_targets
+from counterpoise.cli.typed import Typed
 from counterpoise.diagnostics import p_value
 from counterpoise.evaluation.result import segment_text
-from counterpoise.log.log import Log
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
@@ -31,57 +31,28 @@ SHOWN = 10  # segments of each target; --json has all
 
 
 @ends_at_once
+@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS)
 def compare(
-    log: options.Log,
-    reward: options.Rewards = None,
-    propensity: options.Propensity = None,
-    target: options.Target = None,
-    target_action: options.TargetAction = None,
+    typed: Typed,
+    *,
     against: Annotated[
         str,
         typer.Option(
             metavar="[NAME=]EXPRESSION",
             help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
         ),
-    ] = "logging",
-    segment: options.Segments = None,
-    action: options.Action = None,
-    context: options.Context = None,
-    candidates: options.Candidates = None,
-    propensity_model: options.PropensityModel = None,
-    model: options.Model = None,
-    items: options.Items = None,
-    value_samples: options.ValueSamples = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
-    baseline: options.Baseline = None,
-    slate: options.Slate = None,
-    position: options.Position = None,
-    propensity_of: options.PropensityOf = None,
-    discount: options.Discount = None,
-    reward_bounds: options.RewardBounds = None,
-    where: options.Where = None,
-    weight: options.Weight = None,
-    level: options.Level = 0.95,
-    interval: options.Method = None,
-    groups: options.Groups = None,
-    max_segments: options.MaxSegments = None,
-    tuned_for: options.TunedFor = 10_000,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
-    strict: options.Strict = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
+    ] = LOGGING,
     rows: Annotated[
         int,
         typer.Option(
             metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
-    check_coverage: options.CheckCoverage = False,
-    coverage_runs: options.CoverageRuns = 1000,
-    sensitivity: options.Sensitivity = False,
+    json: bool,
+    strict: bool,
+    check_coverage: bool,
+    coverage_runs: int,
+    sensitivity: bool,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -95,54 +66,10 @@ def compare(
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
     from counterpoise.cli.printing import console, each_reward, ladder
-    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text, of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
-    from counterpoise.log.rules import missing
 
-    how = options.weight_of(weight)
-    place = options.table_path(table)
-    data = options.data_of(log)
-    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
-    typed = typed_targets(target, target_action, names)
-    if against not in (LOGGING, *typed, *names) and against.isidentifier():
-        raise missing("against", against, names)
-    name, source = named(against, (LOGGING, *typed, *names))
-    rest = [column for column in names if column != source]
-    parts, targets = options.guess_parts(
-        rest, reward[0] if reward else None, propensity, typed, quiet=json, propensity_model=propensity_model
-    )
-    result = cp.compare(
-        data,
-        reward=options.one_or_several(reward, parts.reward),
-        propensity=options.propensity_of(parts.propensity, propensity_model),
-        target=targets,
-        against={name: source} if name else source,
-        segment=segment or None,
-        action=action,
-        context=context or None,
-        candidates=candidates,
-        model=model,
-        items=options.items_of(items),
-        value_samples=value_samples,
-        cluster=options.cluster_of(cluster, no_cluster),
-        baseline=baseline or None,
-        slate=slate,
-        position=position,
-        propensity_of=propensity_of and propensity_of.replace("-", "_"),
-        discount=discount,
-        weight=how,
-        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
-        level=level,
-        groups=groups,
-        max_segments=max_segments,
-        reward_bounds=reward_bounds,
-        drop_bad_rows=drop_bad_rows,
-        where=where,
-        table=place,
-        query=query,
-        external_access=external_access,
-    )
+    result = cp.compare(typed.data, **typed.question(quiet=json, against=against))
     checks = checks_of(result, coverage_runs, wanted=check_coverage)
     result = with_tipping_points(result) if sensitivity else result
     if json:
@@ -155,7 +82,7 @@ def compare(
             say_coverage(out, checks.get(answer.reward))
             if (top := _top(answer, rows)) is not None:
                 _heaviest(out, *top)
-    if strict and options.is_unidentified(result):
+    if strict and is_unidentified(result):
         raise typer.Exit(1)
 
 

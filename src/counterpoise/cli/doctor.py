@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
 from counterpoise.cli.auditing import show_audit
+from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.diagnostics import p_value
 from counterpoise.log.log import help_of
@@ -22,15 +24,14 @@ COLORS = {"fix": "red", "look": "yellow", "note": ""}
 
 
 @ends_at_once
+@takes(REWARD, "propensity", "action", CLUSTERS, LOG)
 def doctor(
-    log: options.Log,
-    reward: options.Reward = None,
-    propensity: options.Propensity = None,
+    typed: Typed,
+    *,
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A target's probability of the logged action; may be repeated; guessed."),
     ] = None,
-    action: options.Action = None,
     key: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help=f"{help_of('key').capitalize()}. May be repeated.")
     ] = None,
@@ -50,13 +51,7 @@ def doctor(
             "actions' order or as ACTION=COLUMN.",
         ),
     ] = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
-    where: options.Where = None,
-    json: options.Json = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
+    json: bool,
 ) -> None:
     """What a log looks like, whether its propensities and rewards can be right, and what to fix first.
 
@@ -67,24 +62,16 @@ def doctor(
       counterpoise doctor log.parquet --action item --segment country --day time
     """
     from counterpoise.cli.printing import console
-    from counterpoise.evaluation.doctor import doctor as examine
     from counterpoise.evaluation.documents import as_text
 
-    examination = examine(
-        options.data_of(log),
-        reward=reward,
-        propensity=propensity,
+    examination = cp.doctor(
+        typed.data,
+        **typed.arguments(),
         target=target or (),
-        action=action,
         key=key or (),
         segment=segment or (),
         day=day,
         distribution=_distribution(distribution),
-        cluster=options.cluster_of(cluster, no_cluster),
-        where=where,
-        table=options.table_path(table),
-        query=query,
-        external_access=external_access,
     )
     if json:
         print(as_text(examination))

@@ -13,17 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from counterpoise.cli import options
+from counterpoise.cli.options import CLUSTERS, takes
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import LogFields
 
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @partial(ends_at_once, on_second=True)
+@takes("candidates", CLUSTERS, "where", "table", "query", "drop_bad_rows", "json")
 def learn(
+    typed: Typed,
+    *,
     log: Annotated[
         list[str],
         typer.Argument(
@@ -40,9 +43,6 @@ def learn(
     ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
-    candidates: options.Candidates = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
     minutes: Annotated[
         float | None, typer.Option(metavar="M", help="How long to try several ways to learn; 1 by default.")
     ] = None,
@@ -59,10 +59,6 @@ def learn(
             "running_beta_ips, ips, lambda_ips or log_smoothing; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = None,
-    table: options.TableName = None,
-    query: options.Query = None,
-    where: options.Where = None,
-    drop_bad_rows: options.DropBadRows = False,
     epochs: Annotated[
         int | None, typer.Option(metavar="N", help="With --objective: passes over the log; by default, while it helps.")
     ] = None,
@@ -78,7 +74,7 @@ def learn(
     ] = 0,
     device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: options.Json = False,
+    json: bool,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
 
@@ -93,18 +89,8 @@ def learn(
     from counterpoise.evaluation.documents import as_text
     from counterpoise.learn import LearningWarning
 
-    parts: LogFields = {
-        "context": context,
-        "action": action,
-        "reward": reward,
-        "propensity": propensity,
-        "cluster": options.cluster_of(cluster, no_cluster),
-        "candidates": candidates,
-        "table": options.table_path(table),
-        "query": query,
-        "where": where,
-        "drop_bad_rows": drop_bad_rows,
-    }
+    columns = {"context": context, "action": action, "reward": reward, "propensity": propensity}
+    parts = columns | typed.arguments()
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
     training = {name: value for name, value in named.items() if value is not None}
     data = log[0] if len(log) == 1 else log
@@ -127,7 +113,13 @@ def learn(
 
 
 def _search(
-    data: Any, parts: LogFields, out: Path, training: dict[str, Any], minutes: float | None, fallback: str, seed: int
+    data: Any,
+    parts: dict[str, Any],
+    out: Path,
+    training: dict[str, Any],
+    minutes: float | None,
+    fallback: str,
+    seed: int,
 ) -> tuple[str, dict[str, Any]]:
     """Several ways to learn: what to say of what was found, and its numbers."""
     from counterpoise.learn import learn_policy
@@ -146,7 +138,7 @@ def _search(
 
 def _train(
     data: Any,
-    parts: LogFields,
+    parts: dict[str, Any],
     out: Path,
     training: dict[str, Any],
     minutes: float | None,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
+from counterpoise.cli.options import MODELS, QUESTION, takes
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import typed_targets
-from counterpoise.log.log import Log
+from counterpoise.cli.typed import Typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,37 +19,18 @@ if TYPE_CHECKING:
 
 
 @ends_at_once
+@takes(QUESTION, MODELS, "interval", "tuned_for")
 def plan(
-    log: options.Log,
+    typed: Typed,
+    *,
     difference: Annotated[
         float, typer.Option(metavar="D", help="The difference that matters, in units of the reward.")
     ],
-    reward: options.Reward = None,
-    propensity: options.Propensity = None,
-    target: options.Target = None,
-    target_action: options.TargetAction = None,
+    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
     actions: Annotated[
         int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
     ] = None,
-    action: options.Action = None,
-    context: options.Context = None,
-    candidates: options.Candidates = None,
-    propensity_model: options.PropensityModel = None,
-    model: options.Model = None,
-    items: options.Items = None,
-    value_samples: options.ValueSamples = None,
-    cluster: options.Cluster = None,
-    baseline: options.Baseline = None,
-    where: options.Where = None,
-    interval: options.Method = None,
-    tuned_for: options.TunedFor = 10_000,
-    level: options.Level = 0.95,
-    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
+    json: bool,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
 
@@ -59,44 +40,10 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
     from counterpoise.cli.printing import console
-    from counterpoise.engines.registry import columns_of
     from counterpoise.evaluation.documents import as_text
-    from counterpoise.evaluation.plan import one_target
-    from counterpoise.evaluation.plan import plan as make
 
-    place = options.table_path(table)
-    data = options.data_of(log)
-    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
-    typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(
-        names, reward, propensity, typed, quiet=json, propensity_model=propensity_model
-    )
-    if len(targets) > 1:
-        raise one_target(tuple(targets))
-    answer = make(
-        data,
-        reward=parts.reward,
-        propensity=options.propensity_of(parts.propensity, propensity_model),
-        target=targets,
-        difference=difference,
-        actions=actions,
-        action=action,
-        context=context or None,
-        candidates=candidates,
-        model=model,
-        items=options.items_of(items),
-        value_samples=value_samples,
-        cluster=cluster,
-        baseline=baseline or None,
-        interval=options.method(interval, tuned_for=tuned_for),
-        level=level,
-        power=power,
-        where=where,
-        drop_bad_rows=drop_bad_rows,
-        table=place,
-        query=query,
-        external_access=external_access,
-    )
+    question = typed.question(quiet=json)
+    answer = cp.plan(typed.data, **question, difference=difference, power=power, actions=actions)
     if json:
         print(as_text(answer))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise.cli import options
+from counterpoise.cli.options import Json
 from counterpoise.cli.running import ends_at_once, writing
 from counterpoise.errors import OptionError
 
@@ -30,7 +30,7 @@ def simulate(
     ] = 1.0,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same log.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Write a simulated log with two target policies, pi_new and pi_uniform, and print what they truly earn.
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli import options
+from counterpoise.cli.options import BERNSTEIN, ESTIMATORS, INTERVALS, takes
 from counterpoise.cli.running import without_traceback
+from counterpoise.cli.typed import Typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,17 +29,13 @@ def _several() -> None:
 
 @state.command()
 @without_traceback
+@takes("level", INTERVALS, BERNSTEIN, ESTIMATORS, "json")
 def show(
+    typed: Typed,
+    *,
     file: Annotated[Path, typer.Argument(help="A file that evaluate --state wrote.")],
-    estimator: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
-    ] = None,
-    level: options.Level = 0.95,
-    interval: options.Method = None,
-    tuned_for: options.TunedFor = 10_000,
-    reward_bounds: options.RewardBounds = None,
-    max_weight: options.MaxWeight = None,
-    json: options.Json = False,
+    estimator: list[str] | None,
+    json: bool,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -55,8 +52,7 @@ def show(
     from counterpoise.moments.state import existing
 
     known = existing(file)
-    method = options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight)
-    how: dict[str, Any] = {"level": level, "interval": method, "reward_bounds": reward_bounds}
+    how = typed.arguments()
     out = None if json else console()
     if out is not None:
         _contents(out, file, known)
