@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.coverage import checks_of, say_coverage
-from counterpoise.cli.evaluate import is_unidentified
+from counterpoise.cli.evaluate import checks_of, is_unidentified
 from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, takes
+from counterpoise.cli.printing import (
+    WIDE,
+    answer,
+    bar,
+    console,
+    coverage,
+    each_reward,
+    ends,
+    ladder,
+    number,
+    print_json,
+    say,
+    show_table,
+    verdicts,
+)
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.diagnostics import p_value
@@ -65,22 +79,21 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    from counterpoise.cli.printing import console, each_reward, ladder
-    from counterpoise.evaluation.documents import as_text, of_rewards
+    from counterpoise.evaluation.documents import of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
 
     result = cp.compare(typed.data, **typed.question(quiet=json, against=against))
     checks = checks_of(result, coverage_runs, wanted=check_coverage)
     result = with_tipping_points(result) if sensitivity else result
     if json:
-        print(as_text(of_rewards(result, partial(_document, rows=rows, checks=checks))))
+        print_json(of_rewards(result, partial(_document, rows=rows, checks=checks)))
     else:
         out = console()
-        for answer in each_reward(out, result):
-            show_comparison(out, answer)
-            ladder(out, answer)
-            say_coverage(out, checks.get(answer.reward))
-            if (top := _top(answer, rows)) is not None:
+        for single in each_reward(out, result):
+            show_comparison(out, single)
+            ladder(out, single)
+            coverage(out, checks.get(single.reward))
+            if (top := _top(single, rows)) is not None:
                 _heaviest(out, *top)
     if strict and is_unidentified(result):
         raise typer.Exit(1)
@@ -119,7 +132,6 @@ def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
 
 def show_comparison(out: Console, result: Comparison) -> None:
     """The answer in one sentence, the ranking, what drives it and the verdicts."""
-    from counterpoise.cli.printing import answer, say, verdicts
     from counterpoise.evaluation.ranking import drivers, rank
 
     ranked = rank(result)
@@ -141,56 +153,49 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
-    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
-
     with_bars = out.is_terminal and out.width >= WIDE
-    made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
     lowest, highest = ends([row.interval for row in ranked])
+    rows = []
     for row in ranked:
-        numbers = [number(x, signed=True) for x in (row.value, row.interval.lower, row.interval.upper)]
-        drawn = [bar(row.interval.lower, row.value, row.interval.upper, lowest, highest)] if with_bars else []
-        add(
-            made,
-            row.target,
-            numbers[0],
-            number(row.stderr),
-            *numbers[1:],
-            p_value(row.p).removeprefix("= "),
-            row.decision,
-            *drawn,
-        )
-    show(out, made)
+        lower, upper = row.interval
+        value, low, high = (number(x, signed=True) for x in (row.value, lower, upper))
+        drawn = [bar(lower, row.value, upper, lowest, highest)] if with_bars else []
+        p = p_value(row.p).removeprefix("= ")
+        rows.append([row.target, value, number(row.stderr), low, high, p, row.decision, *drawn])
+    headings = ["target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else [])]
+    show_table(out, headings, rows)
 
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver], unit: str) -> None:
-    from counterpoise.cli.printing import add, number, say, show, table
-
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")
-    made = table("segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr ")
-    for part in parts[:SHOWN]:
-        share = f"{100 * part.share_of_rows:.3g} %"
-        add(made, segment_text(part.segment), f"{part.rows:,}", share, number(part.contribution, signed=True),
-            number(part.stderr))  # fmt: skip
-    rest = parts[SHOWN:]
-    if rest:
-        total = sum(part.contribution for part in rest)
-        rows, of_rows = sum(part.rows for part in rest), 100 * sum(part.share_of_rows for part in rest)
-        add(made, f"{len(rest):,} others", f"{rows:,}", f"{of_rows:.3g} %", number(total, signed=True), "")
-    show(out, made)
+    lines = [
+        (segment_text(part.segment), part.rows, part.share_of_rows, part.contribution, number(part.stderr))
+        for part in parts[:SHOWN]
+    ]
+    if rest := parts[SHOWN:]:
+        sums = (sum(getattr(part, name) for part in rest) for name in ("rows", "share_of_rows", "contribution"))
+        lines.append((f"{len(rest):,} others", *sums, ""))
+    rows = [
+        [name, f"{rows:,}", f"{100 * share:.3g} %", number(total, signed=True), stderr]
+        for name, rows, share, total, stderr in lines
+    ]
+    show_table(out, ["segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr "], rows)
 
 
 def _heaviest(out: Console, target: str, top: Heaviest) -> None:
-    from counterpoise.cli.printing import add, number, say, show, table
-
     say(out)
     say(
         out,
         f"The {top.top_rows:,} heaviest of {top.n:,} rows carry {top.top_share:.1%} of what moves the difference of {target}. "
         "The heaviest, numbered from 0:",
     )
-    made = table("row ", "reward ", "propensity ", "weight ", "other weight ", "part ")
-    for row in top.rows:
-        numbers = [number(x) for x in (row.reward, row.propensity, row.weight, row.other_weight)]
-        add(made, f"{row.row:,}", *numbers, number(row.part, signed=True))
-    show(out, made)
+    rows = [
+        [
+            f"{row.row:,}",
+            *map(number, (row.reward, row.propensity, row.weight, row.other_weight)),
+            number(row.part, signed=True),
+        ]
+        for row in top.rows
+    ]
+    show_table(out, ["row ", "reward ", "propensity ", "weight ", "other weight ", "part "], rows)

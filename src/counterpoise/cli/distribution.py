@@ -8,6 +8,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import QUESTION, takes
+from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.evaluation.risk import QUANTILES, WORST, Distribution, Statistic
@@ -49,14 +50,11 @@ def distribution(
       counterpoise distribution log.parquet --reward revenue --target pi_new --quantile 0.5 --quantile 0.9 --cvar 0.1 --json
       counterpoise distribution log.parquet --reward "-latency" --target pi_new --cvar 0.01
     """
-    from counterpoise.cli.printing import console
-    from counterpoise.evaluation.documents import as_text
-
     answer = cp.distribution(typed.data, **typed.question(quiet=json), thresholds=threshold or None)
     chosen = (quantile or (), cvar or ()) if quantile or cvar else (QUANTILES, WORST)
     statistics = answer.statistics(*chosen)
     if json:
-        print(as_text(_document(answer, statistics)))
+        print_json(_document(answer, statistics))
     else:
         _show(console(), answer, statistics)
 
@@ -86,28 +84,19 @@ def _document(distribution: Distribution, statistics: Sequence[Statistic]) -> di
 
 
 def _show(out: Console, distribution: Distribution, statistics: Sequence[Statistic]) -> None:
-    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
-
-    made = table("policy", "", "q ", "value ", "lower ", "upper ", "verdict")
-    for statistic in statistics:
-        ends = [number(end) for end in statistic.interval]
-        add(
-            made,
-            statistic.target,
-            statistic.name,
-            f"{statistic.q:g}",
-            number(statistic.value),
-            *ends,
-            statistic.verdict.verdict,
-        )
-    show(out, made)
+    rows = [
+        [statistic.target, statistic.name, f"{statistic.q:g}"]
+        + [number(x) for x in (statistic.value, *statistic.interval)]
+        + [statistic.verdict.verdict]
+        for statistic in statistics
+    ]
+    show_table(out, ["policy", "", "q ", "value ", "lower ", "upper ", "verdict"], rows)
     say(out)
-    say(
-        out,
-        f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({distribution.options.method.name}).",
-    )
+    method = distribution.options.method.name
+    say(out, f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({method}).")
     for statistic in statistics:
+        where = f"{statistic.target}, {statistic.name} {statistic.q:g}"
         if statistic.verdict.verdict != "ok":
-            say_verdict(out, f"{statistic.target}, {statistic.name} {statistic.q:g}", statistic.verdict)
+            say_verdict(out, where, statistic.verdict)
         if statistic.note:
-            say(out, f"{statistic.target}, {statistic.name} {statistic.q:g}: {statistic.note}")
+            say(out, f"{where}: {statistic.note}")

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.coverage import checks_of, say_coverage
 from counterpoise.cli.options import ANSWER, BERNSTEIN, ESTIMATORS, INTERVALS, LISTS, MODELS, QUESTION, takes
+from counterpoise.cli.printing import answer, console, coverage, each_reward, estimates, ladder, print_json
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.errors import OptionError
 from counterpoise.log.addresses import without_password
 
 if TYPE_CHECKING:
+    from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Result
 
 
@@ -74,8 +75,7 @@ def evaluate(
       counterpoise evaluate log.parquet --target pi_new --weight clip:slope
       counterpoise evaluate log.csv --where "country = 'DE'" --json
     """
-    from counterpoise.cli.printing import answer, console, each_reward, estimates, ladder
-    from counterpoise.evaluation.documents import as_text, coverage, evaluation, of_rewards
+    from counterpoise.evaluation import documents
     from counterpoise.evaluation.sensitivity import with_tipping_points
 
     if html is not None:
@@ -94,22 +94,27 @@ def evaluate(
     if json:
 
         def document(single: Result) -> dict[str, Any]:
-            return evaluation(single) | (coverage(checks[single.reward]) if checks else {})
+            return documents.evaluation(single) | (documents.coverage(checks[single.reward]) if checks else {})
 
-        print(as_text(of_rewards(result, document)))
+        print_json(documents.of_rewards(result, document))
     else:
         out = console()
         for single in each_reward(out, result):
             answer(out, single)
             estimates(out, single)
             ladder(out, single)
-            say_coverage(out, checks.get(single.reward))
+            coverage(out, checks.get(single.reward))
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         result.report(html, command=command, coverage=list(checks.values()))
         print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
     if strict and is_unidentified(result):
         raise typer.Exit(1)
+
+
+def checks_of(result: Result, runs: int, *, wanted: bool) -> dict[str | None, CoverageCheck]:
+    """The check of coverage of every reward, by its name; none where nobody wants them."""
+    return {name: answer.check_coverage(runs) for name, answer in result.by_reward.items()} if wanted else {}
 
 
 def is_unidentified(result: Result) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from counterpoise.cli.options import CLUSTERS, takes
+from counterpoise.cli.printing import print_json
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
@@ -86,7 +87,6 @@ def learn(
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
     _check_free(out, force)
-    from counterpoise.evaluation.documents import as_text
     from counterpoise.learn import LearningWarning
 
     columns = {"context": context, "action": action, "reward": reward, "propensity": propensity}
@@ -104,7 +104,7 @@ def learn(
         said = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
         print(f"{warning.category.__name__}: {written(said)}", file=sys.stderr)
     if json:
-        print(as_text({"file": str(out), **numbers}))
+        print_json({"file": str(out), **numbers})
         return
     print(said)
     if numbers["dropped_rows"]:

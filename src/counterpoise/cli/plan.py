@@ -9,6 +9,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import MODELS, QUESTION, takes
+from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 
@@ -39,27 +40,23 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
-    from counterpoise.cli.printing import console
-    from counterpoise.evaluation.documents import as_text
-
     question = typed.question(quiet=json)
     answer = cp.plan(typed.data, **question, difference=difference, power=power, actions=actions)
     if json:
-        print(as_text(answer))
+        print_json(answer)
     else:
         _show(console(), answer)
 
 
 def _show(out: Console, plan: Plan) -> None:
-    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
-
     name, size, sure = plan.target, f"{plan.difference:g}", f"{100 * plan.level:.4g} %"
     say(out, f"The log has {plan.n:,} rows.")
     say(out)
-    made = table("to know", "rows ", "at least ", "at most ", "more ")
-    for what, rows, (low, high) in _questions(name, size, sure, plan.power, plan.needs):
-        add(made, what, _count(rows), _count(low), _count(high), _count(max(rows - plan.n, 0.0)))
-    show(out, made)
+    rows = [
+        [what, *map(_count, (needed, low, high, max(needed - plan.n, 0.0)))]
+        for what, needed, (low, high) in _questions(name, size, sure, plan.power, plan.needs)
+    ]
+    show_table(out, ["to know", "rows ", "at least ", "at most ", "more "], rows)
     say(out)
     say(
         out,
@@ -69,13 +66,11 @@ def _show(out: Console, plan: Plan) -> None:
     if plan.exploration:
         say(out)
         say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
-        made = table("uniform ", "value ", "difference ", "power ", "cost per row ")
+        rows = []
         for mixture in plan.exploration:
-            needs = [
-                _count(x) for x in (mixture.needs.value_rows, mixture.needs.difference_rows, mixture.needs.power_rows)
-            ]
-            add(made, f"{mixture.share:.0%}", *needs, number(mixture.cost))
-        show(out, made)
+            needs = (mixture.needs.value_rows, mixture.needs.difference_rows, mixture.needs.power_rows)
+            rows.append([f"{mixture.share:.0%}", *map(_count, needs), number(mixture.cost)])
+        show_table(out, ["uniform ", "value ", "difference ", "power ", "cost per row "], rows)
     say(out)
     say_verdict(out, plan.target, plan.verdict)
 

@@ -8,6 +8,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.options import QUESTION, takes
+from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.log.question import LOGGING
@@ -48,14 +49,12 @@ def sensitivity(
       counterpoise sensitivity log.parquet --target pi_new --against pi_old
       counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
     """
-    from counterpoise.cli.printing import console
     from counterpoise.evaluation.confounded import GAMMAS
-    from counterpoise.evaluation.documents import as_text
 
     question = typed.question(quiet=json, against=against)
     answer = cp.sensitivity(typed.data, **question, gamma=gamma or GAMMAS)
     if json:
-        print(as_text(_document(answer)))
+        print_json(_document(answer))
     else:
         _show(console(), answer)
 
@@ -77,13 +76,13 @@ def _document(sensitivity: Sensitivity) -> dict[str, Any]:
 
 
 def _show(out: Console, sensitivity: Sensitivity) -> None:
-    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
-
-    made = table("target", "gamma ", "value from ", "to ", "lift from ", "to ", "interval from ", "to ")
-    for row in sensitivity.table().to_dicts():
-        names = ("value_from", "value_to", "lift_from", "lift_to", "lift_lower", "lift_upper")
-        add(made, row["target"], f"{row['gamma']:g}", *(number(row[name]) for name in names))
-    show(out, made)
+    names = ("value_from", "value_to", "lift_from", "lift_to", "lift_lower", "lift_upper")
+    rows = [
+        [row["target"], f"{row['gamma']:g}", *(number(row[name]) for name in names)]
+        for row in sensitivity.table().to_dicts()
+    ]
+    headings = ["target", "gamma ", "value from ", "to ", "lift from ", "to ", "interval from ", "to "]
+    show_table(out, headings, rows)
     say(out)
     say(out, f"{sensitivity.n:,} rows, {100 * sensitivity.level:.4g} % intervals of the {sensitivity.over}.")
     for name in sensitivity.targets:

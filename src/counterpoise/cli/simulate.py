@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from counterpoise.cli.options import Json
+from counterpoise.cli.printing import print_json
 from counterpoise.cli.running import ends_at_once, writing
 from counterpoise.errors import OptionError
 
@@ -40,7 +41,6 @@ def simulate(
       counterpoise simulate log.csv --rows 100000 --actions 50 --seed 7
     """
     from counterpoise.environments.simulated import simulated_log
-    from counterpoise.evaluation.documents import as_text
 
     if out.suffix.lower() not in FORMATS:
         raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")
@@ -52,7 +52,7 @@ def simulate(
     with writing(out) as part:
         _write(log, part)
     if json:
-        print(as_text({"file": str(out), "rows": len(log), "truth": truth}))
+        print_json({"file": str(out), "rows": len(log), "truth": truth})
         return
     print(f"{out}: {len(log):,} rows, columns {', '.join(log.columns)}.")
     print("True values, known because the log is simulated:")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
+from counterpoise.cli.compare import document_of, show_comparison
 from counterpoise.cli.options import BERNSTEIN, ESTIMATORS, INTERVALS, takes
+from counterpoise.cli.printing import answer, console, each_reward, estimates, print_json, say, show_table
 from counterpoise.cli.running import without_traceback
 from counterpoise.cli.typed import Typed
 
@@ -46,9 +48,7 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    from counterpoise.cli.compare import document_of, show_comparison
-    from counterpoise.cli.printing import answer, console, each_reward, estimates
-    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
+    from counterpoise.evaluation.documents import evaluation, of_rewards
     from counterpoise.moments.state import existing
 
     known = existing(file)
@@ -80,13 +80,11 @@ def show(
             }
             for k, batch in enumerate(known.batches)
         ]
-        print(as_text({"question": known.question, "batches": batches, "answer": document}))
+        print_json({"question": known.question, "batches": batches, "answer": document})
 
 
 def _contents(out: Console, file: Path, known: State) -> None:
     """The question in words, and the last batches."""
-    from counterpoise.cli.printing import add, say, show, table
-
     say(
         out,
         f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced.",
@@ -98,17 +96,12 @@ def _contents(out: Console, file: Path, known: State) -> None:
     say(out)
     if len(known.batches) > SHOWN:
         say(out, f"The last {SHOWN} of them (--json has all):")
-    made = table("batch", "rows ", "dropped ", "file")
+    rows = []
     for batch in known.batches[-SHOWN:]:
         first, more = next(iter(batch.files), ""), len(batch.files) - 1
-        add(
-            made,
-            batch.key or "–",
-            f"{batch.rows:,}",
-            f"{batch.dropped:,}",
-            first + (f" and {more:,} more" if more > 0 else ""),
-        )
-    show(out, made)
+        files = first + (f" and {more:,} more" if more > 0 else "")
+        rows.append([batch.key or "–", f"{batch.rows:,}", f"{batch.dropped:,}", files])
+    show_table(out, ["batch", "rows ", "dropped ", "file"], rows)
     say(out)
 
 

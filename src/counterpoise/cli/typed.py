@@ -48,7 +48,7 @@ class Typed(dict[str, Any]):
         values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
         if "no_cluster" in values:
             values["cluster"] = cluster_of(values["cluster"], values.pop("no_cluster"))
-        own = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
+        own: dict[str, Any] = {name: values.pop(name) for name in ("tuned_for", "max_weight") if name in values}
         if values.get("interval") is not None:
             own["reward_bounds"] = values.get("reward_bounds")
             values["interval"] = strategy(values["interval"], is_clustered=False, options=own)
