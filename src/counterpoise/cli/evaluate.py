@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +12,8 @@ import typer
 import counterpoise as cp
 from counterpoise.cli.options import ANSWER, BERNSTEIN, ESTIMATORS, INTERVALS, LISTS, MODELS, QUESTION, takes
 from counterpoise.cli.printing import answer, console, coverage, each_reward, estimates, ladder, print_json
-from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
-from counterpoise.errors import OptionError
 from counterpoise.log.addresses import without_password
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ def evaluate(
     from counterpoise.evaluation.sensitivity import with_tipping_points
 
     if html is not None:
-        _check_report(html)
+        check_free(html, such_as="report.html")
     result = cp.evaluate(
         typed.data,
         **typed.question(quiet=json),
@@ -122,15 +120,3 @@ def is_unidentified(result: Result) -> bool:
     verdicts = (pair for answer in result.by_reward.values() for pair in answer.verdicts.items())
     whole = (verdict for (_, segment), verdict in verdicts if segment is None)
     return any(verdict.verdict == "not identified" for verdict in whole)
-
-
-def _check_report(path: Path) -> None:
-    """Before the log is read: there is a place to write a report to."""
-    if path.is_dir():
-        raise OptionError(f"cannot write {str(path)!r}: it is a folder. Name a file, such as report.html.")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()  # the surest way to know whether there can be a file
-    except OSError as error:
-        raise OptionError(
-            f"cannot write {str(path)!r}: {error.strerror}. Name a file in a folder that you may write to."
-        ) from error

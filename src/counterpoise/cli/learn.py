@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 import warnings
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from counterpoise.cli.options import CLUSTERS, takes
 from counterpoise.cli.printing import print_json
-from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.errors import Argument, OptionError
+
+if TYPE_CHECKING:
+    from counterpoise.learn import PolicyLearner
 
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
@@ -86,7 +87,7 @@ def learn(
     """
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
-    _check_free(out, force)
+    check_free(out, force=force, such_as="policy.safetensors")
     from counterpoise.learn import LearningWarning
 
     columns = {"context": context, "action": action, "reward": reward, "propensity": propensity}
@@ -97,66 +98,56 @@ def learn(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
         if objective is None:
-            said, numbers = _search(data, parts, out, training, minutes, fallback, seed)
+            best: Any = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
+            summary, numbers = str(best), best.to_dict()
         else:
-            said, numbers = _train(data, parts, out, training, minutes, fallback, seed, objective)
+            best = _train(data, parts, training, minutes, objective, fallback=fallback, seed=seed)
+            summary, numbers = _summary(best)
+        best.save(out)
     for warning in caught:
-        said = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
-        print(f"{warning.category.__name__}: {written(said)}", file=sys.stderr)
+        text = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
+        print(f"{warning.category.__name__}: {written(text)}", file=sys.stderr)
     if json:
         print_json({"file": str(out), **numbers})
         return
-    print(said)
+    print(summary)
     if numbers["dropped_rows"]:
         print(f"{numbers['dropped_rows']:,} bad rows were left out.")
     print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {action!r}.")
 
 
-def _search(
-    data: Any,
-    parts: dict[str, Any],
-    out: Path,
-    training: dict[str, Any],
-    minutes: float | None,
-    fallback: str,
-    seed: int,
-) -> tuple[str, dict[str, Any]]:
-    """Several ways to learn: what to say of what was found, and its numbers."""
+def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, **how: Any) -> Any:
+    """Several ways to learn."""
     from counterpoise.learn import learn_policy
 
-    unfit = [*training, *(["candidates"] if parts.get("candidates") is not None else [])]
+    unfit = [*training, *(["candidates"] if parts["candidates"] is not None else [])]
     if unfit:
         raise OptionError(
             [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
             do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
         )
-    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
-    best = learn_policy(data, fallback=fallback, seed=seed, **budget, **parts)
-    best.save(out)
-    return str(best), best.to_dict()
+    if minutes is not None:
+        how["minutes"] = minutes
+    return learn_policy(data, **how, **parts)
 
 
 def _train(
-    data: Any,
-    parts: dict[str, Any],
-    out: Path,
-    training: dict[str, Any],
-    minutes: float | None,
-    fallback: str,
-    seed: int,
-    objective: str,
-) -> tuple[str, dict[str, Any]]:
-    """One way to learn: the same of it."""
+    data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, objective: str, **how: Any
+) -> PolicyLearner:
+    """One way to learn."""
     from counterpoise.learn import PolicyLearner
-    from counterpoise.learn.judging import doubts
 
     if minutes is not None:
         raise OptionError([Argument("minutes"), " and ", Argument("objective"), " exclude each other."])
     if training.get("batch_size") == 0:
         training["batch_size"] = None
-    learner = PolicyLearner(objective, seed=seed, fallback=fallback, **training)  # type: ignore[arg-type]
-    learner.fit(data, **parts)
-    learner.save(out)
+    return PolicyLearner(objective, **how, **training).fit(data, **parts)
+
+
+def _summary(learner: PolicyLearner) -> tuple[str, dict[str, Any]]:
+    """What was learned, in words and in numbers."""
+    from counterpoise.learn.judging import doubts
+
     result = learner.result_
     value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
     numbers = {
@@ -177,31 +168,6 @@ def _train(
         f"{FOLDS} The verdict is {verdict.verdict}.",
     ]
     if hasattr(learner, "rejected_"):
-        lines.insert(
-            0,
-            f"What was learned is not surely better than the policy that ran, so this policy imitates it. {doubts(learner.rejected_)}",
-        )
+        refusal = "What was learned is not surely better than the policy that ran, so this policy imitates it."
+        lines.insert(0, f"{refusal} {doubts(learner.rejected_)}")
     return "\n".join(lines), numbers
-
-
-def _check_free(out: Path, force: bool) -> None:
-    """Make sure, before training that may take hours, that the policy can be written."""
-    if out.is_dir():
-        raise OptionError(f"{str(out)!r} is a folder.", do=f"Name a file, such as {str(out / 'policy.safetensors')!r}.")
-    if not out.parent.is_dir():
-        raise OptionError(
-            f"there is no folder {str(out.parent)!r}.", do="Create it, or name a file in a folder that exists."
-        )
-    if out.exists() and not force:
-        raise OptionError(f"{str(out)!r} already exists.", do="Name another file, or pass --force to replace it.")
-    if out.exists() and not out.is_file():
-        raise OptionError(f"{str(out)!r} is not a regular file.", do="Name another one.")
-    trial = out.resolve().parent / f".{secrets.token_hex(6)}"
-    try:
-        os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        trial.unlink()
-    except OSError as error:
-        raise OptionError(
-            f"cannot write to the folder {str(trial.parent)!r}: {error.strerror or error}.",
-            do="Name a file in a folder that you may write to.",
-        ) from error

@@ -99,9 +99,7 @@ MODELS = (
         "auto, logistic, ridge or boosted. Needs the extra models.",
     ),
     _option(
-        "items",
-        metavar="FILE",
-        help="What is known of the actions, one row for each, for --model; the id comes first.",
+        "items", metavar="FILE", help="What is known of the actions, one row for each, for --model; the id comes first."
     ),
     _option("value_samples", int | None, "M"),
     _option("baseline", MANY, more="May be repeated."),
@@ -159,9 +157,7 @@ ANSWER = (
     ),
     _option("coverage_runs", int, "N", "Logs that --check-coverage draws.", default=1000),
     _option(
-        "sensitivity",
-        bool,
-        help="Say how wrong propensities must be for the conclusion to flip (reads the log again).",
+        "sensitivity", bool, help="Say how wrong propensities must be for the conclusion to flip (reads the log again)."
     ),
 )
 

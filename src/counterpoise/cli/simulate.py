@@ -11,7 +11,7 @@ import typer
 
 from counterpoise.cli.options import Json
 from counterpoise.cli.printing import print_json
-from counterpoise.cli.running import ends_at_once, writing
+from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ def simulate(
 
     if out.suffix.lower() not in FORMATS:
         raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")
-    if out.exists() and not force:
-        raise OptionError(f"{str(out)!r} is there already: name another file, or overwrite it with --force.")
-    if not out.parent.is_dir():
-        raise OptionError(f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}.")
+    check_free(out, force=force, such_as="log.parquet")
     log, truth = simulated_log(rows, n_actions=actions, inverse_temperature=inverse_temperature, seed=seed)
     with writing(out) as part:
         _write(log, part)
