@@ -48,28 +48,29 @@ def test_an_option_is_the_same_in_every_command():
 
 
 def test_every_shared_option_becomes_an_argument_of_the_library():
-    typed = Typed({name: None for name in SHARED} | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0})
+    typed = Typed(dict.fromkeys(SHARED) | {"no_cluster": True, "interval": "anytime", "tuned_for": 7.0})
     values = typed.arguments()
-    assert set(SHARED) - set(values) == {"log", "no_cluster", "tuned_for", "max_weight"}
+    of_commands = {"log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity"}
+    assert set(SHARED) - set(values) - of_commands == {"no_cluster", "tuned_for", "max_weight"}
     assert values["cluster"] is False
     assert values["interval"].tuned_for == 7.0
     with pytest.raises(OptionError, match="--no-cluster"):
         Typed(cluster="user_id", no_cluster=True).arguments()
 
 
-def test_a_command_gets_one_record_of_what_was_typed_and_by_itself_what_it_names():
+def test_a_command_gets_one_record_of_what_was_typed():
     application, received = typer.Typer(), []
 
     @application.command()
     @takes(TARGETS, "where", "context", "json")
-    def ask(typed: Typed, *, depth: Annotated[int, typer.Option(help="How far.")] = 3, json: bool) -> None:
-        received.append((typed, depth, json))
+    def ask(typed: Typed, *, depth: Annotated[int, typer.Option(help="How far.")] = 3) -> None:
+        received.append((typed, depth))
 
     outcome = CliRunner().invoke(application, ["--where", "x > 1", "--context", "a", "--context", "b", "--json"])
     assert outcome.exit_code == 0, outcome.output
-    ((typed, depth, json),) = received
-    assert (depth, json, "json" in typed) == (3, True, False)
-    assert typed.arguments()["context"] == ["a", "b"]
-    assert typed.arguments()["target"] is None
+    ((typed, depth),) = received
+    values = typed.arguments()
+    assert (depth, typed["json"], "json" in values) == (3, True, False)
+    assert (values["where"], values["context"], values["target"]) == ("x > 1", ["a", "b"], None)
     names = [option.name for option in typer.main.get_command(application).params]
     assert names[:6] == ["reward", "propensity", "target", "target_action", "depth", "where"]

@@ -44,7 +44,6 @@ def ab_test(
         typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm."),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
-    json: bool,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -64,7 +63,7 @@ def ab_test(
         propensity=pairs("propensity", propensity),
         shares=_numbers(pairs("shares", shares)),
     )
-    _show(test, html, json=json, reasons={reason for effect in test.effects for reason in effect.verdict.reasons})
+    _show(test, typed, html, {reason for effect in test.effects for reason in effect.verdict.reasons})
 
 
 @ends_at_once
@@ -83,7 +82,6 @@ def backtest(
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="The propensity in every log.")] = "propensity",
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, where the table has none.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
-    json: bool,
 ) -> None:
     """What we would have said before earlier A/B tests, next to what they measured: coverage, signs and calibration.
 
@@ -99,14 +97,14 @@ def backtest(
         raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")
     logs = {str(row["test"]): str(row["log"]) for row in rows}
     outcome = cp.backtest(logs, rows, target=target, reward=reward, propensity=propensity, **typed.arguments())
-    _show(outcome, html, json=json)
+    _show(outcome, typed, html)
 
 
-def _show(answer: ABTest | Backtest, html: Path | None, *, json: bool, reasons: Collection[str] = ()) -> None:
+def _show(answer: ABTest | Backtest, typed: Typed, html: Path | None, reasons: Collection[str] = ()) -> None:
     """The page, and the document or the lines that the answer prints as, with the options of the command line in its reasons."""
     if html is not None:
         answer.report(html)
-    if json:
+    if typed["json"]:
         print_json(answer.document())
         return
     out, text = console(), repr(answer)

@@ -62,11 +62,6 @@ def compare(
             metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
-    json: bool,
-    strict: bool,
-    check_coverage: bool,
-    coverage_runs: int,
-    sensitivity: bool,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -82,10 +77,10 @@ def compare(
     from counterpoise.evaluation.documents import of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
 
-    result = cp.compare(typed.data, **typed.question(quiet=json, against=against))
-    checks = checks_of(result, coverage_runs, wanted=check_coverage)
-    result = with_tipping_points(result) if sensitivity else result
-    if json:
+    result = cp.compare(typed.data, **typed.question(against=against))
+    checks = checks_of(typed, result)
+    result = with_tipping_points(result) if typed["sensitivity"] else result
+    if typed["json"]:
         print_json(of_rewards(result, partial(_document, rows=rows, checks=checks)))
     else:
         out = console()
@@ -95,7 +90,7 @@ def compare(
             coverage(out, checks.get(single.reward))
             if (top := _top(single, rows)) is not None:
                 _heaviest(out, *top)
-    if strict and is_unidentified(result):
+    if typed["strict"] and is_unidentified(result):
         raise typer.Exit(1)
 
 

@@ -38,7 +38,6 @@ def distribution(
         list[float] | None,
         typer.Option(metavar="REWARD", help="Where to look at the distribution; may be repeated; by default, chosen."),
     ] = None,
-    json: bool,
 ) -> None:
     """How the reward would be distributed under target policies: its quantiles, and the mean of its lowest part (CVaR).
 
@@ -50,10 +49,10 @@ def distribution(
       counterpoise distribution log.parquet --reward revenue --target pi_new --quantile 0.5 --quantile 0.9 --cvar 0.1 --json
       counterpoise distribution log.parquet --reward "-latency" --target pi_new --cvar 0.01
     """
-    answer = cp.distribution(typed.data, **typed.question(quiet=json), thresholds=threshold or None)
+    answer = cp.distribution(typed.data, **typed.question(), thresholds=threshold or None)
     chosen = (quantile or (), cvar or ()) if quantile or cvar else (QUANTILES, WORST)
     statistics = answer.statistics(*chosen)
-    if json:
+    if typed["json"]:
         print_json(_document(answer, statistics))
     else:
         _show(console(), answer, statistics)

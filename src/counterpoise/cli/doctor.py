@@ -56,7 +56,6 @@ def doctor(
             "actions' order or as ACTION=COLUMN.",
         ),
     ] = None,
-    json: bool,
 ) -> None:
     """What a log looks like, whether its propensities and rewards can be right, and what to fix first.
 
@@ -75,7 +74,7 @@ def doctor(
         day=day,
         distribution=_distribution(distribution),
     )
-    if json:
+    if typed["json"]:
         print_json(examination)
     else:
         _show(console(), examination)

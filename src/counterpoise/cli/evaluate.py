@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import ANSWER, BERNSTEIN, ESTIMATORS, INTERVALS, LISTS, MODELS, QUESTION, takes
+from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, VALUES, takes
 from counterpoise.cli.printing import answer, console, coverage, each_reward, estimates, ladder, print_json
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
@@ -22,21 +22,10 @@ if TYPE_CHECKING:
 
 
 @ends_at_once
-@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS, BERNSTEIN, ESTIMATORS)
+@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS, VALUES)
 def evaluate(
     typed: Typed,
     *,
-    model_reward: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of a model's reward of the logged action, for dr and the other model-based estimators.",
-        ),
-    ] = None,
-    model_value: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column of the model's value of a target, in the order of the targets."),
-    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a report for others to read, one HTML file.")
     ] = None,
@@ -52,11 +41,6 @@ def evaluate(
         bool,
         typer.Option("--replace", help="Put this log in the place of what its batch or files had added to --state."),
     ] = False,
-    json: bool,
-    strict: bool,
-    check_coverage: bool,
-    coverage_runs: int,
-    sensitivity: bool,
 ) -> None:
     """What target policies would have earned on a log, how sure that is, and whether to believe it.
 
@@ -78,18 +62,10 @@ def evaluate(
 
     if html is not None:
         check_free(html, such_as="report.html")
-    result = cp.evaluate(
-        typed.data,
-        **typed.question(quiet=json),
-        model_reward=model_reward,
-        model_value=model_value or None,
-        state=state,
-        batch=batch,
-        replace=replace,
-    )
-    checks = checks_of(result, coverage_runs, wanted=check_coverage)
-    result = with_tipping_points(result) if sensitivity else result
-    if json:
+    result = cp.evaluate(typed.data, **typed.question(), state=state, batch=batch, replace=replace)
+    checks = checks_of(typed, result)
+    result = with_tipping_points(result) if typed["sensitivity"] else result
+    if typed["json"]:
 
         def document(single: Result) -> dict[str, Any]:
             return documents.evaluation(single) | (documents.coverage(checks[single.reward]) if checks else {})
@@ -105,14 +81,16 @@ def evaluate(
     if html is not None:
         command = shlex.join(["counterpoise", *map(without_password, sys.argv[1:])])
         result.report(html, command=command, coverage=list(checks.values()))
-        print(f"Report: {html}", file=sys.stderr if json else sys.stdout)
-    if strict and is_unidentified(result):
+        print(f"Report: {html}", file=sys.stderr if typed["json"] else sys.stdout)
+    if typed["strict"] and is_unidentified(result):
         raise typer.Exit(1)
 
 
-def checks_of(result: Result, runs: int, *, wanted: bool) -> dict[str | None, CoverageCheck]:
-    """The check of coverage of every reward, by its name; none where nobody wants them."""
-    return {name: answer.check_coverage(runs) for name, answer in result.by_reward.items()} if wanted else {}
+def checks_of(typed: Typed, result: Result) -> dict[str | None, CoverageCheck]:
+    """The check of coverage of every reward, by its name; none without `--check-coverage`."""
+    if not typed["check_coverage"]:
+        return {}
+    return {name: answer.check_coverage(typed["coverage_runs"]) for name, answer in result.by_reward.items()}
 
 
 def is_unidentified(result: Result) -> bool:

@@ -76,7 +76,6 @@ def learn(
     ] = 0,
     device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: bool,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
 
@@ -107,7 +106,7 @@ def learn(
     for warning in caught:
         text = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
         print(f"{warning.category.__name__}: {written(text)}", file=sys.stderr)
-    if json:
+    if typed["json"]:
         print_json({"file": str(out), **numbers})
         return
     print(summary)

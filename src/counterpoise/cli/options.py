@@ -125,15 +125,20 @@ INTERVALS = (
         default=10_000,
     ),
 )
-BERNSTEIN = (
+VALUES = (
+    _option("estimator", MANY, "NAME", "Only this estimator; may be repeated."),
     _option(
         "max_weight",
         float | None,
         "W",
         "1 / (the smallest propensity that the logging policy can give); for bernstein.",
     ),
+    _option(
+        "model_reward",
+        help="Column of a model's reward of the logged action, for dr and the other model-based estimators.",
+    ),
+    _option("model_value", MANY, help="Column of the model's value of a target, in the order of the targets."),
 )
-ESTIMATORS = (_option("estimator", MANY, "NAME", "Only this estimator; may be repeated."),)
 ANSWER = (
     *REWARDS,
     *CLUSTERS,
@@ -161,7 +166,7 @@ ANSWER = (
     ),
 )
 
-SHARED = {option.name: option for option in (*ANSWER, *QUESTION, *MODELS, *LISTS, *INTERVALS, *BERNSTEIN, *ESTIMATORS)}
+SHARED = {option.name: option for option in (*ANSWER, *QUESTION, *MODELS, *LISTS, *INTERVALS, *VALUES)}
 
 
 def takes(
@@ -169,23 +174,21 @@ def takes(
 ) -> Callable[[Callable[Concatenate[Typed, P], None]], Callable[..., None]]:
     """Give a command the options of these groups, or single ones by name, beside its own.
 
-    The command is handed what was typed as one record; an option that it also names as a parameter, it is handed by itself.
-    In the help, its own options come right after the reward and the targets.
+    The command is handed what was typed of them as one record. In the help, its own options come right after the reward and the targets.
     """
     options = (option for group in groups for option in ([SHARED[group]] if isinstance(group, str) else group))
     shared = {option.name: option for option in options}
+    first = {option.name: shared[option.name] for option in TARGETS if option.name in shared}
 
     def made(command: Callable[Concatenate[Typed, P], None]) -> Callable[..., None]:
         own = dict(list(signature(command, eval_str=True).parameters.items())[1:])
-        first = {option.name: shared[option.name] for option in TARGETS if option.name in shared}
-        listed = first | {name: option for name, option in own.items() if name not in shared} | shared
 
         @wraps(command)
         def run(**values: Any) -> None:
-            typed = Typed({name: values[name] for name in shared if name not in own})
-            command(typed, **{name: values[name] for name in own})  # type: ignore[call-arg]
+            typed = Typed({name: values.pop(name) for name in shared})
+            command(typed, **values)  # type: ignore[call-arg]
 
-        run.__signature__ = Signature(list(listed.values()))  # type: ignore[attr-defined]
+        run.__signature__ = Signature(list((first | own | shared).values()))  # type: ignore[attr-defined]
         return run
 
     return made

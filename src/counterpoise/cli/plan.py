@@ -31,7 +31,6 @@ def plan(
     actions: Annotated[
         int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
     ] = None,
-    json: bool,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
 
@@ -40,9 +39,9 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
-    question = typed.question(quiet=json)
+    question = typed.question()
     answer = cp.plan(typed.data, **question, difference=difference, power=power, actions=actions)
-    if json:
+    if typed["json"]:
         print_json(answer)
     else:
         _show(console(), answer)

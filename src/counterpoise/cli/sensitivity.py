@@ -37,7 +37,6 @@ def sensitivity(
             metavar="FACTOR", help="How far odds may be wrong, at least 1; may be repeated (1, 1.2, 1.5, 2 by default)."
         ),
     ] = None,
-    json: bool,
 ) -> None:
     """What target policies could have earned if the propensities were wrong, and how wrong they must be for a conclusion to flip.
 
@@ -51,9 +50,9 @@ def sensitivity(
     """
     from counterpoise.evaluation.confounded import GAMMAS
 
-    question = typed.question(quiet=json, against=against)
+    question = typed.question(against=against)
     answer = cp.sensitivity(typed.data, **question, gamma=gamma or GAMMAS)
-    if json:
+    if typed["json"]:
         print_json(_document(answer))
     else:
         _show(console(), answer)

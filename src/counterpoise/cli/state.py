@@ -9,7 +9,7 @@ import typer
 
 import counterpoise as cp
 from counterpoise.cli.compare import document_of, show_comparison
-from counterpoise.cli.options import BERNSTEIN, ESTIMATORS, INTERVALS, takes
+from counterpoise.cli.options import INTERVALS, takes
 from counterpoise.cli.printing import answer, console, each_reward, estimates, print_json, say, show_table
 from counterpoise.cli.running import without_traceback
 from counterpoise.cli.typed import Typed
@@ -31,13 +31,11 @@ def _several() -> None:
 
 @state.command()
 @without_traceback
-@takes("level", INTERVALS, BERNSTEIN, ESTIMATORS, "json")
+@takes("level", INTERVALS, "max_weight", "estimator", "json")
 def show(
     typed: Typed,
     *,
     file: Annotated[Path, typer.Argument(help="A file that evaluate --state wrote.")],
-    estimator: list[str] | None,
-    json: bool,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -53,7 +51,8 @@ def show(
 
     known = existing(file)
     how = typed.arguments()
-    out = None if json else console()
+    estimator = how.pop("estimator")
+    out = None if typed["json"] else console()
     if out is not None:
         _contents(out, file, known)
     if any(against for _, against in known.question["contrasts"]):
@@ -63,13 +62,13 @@ def show(
             for single in each_reward(out, compared):
                 show_comparison(out, single)
     else:
-        result = cp.evaluate(state=file, estimator=estimator or None, **how)
+        result = cp.evaluate(state=file, estimator=estimator, **how)
         document = of_rewards(result, evaluation)
         if out is not None:
             for each in each_reward(out, result):
                 answer(out, each)
                 estimates(out, each)
-    if json:
+    if typed["json"]:
         batches = [
             {
                 "batch": batch.key,

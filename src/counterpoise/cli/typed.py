@@ -16,6 +16,7 @@ from counterpoise.weights.names import weight_of
 
 # no blank before the equals sign, or "shown = best" would be a name; and "a==b" is a comparison, too
 _NAMED = re.compile(r"([\w.-]+)=(?!=)\s*(.+)", re.DOTALL)
+_OF_COMMANDS = ("log", "json", "strict", "check_coverage", "coverage_runs", "sensitivity")  # and not of the library
 _STEP = r'(?:"((?:[^"]|"")+)"|([^".]+))'  # of a table's path
 
 
@@ -43,7 +44,7 @@ class Typed(dict[str, Any]):
 
     def arguments(self) -> dict[str, Any]:
         """The library's arguments for them; what was not named is None."""
-        values: dict[str, Any] = {name: value for name, value in self.items() if name != "log"}
+        values: dict[str, Any] = {name: value for name, value in self.items() if name not in _OF_COMMANDS}
         values |= {name: None for name, value in values.items() if value == []}  # as Typer has what is repeated no time
         values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
         if "no_cluster" in values:
@@ -54,10 +55,10 @@ class Typed(dict[str, Any]):
             values["interval"] = strategy(values["interval"], is_clustered=False, options=own)
         return values
 
-    def question(self, *, quiet: bool, against: str | None = None) -> dict[str, Any]:
+    def question(self, *, against: str | None = None) -> dict[str, Any]:
         """The arguments of a question about targets, with the columns that were not named guessed.
 
-        What was guessed is printed, to standard error if `quiet`, where standard output is for machines.
+        What was guessed is printed, to standard error where standard output is for machines.
         """
         from counterpoise.cli.printing import console, say
 
@@ -73,7 +74,7 @@ class Typed(dict[str, Any]):
         logged = MODEL if model is not None and propensity is None else propensity
         parts = guess(names, reward=rewards[0], propensity=logged, target=tuple(targets))
         if parts.guessed:
-            say(console(stderr=quiet), f"Guessed from the names: {parts}.")
+            say(console(stderr=self["json"]), f"Guessed from the names: {parts}.")
         return values | {
             "reward": rewards if len(rewards) > 1 else parts.reward,
             "propensity": propensity_of(parts.propensity, model),
