@@ -33,6 +33,7 @@ def _declared(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
+# The groups. Every command that reads a log takes LOG, and every one that asks about targets QUESTION; the others are of fewer.
 LOG = (
     _declared(
         "log",
