@@ -1,51 +1,49 @@
-"""`counterpoise ab-test`."""
+"""`counterpoise ab-test` and `counterpoise backtest`: tests that were run, and what we would have said before them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
+from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
+from counterpoise.cli.printing import console, print_json, say
 from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.typed import Typed, table_of
+from counterpoise.cli.wording import written
 from counterpoise.errors import OptionError
+from counterpoise.log.guess import usual
 
-ArmColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ARM=COLUMN",
-        help="An arm's policy's probability of the logged action; one for every arm, to pool them.",
-    ),
-]
-ArmShares = Annotated[
-    list[str] | None, typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm.")
-]
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from counterpoise.evaluation.ab_test import ABTest
+    from counterpoise.evaluation.backtest import Backtest
 
 
 @ends_at_once
+@takes(REWARD, "baseline", CLUSTERS, "interval", "level", "reward_bounds", "drop_bad_rows", LOG)
 def ab_test(
-    log: options.Log,
+    typed: Typed,
+    *,
     arm: Annotated[str, typer.Option(metavar="COLUMN", help="Which arm a row belongs to.")] = "arm",
-    reward: options.Reward = None,
     against: Annotated[
         str | None, typer.Option(metavar="ARM", help="The arm to compare with; the first by default.")
     ] = None,
-    baseline: options.Baseline = None,
-    propensity: ArmColumns = None,
-    shares: ArmShares = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
-    where: options.Where = None,
-    interval: options.Method = None,
-    level: options.Level = 0.95,
-    reward_bounds: options.RewardBounds = None,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
+    propensity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARM=COLUMN",
+            help="An arm's policy's probability of the logged action; one for every arm, to pool them.",
+        ),
+    ] = None,
+    shares: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM=SHARE", help="An arm's planned share of the rows; one for every arm."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
 ) -> None:
     """How much more one arm of a randomized test earned than another: in means, adjusted for context, and pooled off-policy.
 
@@ -54,42 +52,63 @@ def ab_test(
       counterpoise ab-test test.parquet --arm arm --reward click --shares A=0.5 --shares B=0.5
       counterpoise ab-test test.parquet --reward click --baseline visits --propensity A=p_a --propensity B=p_b --cluster user_id
     """
-    import counterpoise as cp
-    from counterpoise.cli.printing import console, say
-    from counterpoise.cli.wording import written
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.evaluation.documents import as_text
-    from counterpoise.log.guess import usual
-    from counterpoise.log.log import Log
-
-    place, data = options.table_path(table), options.data_of(log)
-    if reward is None:
-        reward = usual("reward", columns_of(Log(data, table=place, query=query, external_access=external_access)))
+    values = typed.arguments()
+    if values["reward"] is None:
+        values["reward"] = usual("reward", typed.columns)
     test = cp.ab_test(
-        data,
+        typed.data,
+        **values,
         arm=arm,
         against=against,
-        reward=reward,
-        baseline=baseline or None,
         propensity=pairs("propensity", propensity),
         shares=_numbers(pairs("shares", shares)),
-        cluster=options.cluster_of(cluster, no_cluster),
-        where=where,
-        interval=interval,
-        level=level,
-        reward_bounds=reward_bounds,
-        drop_bad_rows=drop_bad_rows,
-        table=place,
-        query=query,
-        external_access=external_access,
     )
+    _show(test, typed, html, {reason for effect in test.effects for reason in effect.verdict.reasons})
+
+
+@ends_at_once
+@takes(CLUSTERS, "level", "drop_bad_rows", "json")
+def backtest(
+    typed: Typed,
+    *,
+    tests: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE.CSV",
+            help="One row per test: test, log, measured, stderr (or lower and upper), and maybe target and against.",
+        ),
+    ],
+    reward: Annotated[str, typer.Option(metavar="COLUMN", help="The reward in every log.")] = "reward",
+    propensity: Annotated[str, typer.Option(metavar="COLUMN", help="The propensity in every log.")] = "propensity",
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The target, where the table has none.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report for people to read.")] = None,
+) -> None:
+    """What we would have said before earlier A/B tests, next to what they measured: coverage, signs and calibration.
+
+    \b
+    Example:
+      counterpoise backtest tests.csv --reward click --propensity p --target pi_new --html backtest.html
+    """
+    if not tests.is_file():
+        raise OptionError(f"there is no file {str(tests)!r}.")
+    rows: list[dict[str, Any]] = table_of(str(tests)).to_dicts()
+    lacking = [name for name in ("test", "log", "measured") if not rows or name not in rows[0]]
+    if lacking:
+        raise OptionError(f"{str(tests)!r} has no column {lacking[0]!r}: it needs test, log, measured and stderr.")
+    logs = {str(row["test"]): str(row["log"]) for row in rows}
+    outcome = cp.backtest(logs, rows, target=target, reward=reward, propensity=propensity, **typed.arguments())
+    _show(outcome, typed, html)
+
+
+def _show(answer: ABTest | Backtest, typed: Typed, html: Path | None, reasons: Collection[str] = ()) -> None:
+    """The page, and the document or the lines that the answer prints as, with the options of the command line in its reasons."""
     if html is not None:
-        test.report(html)
-    if json:
-        print(as_text(test.document()))
+        answer.report(html)
+    if typed["json"]:
+        print_json(answer.document())
         return
-    out, text = console(), repr(test)
-    for reason in {reason for effect in test.effects for reason in effect.verdict.reasons}:
+    out, text = console(), repr(answer)
+    for reason in reasons:
         text = text.replace(str(reason), written(reason))
     for line in text.splitlines():
         say(out, line)

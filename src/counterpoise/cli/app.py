@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from counterpoise import __version__
-from counterpoise.cli.ab_test import ab_test
-from counterpoise.cli.backtest import backtest
+from counterpoise.cli.ab_test import ab_test, backtest
 from counterpoise.cli.compare import compare
 from counterpoise.cli.distribution import distribution
 from counterpoise.cli.doctor import doctor

@@ -8,13 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli import options
-from counterpoise.cli.coverage import checks_of, say_coverage
+from counterpoise.cli.evaluate import checks_of, is_unidentified
+from counterpoise.cli.options import ANSWER, INTERVALS, LISTS, MODELS, QUESTION, takes
+from counterpoise.cli.printing import (
+    WIDE,
+    answer,
+    bar,
+    console,
+    coverage,
+    each_reward,
+    ends,
+    ladder,
+    number,
+    print_json,
+    say,
+    show_table,
+    verdicts,
+)
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import named, typed_targets
+from counterpoise.cli.typed import Typed
 from counterpoise.diagnostics import p_value
 from counterpoise.evaluation.result import segment_text
-from counterpoise.log.log import Log
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:
@@ -31,57 +45,23 @@ SHOWN = 10  # segments of each target; --json has all
 
 
 @ends_at_once
+@takes(QUESTION, ANSWER, MODELS, LISTS, INTERVALS)
 def compare(
-    log: options.Log,
-    reward: options.Rewards = None,
-    propensity: options.Propensity = None,
-    target: options.Target = None,
-    target_action: options.TargetAction = None,
+    typed: Typed,
+    *,
     against: Annotated[
         str,
         typer.Option(
             metavar="[NAME=]EXPRESSION",
             help="The other policy: the name of a target, whatever --target takes, or logging, which wrote the log.",
         ),
-    ] = "logging",
-    segment: options.Segments = None,
-    action: options.Action = None,
-    context: options.Context = None,
-    candidates: options.Candidates = None,
-    propensity_model: options.PropensityModel = None,
-    model: options.Model = None,
-    items: options.Items = None,
-    value_samples: options.ValueSamples = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
-    baseline: options.Baseline = None,
-    slate: options.Slate = None,
-    position: options.Position = None,
-    propensity_of: options.PropensityOf = None,
-    discount: options.Discount = None,
-    reward_bounds: options.RewardBounds = None,
-    where: options.Where = None,
-    weight: options.Weight = None,
-    level: options.Level = 0.95,
-    interval: options.Method = None,
-    groups: options.Groups = None,
-    max_segments: options.MaxSegments = None,
-    tuned_for: options.TunedFor = 10_000,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
-    strict: options.Strict = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
+    ] = LOGGING,
     rows: Annotated[
         int,
         typer.Option(
             metavar="N", help="Show the N rows that drive the best target's difference (reads the log again)."
         ),
     ] = 0,
-    check_coverage: options.CheckCoverage = False,
-    coverage_runs: options.CoverageRuns = 1000,
-    sensitivity: options.Sensitivity = False,
 ) -> None:
     """How much more policies would have earned than another, ranked, and which segments drive the difference.
 
@@ -94,68 +74,23 @@ def compare(
       counterpoise compare log.parquet --target pi_new --rows 10
       counterpoise compare log.parquet --target pi_a --target pi_b --target pi_c --against logging
     """
-    from counterpoise.cli.printing import console, each_reward, ladder
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.evaluation.documents import as_text, of_rewards
+    from counterpoise.evaluation.documents import of_rewards
     from counterpoise.evaluation.sensitivity import with_tipping_points
-    from counterpoise.log.rules import missing
 
-    how = options.weight_of(weight)
-    place = options.table_path(table)
-    data = options.data_of(log)
-    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
-    typed = typed_targets(target, target_action, names)
-    if against not in (LOGGING, *typed, *names) and against.isidentifier():
-        raise missing("against", against, names)
-    name, source = named(against, (LOGGING, *typed, *names))
-    rest = [column for column in names if column != source]
-    parts, targets = options.guess_parts(
-        rest, reward[0] if reward else None, propensity, typed, quiet=json, propensity_model=propensity_model
-    )
-    result = cp.compare(
-        data,
-        reward=options.one_or_several(reward, parts.reward),
-        propensity=options.propensity_of(parts.propensity, propensity_model),
-        target=targets,
-        against={name: source} if name else source,
-        segment=segment or None,
-        action=action,
-        context=context or None,
-        candidates=candidates,
-        model=model,
-        items=options.items_of(items),
-        value_samples=value_samples,
-        cluster=options.cluster_of(cluster, no_cluster),
-        baseline=baseline or None,
-        slate=slate,
-        position=position,
-        propensity_of=propensity_of and propensity_of.replace("-", "_"),
-        discount=discount,
-        weight=how,
-        interval=options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds),
-        level=level,
-        groups=groups,
-        max_segments=max_segments,
-        reward_bounds=reward_bounds,
-        drop_bad_rows=drop_bad_rows,
-        where=where,
-        table=place,
-        query=query,
-        external_access=external_access,
-    )
-    checks = checks_of(result, coverage_runs, wanted=check_coverage)
-    result = with_tipping_points(result) if sensitivity else result
-    if json:
-        print(as_text(of_rewards(result, partial(_document, rows=rows, checks=checks))))
+    result = cp.compare(typed.data, **typed.question(against=against))
+    checks = checks_of(typed, result)
+    result = with_tipping_points(result) if typed["sensitivity"] else result
+    if typed["json"]:
+        print_json(of_rewards(result, partial(_document, rows=rows, checks=checks)))
     else:
         out = console()
-        for answer in each_reward(out, result):
-            show_comparison(out, answer)
-            ladder(out, answer)
-            say_coverage(out, checks.get(answer.reward))
-            if (top := _top(answer, rows)) is not None:
+        for single in each_reward(out, result):
+            show_comparison(out, single)
+            ladder(out, single)
+            coverage(out, checks.get(single.reward))
+            if (top := _top(single, rows)) is not None:
                 _heaviest(out, *top)
-    if strict and options.is_unidentified(result):
+    if typed["strict"] and is_unidentified(result):
         raise typer.Exit(1)
 
 
@@ -192,7 +127,6 @@ def _top(result: Comparison, rows: int) -> tuple[str, Heaviest] | None:
 
 def show_comparison(out: Console, result: Comparison) -> None:
     """The answer in one sentence, the ranking, what drives it and the verdicts."""
-    from counterpoise.cli.printing import answer, say, verdicts
     from counterpoise.evaluation.ranking import drivers, rank
 
     ranked = rank(result)
@@ -214,56 +148,49 @@ def _best(result: Comparison, ranked: Sequence[Ranked]) -> Ranked | None:
 
 
 def _ranking(out: Console, ranked: Sequence[Ranked]) -> None:
-    from counterpoise.cli.printing import WIDE, add, bar, ends, number, show, table
-
     with_bars = out.is_terminal and out.width >= WIDE
-    made = table("target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else []))
     lowest, highest = ends([row.interval for row in ranked])
+    rows = []
     for row in ranked:
-        numbers = [number(x, signed=True) for x in (row.value, row.interval.lower, row.interval.upper)]
-        drawn = [bar(row.interval.lower, row.value, row.interval.upper, lowest, highest)] if with_bars else []
-        add(
-            made,
-            row.target,
-            numbers[0],
-            number(row.stderr),
-            *numbers[1:],
-            p_value(row.p).removeprefix("= "),
-            row.decision,
-            *drawn,
-        )
-    show(out, made)
+        lower, upper = row.interval
+        value, low, high = (number(x, signed=True) for x in (row.value, lower, upper))
+        drawn = [bar(lower, row.value, upper, lowest, highest)] if with_bars else []
+        p = p_value(row.p).removeprefix("= ")
+        rows.append([row.target, value, number(row.stderr), low, high, p, row.decision, *drawn])
+    headings = ["target", "difference ", "stderr ", "lower ", "upper ", "p ", "decision", *([""] if with_bars else [])]
+    show_table(out, headings, rows)
 
 
 def _drivers(out: Console, target: str, parts: Sequence[Driver], unit: str) -> None:
-    from counterpoise.cli.printing import add, number, say, show, table
-
     say(out)
     say(out, f"What drives the difference of {target}; the parts add up to it:")
-    made = table("segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr ")
-    for part in parts[:SHOWN]:
-        share = f"{100 * part.share_of_rows:.3g} %"
-        add(made, segment_text(part.segment), f"{part.rows:,}", share, number(part.contribution, signed=True),
-            number(part.stderr))  # fmt: skip
-    rest = parts[SHOWN:]
-    if rest:
-        total = sum(part.contribution for part in rest)
-        rows, of_rows = sum(part.rows for part in rest), 100 * sum(part.share_of_rows for part in rest)
-        add(made, f"{len(rest):,} others", f"{rows:,}", f"{of_rows:.3g} %", number(total, signed=True), "")
-    show(out, made)
+    lines = [
+        (segment_text(part.segment), part.rows, part.share_of_rows, part.contribution, number(part.stderr))
+        for part in parts[:SHOWN]
+    ]
+    if rest := parts[SHOWN:]:
+        sums = (sum(getattr(part, name) for part in rest) for name in ("rows", "share_of_rows", "contribution"))
+        lines.append((f"{len(rest):,} others", *sums, ""))
+    rows = [
+        [name, f"{rows:,}", f"{100 * share:.3g} %", number(total, signed=True), stderr]
+        for name, rows, share, total, stderr in lines
+    ]
+    show_table(out, ["segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr "], rows)
 
 
 def _heaviest(out: Console, target: str, top: Heaviest) -> None:
-    from counterpoise.cli.printing import add, number, say, show, table
-
     say(out)
     say(
         out,
         f"The {top.top_rows:,} heaviest of {top.n:,} rows carry {top.top_share:.1%} of what moves the difference of {target}. "
         "The heaviest, numbered from 0:",
     )
-    made = table("row ", "reward ", "propensity ", "weight ", "other weight ", "part ")
-    for row in top.rows:
-        numbers = [number(x) for x in (row.reward, row.propensity, row.weight, row.other_weight)]
-        add(made, f"{row.row:,}", *numbers, number(row.part, signed=True))
-    show(out, made)
+    rows = [
+        [
+            f"{row.row:,}",
+            *map(number, (row.reward, row.propensity, row.weight, row.other_weight)),
+            number(row.part, signed=True),
+        ]
+        for row in top.rows
+    ]
+    show_table(out, ["row ", "reward ", "propensity ", "weight ", "other weight ", "part "], rows)

@@ -6,25 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
+from counterpoise.cli.options import QUESTION, takes
+from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import typed_targets
+from counterpoise.cli.typed import Typed
+from counterpoise.evaluation.risk import QUANTILES, WORST, Distribution, Statistic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from counterpoise.evaluation.risk import Distribution, Statistic
-
 
 @ends_at_once
+@takes(QUESTION, "interval", "reward_bounds")
 def distribution(
-    log: options.Log,
-    reward: options.Reward = None,
-    propensity: options.Propensity = None,
-    target: options.Target = None,
-    target_action: options.TargetAction = None,
+    typed: Typed,
+    *,
     quantile: Annotated[
         list[float] | None,
         typer.Option(
@@ -39,19 +38,6 @@ def distribution(
         list[float] | None,
         typer.Option(metavar="REWARD", help="Where to look at the distribution; may be repeated; by default, chosen."),
     ] = None,
-    action: options.Action = None,
-    context: options.Context = None,
-    candidates: options.Candidates = None,
-    cluster: options.Cluster = None,
-    where: options.Where = None,
-    interval: options.Method = None,
-    level: options.Level = 0.95,
-    reward_bounds: options.RewardBounds = None,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
 ) -> None:
     """How the reward would be distributed under target policies: its quantiles, and the mean of its lowest part (CVaR).
 
@@ -63,41 +49,11 @@ def distribution(
       counterpoise distribution log.parquet --reward revenue --target pi_new --quantile 0.5 --quantile 0.9 --cvar 0.1 --json
       counterpoise distribution log.parquet --reward "-latency" --target pi_new --cvar 0.01
     """
-    import counterpoise as cp
-    from counterpoise.cli.printing import console
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.evaluation.documents import as_text
-    from counterpoise.evaluation.risk import QUANTILES, WORST
-    from counterpoise.log.log import Log
-
-    place = options.table_path(table)
-    data = options.data_of(log)
-    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
-    typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(names, reward, propensity, typed, quiet=json)
-    answer = cp.distribution(
-        data,
-        reward=parts.reward,
-        propensity=parts.propensity,
-        target=targets,
-        thresholds=threshold or None,
-        action=action,
-        context=context or None,
-        candidates=candidates,
-        cluster=cluster,
-        interval=options.method(interval, reward_bounds=reward_bounds),
-        level=level,
-        reward_bounds=reward_bounds,
-        drop_bad_rows=drop_bad_rows,
-        where=where,
-        table=place,
-        query=query,
-        external_access=external_access,
-    )
+    answer = cp.distribution(typed.data, **typed.question(), thresholds=threshold or None)
     chosen = (quantile or (), cvar or ()) if quantile or cvar else (QUANTILES, WORST)
     statistics = answer.statistics(*chosen)
-    if json:
-        print(as_text(_document(answer, statistics)))
+    if typed["json"]:
+        print_json(_document(answer, statistics))
     else:
         _show(console(), answer, statistics)
 
@@ -127,28 +83,19 @@ def _document(distribution: Distribution, statistics: Sequence[Statistic]) -> di
 
 
 def _show(out: Console, distribution: Distribution, statistics: Sequence[Statistic]) -> None:
-    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
-
-    made = table("policy", "", "q ", "value ", "lower ", "upper ", "verdict")
-    for statistic in statistics:
-        ends = [number(end) for end in statistic.interval]
-        add(
-            made,
-            statistic.target,
-            statistic.name,
-            f"{statistic.q:g}",
-            number(statistic.value),
-            *ends,
-            statistic.verdict.verdict,
-        )
-    show(out, made)
+    rows = [
+        [statistic.target, statistic.name, f"{statistic.q:g}"]
+        + [number(x) for x in (statistic.value, *statistic.interval)]
+        + [statistic.verdict.verdict]
+        for statistic in statistics
+    ]
+    show_table(out, ["policy", "", "q ", "value ", "lower ", "upper ", "verdict"], rows)
     say(out)
-    say(
-        out,
-        f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({distribution.options.method.name}).",
-    )
+    method = distribution.options.method.name
+    say(out, f"{distribution.n:,} rows, {100 * distribution.level:.4g} % intervals ({method}).")
     for statistic in statistics:
+        where = f"{statistic.target}, {statistic.name} {statistic.q:g}"
         if statistic.verdict.verdict != "ok":
-            say_verdict(out, f"{statistic.target}, {statistic.name} {statistic.q:g}", statistic.verdict)
+            say_verdict(out, where, statistic.verdict)
         if statistic.note:
-            say(out, f"{statistic.target}, {statistic.name} {statistic.q:g}: {statistic.note}")
+            say(out, f"{where}: {statistic.note}")

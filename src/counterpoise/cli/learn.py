@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 import warnings
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterpoise.cli import options
-from counterpoise.cli.running import ends_at_once
+from counterpoise.cli.options import CLUSTERS, takes
+from counterpoise.cli.printing import print_json
+from counterpoise.cli.running import check_free, ends_at_once
+from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.errors import Argument, OptionError
-from counterpoise.log.log import LogFields
+
+if TYPE_CHECKING:
+    from counterpoise.learn import PolicyLearner
 
 FOLDS = "By policies learned like it, each on rows that it has not seen."
 
 
 @partial(ends_at_once, on_second=True)
+@takes("candidates", CLUSTERS, "where", "table", "query", "drop_bad_rows", "json")
 def learn(
+    typed: Typed,
+    *,
     log: Annotated[
         list[str],
         typer.Argument(
@@ -40,9 +45,6 @@ def learn(
     ] = "action",
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward.")] = "reward",
     propensity: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the propensity.")] = "propensity",
-    candidates: options.Candidates = None,
-    cluster: options.Cluster = None,
-    no_cluster: options.NoCluster = False,
     minutes: Annotated[
         float | None, typer.Option(metavar="M", help="How long to try several ways to learn; 1 by default.")
     ] = None,
@@ -59,10 +61,6 @@ def learn(
             "running_beta_ips, ips, lambda_ips or log_smoothing; with --batch-size 0 also snips and value_beta_ips."
         ),
     ] = None,
-    table: options.TableName = None,
-    query: options.Query = None,
-    where: options.Where = None,
-    drop_bad_rows: options.DropBadRows = False,
     epochs: Annotated[
         int | None, typer.Option(metavar="N", help="With --objective: passes over the log; by default, while it helps.")
     ] = None,
@@ -78,7 +76,6 @@ def learn(
     ] = 0,
     device: Annotated[str | None, typer.Option(help="With --objective: cpu or cuda.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: options.Json = False,
 ) -> None:
     """Find a policy on a log: try several ways to learn one, keep the best that is safe, and save it.
 
@@ -89,47 +86,37 @@ def learn(
     """
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise OptionError("learning needs PyTorch.", do="Run pip install 'counterpoise[learn]'.")
-    _check_free(out, force)
-    from counterpoise.evaluation.documents import as_text
+    check_free(out, force=force, such_as="policy.safetensors")
     from counterpoise.learn import LearningWarning
 
-    parts: LogFields = {
-        "context": context,
-        "action": action,
-        "reward": reward,
-        "propensity": propensity,
-        "cluster": options.cluster_of(cluster, no_cluster),
-        "candidates": candidates,
-        "table": options.table_path(table),
-        "query": query,
-        "where": where,
-        "drop_bad_rows": drop_bad_rows,
-    }
+    columns = {"context": context, "action": action, "reward": reward, "propensity": propensity}
+    parts = columns | typed.arguments()
     named = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "device": device}
     training = {name: value for name, value in named.items() if value is not None}
     data = log[0] if len(log) == 1 else log
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LearningWarning)
         if objective is None:
-            said, numbers = _search(data, parts, out, training, minutes, fallback, seed)
+            best: Any = _search(data, parts, training, minutes, fallback=fallback, seed=seed)
+            summary, numbers = str(best), best.to_dict()
         else:
-            said, numbers = _train(data, parts, out, training, minutes, fallback, seed, objective)
+            best = _train(data, parts, training, minutes, objective, fallback=fallback, seed=seed)
+            summary, numbers = _summary(best)
+        best.save(out)
     for warning in caught:
-        said = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
-        print(f"{warning.category.__name__}: {written(said)}", file=sys.stderr)
-    if json:
-        print(as_text({"file": str(out), **numbers}))
+        text = warning.message.args[0] if isinstance(warning.message, LearningWarning) else str(warning.message)
+        print(f"{warning.category.__name__}: {written(text)}", file=sys.stderr)
+    if typed["json"]:
+        print_json({"file": str(out), **numbers})
         return
-    print(said)
+    print(summary)
     if numbers["dropped_rows"]:
         print(f"{numbers['dropped_rows']:,} bad rows were left out.")
     print(f"{out}: the policy, for {numbers['n_actions']:,} actions, the distinct values of {action!r}.")
 
 
-def _search(
-    data: Any, parts: LogFields, out: Path, training: dict[str, Any], minutes: float | None, fallback: str, seed: int
-) -> tuple[str, dict[str, Any]]:
-    """Several ways to learn: what to say of what was found, and its numbers."""
+def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, **how: Any) -> Any:
+    """Several ways to learn."""
     from counterpoise.learn import learn_policy
 
     if training:
@@ -138,33 +125,28 @@ def _search(
             [Argument(name), " only works with ", Argument("objective"), "."],
             do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
         )
-    budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
-    best = learn_policy(data, fallback=fallback, seed=seed, **budget, **parts)
-    best.save(out)
-    return str(best), best.to_dict()
+    if minutes is not None:
+        how["minutes"] = minutes
+    return learn_policy(data, **how, **parts)
 
 
 def _train(
-    data: Any,
-    parts: LogFields,
-    out: Path,
-    training: dict[str, Any],
-    minutes: float | None,
-    fallback: str,
-    seed: int,
-    objective: str,
-) -> tuple[str, dict[str, Any]]:
-    """One way to learn: the same of it."""
+    data: Any, parts: dict[str, Any], training: dict[str, Any], minutes: float | None, objective: str, **how: Any
+) -> PolicyLearner:
+    """One way to learn."""
     from counterpoise.learn import PolicyLearner
-    from counterpoise.learn.judging import doubts
 
     if minutes is not None:
         raise OptionError([Argument("minutes"), " and ", Argument("objective"), " exclude each other."])
     if training.get("batch_size") == 0:
         training["batch_size"] = None
-    learner = PolicyLearner(objective, seed=seed, fallback=fallback, **training)  # type: ignore[arg-type]
-    learner.fit(data, **parts)
-    learner.save(out)
+    return PolicyLearner(objective, **how, **training).fit(data, **parts)
+
+
+def _summary(learner: PolicyLearner) -> tuple[str, dict[str, Any]]:
+    """What was learned, in words and in numbers."""
+    from counterpoise.learn.judging import doubts
+
     result = learner.result_
     value, verdict = result[result.targets[0], "beta_ips"], result.verdict()
     numbers = {
@@ -185,31 +167,6 @@ def _train(
         f"{FOLDS} The verdict is {verdict.verdict}.",
     ]
     if hasattr(learner, "rejected_"):
-        lines.insert(
-            0,
-            f"What was learned is not surely better than the policy that ran, so this policy imitates it. {doubts(learner.rejected_)}",
-        )
+        refusal = "What was learned is not surely better than the policy that ran, so this policy imitates it."
+        lines.insert(0, f"{refusal} {doubts(learner.rejected_)}")
     return "\n".join(lines), numbers
-
-
-def _check_free(out: Path, force: bool) -> None:
-    """Make sure, before training that may take hours, that the policy can be written."""
-    if out.is_dir():
-        raise OptionError(f"{str(out)!r} is a folder.", do=f"Name a file, such as {str(out / 'policy.safetensors')!r}.")
-    if not out.parent.is_dir():
-        raise OptionError(
-            f"there is no folder {str(out.parent)!r}.", do="Create it, or name a file in a folder that exists."
-        )
-    if out.exists() and not force:
-        raise OptionError(f"{str(out)!r} already exists.", do="Name another file, or pass --force to replace it.")
-    if out.exists() and not out.is_file():
-        raise OptionError(f"{str(out)!r} is not a regular file.", do="Name another one.")
-    trial = out.resolve().parent / f".{secrets.token_hex(6)}"
-    try:
-        os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        trial.unlink()
-    except OSError as error:
-        raise OptionError(
-            f"cannot write to the folder {str(trial.parent)!r}: {error.strerror or error}.",
-            do="Name a file in a folder that you may write to.",
-        ) from error

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise.cli import options
+import counterpoise as cp
+from counterpoise.cli.options import MODELS, QUESTION, takes
+from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import typed_targets
-from counterpoise.log.log import Log
+from counterpoise.cli.typed import Typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,37 +20,17 @@ if TYPE_CHECKING:
 
 
 @ends_at_once
+@takes(QUESTION, MODELS, "interval", "tuned_for")
 def plan(
-    log: options.Log,
+    typed: Typed,
+    *,
     difference: Annotated[
         float, typer.Option(metavar="D", help="The difference that matters, in units of the reward.")
     ],
-    reward: options.Reward = None,
-    propensity: options.Propensity = None,
-    target: options.Target = None,
-    target_action: options.TargetAction = None,
+    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
     actions: Annotated[
         int | None, typer.Option(metavar="K", help="Number of actions, to see what exploring would save.")
     ] = None,
-    action: options.Action = None,
-    context: options.Context = None,
-    candidates: options.Candidates = None,
-    propensity_model: options.PropensityModel = None,
-    model: options.Model = None,
-    items: options.Items = None,
-    value_samples: options.ValueSamples = None,
-    cluster: options.Cluster = None,
-    baseline: options.Baseline = None,
-    where: options.Where = None,
-    interval: options.Method = None,
-    tuned_for: options.TunedFor = 10_000,
-    level: options.Level = 0.95,
-    power: Annotated[float, typer.Option(metavar="SHARE", help="Chance to see a difference that is there.")] = 0.8,
-    drop_bad_rows: options.DropBadRows = False,
-    json: options.Json = False,
-    table: options.TableName = None,
-    query: options.Query = None,
-    external_access: options.ExternalAccess = False,
 ) -> None:
     """How many rows it takes to know a target to within ± D, or to see a difference of D; and what exploring would save.
 
@@ -58,61 +39,23 @@ def plan(
       counterpoise plan log.parquet --target pi_new --difference 0.01
       counterpoise plan log.parquet --target pi_new --difference 0.01 --actions 10 --cluster user_id
     """
-    from counterpoise.cli.printing import console
-    from counterpoise.engines.registry import columns_of
-    from counterpoise.evaluation.documents import as_text
-    from counterpoise.evaluation.plan import one_target
-    from counterpoise.evaluation.plan import plan as make
-
-    place = options.table_path(table)
-    data = options.data_of(log)
-    names = columns_of(Log(data, table=place, query=query, external_access=external_access))
-    typed = typed_targets(target, target_action, names)
-    parts, targets = options.guess_parts(
-        names, reward, propensity, typed, quiet=json, propensity_model=propensity_model
-    )
-    if len(targets) > 1:
-        raise one_target(tuple(targets))
-    answer = make(
-        data,
-        reward=parts.reward,
-        propensity=options.propensity_of(parts.propensity, propensity_model),
-        target=targets,
-        difference=difference,
-        actions=actions,
-        action=action,
-        context=context or None,
-        candidates=candidates,
-        model=model,
-        items=options.items_of(items),
-        value_samples=value_samples,
-        cluster=cluster,
-        baseline=baseline or None,
-        interval=options.method(interval, tuned_for=tuned_for),
-        level=level,
-        power=power,
-        where=where,
-        drop_bad_rows=drop_bad_rows,
-        table=place,
-        query=query,
-        external_access=external_access,
-    )
-    if json:
-        print(as_text(answer))
+    question = typed.question()
+    answer = cp.plan(typed.data, **question, difference=difference, power=power, actions=actions)
+    if typed["json"]:
+        print_json(answer)
     else:
         _show(console(), answer)
 
 
 def _show(out: Console, plan: Plan) -> None:
-    from counterpoise.cli.printing import add, number, say, say_verdict, show, table
-
     name, size, sure = plan.target, f"{plan.difference:g}", f"{100 * plan.level:.4g} %"
     say(out, f"The log has {plan.n:,} rows.")
     say(out)
-    made = table("to know", "rows ", "at least ", "at most ", "more ")
-    for what, rows, (low, high) in _questions(name, size, sure, plan.power, plan.needs):
-        add(made, what, _count(rows), _count(low), _count(high), _count(max(rows - plan.n, 0.0)))
-    show(out, made)
+    rows = [
+        [what, *map(_count, (needed, low, high, max(needed - plan.n, 0.0)))]
+        for what, needed, (low, high) in _questions(name, size, sure, plan.power, plan.needs)
+    ]
+    show_table(out, ["to know", "rows ", "at least ", "at most ", "more "], rows)
     say(out)
     say(
         out,
@@ -122,13 +65,11 @@ def _show(out: Console, plan: Plan) -> None:
     if plan.exploration:
         say(out)
         say(out, "The same three, had the logging policy mixed in a share of uniform choice:")
-        made = table("uniform ", "value ", "difference ", "power ", "cost per row ")
+        rows = []
         for mixture in plan.exploration:
-            needs = [
-                _count(x) for x in (mixture.needs.value_rows, mixture.needs.difference_rows, mixture.needs.power_rows)
-            ]
-            add(made, f"{mixture.share:.0%}", *needs, number(mixture.cost))
-        show(out, made)
+            needs = (mixture.needs.value_rows, mixture.needs.difference_rows, mixture.needs.power_rows)
+            rows.append([f"{mixture.share:.0%}", *map(_count, needs), number(mixture.cost)])
+        show_table(out, ["uniform ", "value ", "difference ", "power ", "cost per row "], rows)
     say(out)
     say_verdict(out, plan.target, plan.verdict)
 

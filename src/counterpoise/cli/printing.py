@@ -1,17 +1,15 @@
-"""What commands print: tables that fit, numbers that line up, bars and colors on a terminal only."""
+"""What commands print: tables that fit, numbers that line up, bars and colors on a terminal only.
+
+Rich is imported where it is used, and no earlier: nothing of it is needed for `--help`.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
-
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterpoise.cli.wording import written
 from counterpoise.diagnostics import WRONG_PROPENSITIES
@@ -19,7 +17,11 @@ from counterpoise.evaluation.result import WHOLE, segment_text
 from counterpoise.evaluation.wording import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from counterpoise.diagnostics import Verdict
+    from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.result import Result, Segment
     from counterpoise.intervals import Interval
 
@@ -33,6 +35,8 @@ ENDLESS = 1_000_000  # columns of a pipe or file, where nothing has to fit
 
 def console(*, stderr: bool = False) -> Console:
     """Standard output; without any escape sequence where it is no terminal or NO_COLOR is set."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     plain = not stream.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return Console(
@@ -54,28 +58,33 @@ def number(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.5g}" if signed else f"{value:.5g}"
 
 
-def table(*headings: str) -> Table:
-    """An empty table: text to the left, numbers (headings that end in a blank) to the right."""
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+def show_table(out: Console, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: text to the left, numbers (headings that end in a blank) to the right; cells may come from the log.
+
+    It is wrapped to a terminal, and whole where nobody looks, so that no digit is lost in a pipe.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
-        side: Literal["left", "right"] = "right" if heading.endswith(" ") else "left"
-        made.add_column(heading.strip(), justify=side, no_wrap=side == "right", overflow="fold")
-    return made
-
-
-def add(to: Table, *cells: str | Text) -> None:
-    """A row; cells that are text may come from the log."""
-    to.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in cells))
-
-
-def show(out: Console, made: Table) -> None:
-    """Print a table: wrapped to the terminal, whole where nobody looks, so that no digit is lost in a pipe."""
+        is_number = heading.endswith(" ")
+        table.add_column(heading.strip(), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
     if out.is_terminal:
-        out.print(made)
+        out.print(table)
         return
     with out.capture() as captured:
-        out.print(made)
+        out.print(table)
     out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def print_json(document: Any) -> None:
+    """Print a document, or a record as one."""
+    from counterpoise.evaluation.documents import as_text
+
+    print(as_text(document))
 
 
 def bar(lower: float, value: float, upper: float, lowest: float, highest: float) -> str:
@@ -96,6 +105,9 @@ def bar(lower: float, value: float, upper: float, lowest: float, highest: float)
 
 def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
     """Print a sentence: wrapped to a terminal, one whole line elsewhere."""
+    from rich.padding import Padding
+    from rich.text import Text
+
     text = Text(visible(sentence)) if isinstance(sentence, str) else sentence
     if out.is_terminal:
         out.print(Padding(text, (0, 0, 0, indent), expand=False) if indent else text)
@@ -105,6 +117,8 @@ def say(out: Console, sentence: str | Text = "", *, indent: int = 0) -> None:
 
 def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
     """A verdict in its color, and its reasons."""
+    from rich.text import Text
+
     say(out, Text.assemble(f"{visible(where)}: ", (verdict.verdict, COLORS[verdict.verdict])))
     for reason in verdict.reasons:
         say(out, written(reason), indent=2)
@@ -112,6 +126,8 @@ def say_verdict(out: Console, where: str, verdict: Verdict) -> None:
 
 def each_reward(out: Console, result: R) -> Iterator[R]:
     """The result of every reward, under the reward's name where there are several."""
+    from rich.text import Text
+
     for k, (name, answer) in enumerate(result.by_reward.items()):
         if result.others:
             say(out, Text(f"{chr(10) if k else ''}Reward: {visible(str(name))}", style="bold"))
@@ -134,10 +150,8 @@ def estimates(out: Console, result: Result) -> None:
     """All estimates of a result, a bar each where there is room, and the verdicts."""
     has_segments = bool(result.moments.segment_columns)
     with_bars = out.is_terminal and out.width >= WIDE
-    made = table(
-        "target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper ",
-        *([""] if with_bars else []),
-    )  # fmt: skip
+    headings = ["target", *(["segment"] if has_segments else []), "estimator", "value ", "stderr ", "lower ", "upper "]
+    rows = []
     lowest, highest = ends(
         [e.interval for (_, name, _), e in result.estimates.items() if not result.is_difference(name)]
     )
@@ -148,8 +162,8 @@ def estimates(out: Console, result: Result) -> None:
         numbers = [number(x, signed=is_difference) for x in (estimate.value, estimate.stderr, lower, upper)]
         numbers[1] = numbers[1].removeprefix("+")
         drawn = ["" if is_difference else bar(lower, estimate.value, upper, lowest, highest)] if with_bars else []
-        add(made, target, *place, name, *numbers, *drawn)
-    show(out, made)
+        rows.append([target, *place, name, *numbers, *drawn])
+    show_table(out, [*headings, *([""] if with_bars else [])], rows)
     say(out)
     verdicts(out, result)
 
@@ -158,14 +172,24 @@ def ladder(out: Console, result: Result) -> None:
     """The bias ladder of every target, where the log chose a weight's constant."""
     if not result.ladders:
         return
-    made = table("target", "weight", "estimator", "value ", "stderr ", "lower ", "upper ", "")
-    for rungs in result.ladders.values():
-        for row in rungs.rows():
-            numbers = (number(row[name]) for name in ("value", "stderr", "lower", "upper"))
-            add(made, row["target"], row["weight"], row["estimator"], *numbers, "chosen" if row["chosen"] else "")
+    rows = [
+        [row["target"], row["weight"], row["estimator"]]
+        + [number(row[name]) for name in ("value", "stderr", "lower", "upper")]
+        + ["chosen" if row["chosen"] else ""]
+        for rungs in result.ladders.values()
+        for row in rungs.rows()
+    ]
     say(out)
     say(out, "The bias ladder, from the unbiased weight to the most biased:")
-    show(out, made)
+    show_table(out, ["target", "weight", "estimator", "value ", "stderr ", "lower ", "upper ", ""], rows)
+
+
+def coverage(out: Console, check: CoverageCheck | None) -> None:
+    """How often intervals like these cover, a line for every target, if that was checked."""
+    if check is not None:
+        say(out)
+        for covered in check.values():
+            say(out, str(covered))
 
 
 def verdicts(out: Console, result: Result) -> None:

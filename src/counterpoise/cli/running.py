@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -139,6 +140,25 @@ def _leave(sign: int = signal.SIGINT) -> NoReturn:
         os.write(2, b"\r\x1b[2K\x1b[?25h")  # a progress bar that cannot be stopped any more: wipe it, show the cursor
     os.write(2, MESSAGE.encode() + b"\n")
     os._exit(128 + sign)
+
+
+def check_free(path: Path, *, such_as: str, force: bool = True) -> None:
+    """Make sure, before work that may take hours, that a file can be written; one that is there only if `force`."""
+    problem = "cannot write " + repr(str(path))
+    if path.is_dir():
+        raise OptionError(f"{problem}: it is a folder.", do=f"Name a file, such as {str(path / such_as)!r}.")
+    if not path.parent.is_dir():
+        missing = f"there is no folder {str(path.parent)!r}"
+        raise OptionError(f"{problem}: {missing}.", do="Create it, or name a file in a folder that exists.")
+    if path.exists() and not force:
+        raise OptionError(f"{problem}: it already exists.", do="Name another file, or pass --force to replace it.")
+    if path.exists() and not path.is_file():
+        raise OptionError(f"{problem}: it is not a regular file.", do="Name another one.")
+    try:
+        tempfile.TemporaryFile(dir=path.resolve().parent).close()  # the surest way to know whether there can be a file
+    except OSError as error:
+        advice = "Name a file in a folder that you may write to."
+        raise OptionError(f"{problem}: {error.strerror or error}.", do=advice) from error
 
 
 @contextmanager

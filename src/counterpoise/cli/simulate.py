@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterpoise.cli import options
-from counterpoise.cli.running import ends_at_once, writing
+from counterpoise.cli.options import Json
+from counterpoise.cli.printing import print_json
+from counterpoise.cli.running import check_free, ends_at_once, writing
 from counterpoise.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def simulate(
     ] = 1.0,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed gives the same log.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Write a simulated log with two target policies, pi_new and pi_uniform, and print what they truly earn.
 
@@ -40,19 +41,15 @@ def simulate(
       counterpoise simulate log.csv --rows 100000 --actions 50 --seed 7
     """
     from counterpoise.environments.simulated import simulated_log
-    from counterpoise.evaluation.documents import as_text
 
     if out.suffix.lower() not in FORMATS:
         raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")
-    if out.exists() and not force:
-        raise OptionError(f"{str(out)!r} is there already: name another file, or overwrite it with --force.")
-    if not out.parent.is_dir():
-        raise OptionError(f"cannot write {str(out)!r}: there is no folder {str(out.parent)!r}.")
+    check_free(out, force=force, such_as="log.parquet")
     log, truth = simulated_log(rows, n_actions=actions, inverse_temperature=inverse_temperature, seed=seed)
     with writing(out) as part:
         _write(log, part)
     if json:
-        print(as_text({"file": str(out), "rows": len(log), "truth": truth}))
+        print_json({"file": str(out), "rows": len(log), "truth": truth})
         return
     print(f"{out}: {len(log):,} rows, columns {', '.join(log.columns)}.")
     print("True values, known because the log is simulated:")

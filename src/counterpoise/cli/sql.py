@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli import options
+from counterpoise.cli.options import takes
 from counterpoise.cli.running import ends_at_once
-from counterpoise.cli.targets import typed_targets
+from counterpoise.cli.typed import Typed, table_path, typed_targets
 
 
 @ends_at_once
+@takes("target_action", "action", "segment", "cluster", "where")
 def sql(
+    typed: Typed,
+    *,
     table: Annotated[str, typer.Argument(help="The log's table; shop.logs is logs in the schema shop.")],
     dialect: Annotated[str, typer.Option(help="bigquery, snowflake, trino, postgres, duckdb, …")],
     reward: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the reward, or an expression.")],
@@ -22,11 +25,6 @@ def sql(
         list[str] | None,
         typer.Option(metavar="[NAME=]EXPRESSION", help="A target's column, or an SQL expression; may be repeated."),
     ] = None,
-    target_action: options.TargetAction = None,
-    action: options.Action = None,
-    segment: options.Segments = None,
-    cluster: options.Cluster = None,
-    where: options.Where = None,
     center: Annotated[
         float, typer.Option(metavar="REWARD", help="A number near the mean reward: sums far from it lose digits.")
     ] = 0.0,
@@ -39,17 +37,11 @@ def sql(
     Example:
       counterpoise sql logs --dialect bigquery --reward click --propensity p --target pi_new --segment country
     """
+    values = typed.arguments()
+    targets = typed_targets(target, values.pop("target_action"), ())
+    place = table_path(table)
     print(
         cp.sql(
-            dialect=dialect,
-            table=options.table_path(table),
-            reward=reward,
-            propensity=propensity,
-            target=typed_targets(target, target_action, ()),
-            action=action,
-            segment=segment or None,
-            cluster=cluster,
-            where=where,
-            center=center,
+            dialect=dialect, table=place, reward=reward, propensity=propensity, target=targets, center=center, **values
         )
     )

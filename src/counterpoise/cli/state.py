@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import counterpoise as cp
-from counterpoise.cli import options
+from counterpoise.cli.compare import document_of, show_comparison
+from counterpoise.cli.options import INTERVALS, takes
+from counterpoise.cli.printing import answer, console, each_reward, estimates, print_json, say, show_table
 from counterpoise.cli.running import without_traceback
+from counterpoise.cli.typed import Typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,17 +31,11 @@ def _several() -> None:
 
 @state.command()
 @without_traceback
+@takes("level", INTERVALS, "max_weight", "estimator", "json")
 def show(
+    typed: Typed,
+    *,
     file: Annotated[Path, typer.Argument(help="A file that evaluate --state wrote.")],
-    estimator: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this estimator; may be repeated.")
-    ] = None,
-    level: options.Level = 0.95,
-    interval: options.Method = None,
-    tuned_for: options.TunedFor = 10_000,
-    reward_bounds: options.RewardBounds = None,
-    max_weight: options.MaxWeight = None,
-    json: options.Json = False,
 ) -> None:
     """Print the question of a state, its batches, and the answer about all of them.
 
@@ -49,15 +46,13 @@ def show(
       counterpoise state show state.json
       counterpoise state show state.json --interval anytime --json
     """
-    from counterpoise.cli.compare import document_of, show_comparison
-    from counterpoise.cli.printing import answer, console, each_reward, estimates
-    from counterpoise.evaluation.documents import as_text, evaluation, of_rewards
+    from counterpoise.evaluation.documents import evaluation, of_rewards
     from counterpoise.moments.state import existing
 
     known = existing(file)
-    method = options.method(interval, tuned_for=tuned_for, reward_bounds=reward_bounds, max_weight=max_weight)
-    how: dict[str, Any] = {"level": level, "interval": method, "reward_bounds": reward_bounds}
-    out = None if json else console()
+    how = typed.arguments()
+    estimator = how.pop("estimator")
+    out = None if typed["json"] else console()
     if out is not None:
         _contents(out, file, known)
     if any(against for _, against in known.question["contrasts"]):
@@ -67,13 +62,13 @@ def show(
             for single in each_reward(out, compared):
                 show_comparison(out, single)
     else:
-        result = cp.evaluate(state=file, estimator=estimator or None, **how)
+        result = cp.evaluate(state=file, estimator=estimator, **how)
         document = of_rewards(result, evaluation)
         if out is not None:
             for each in each_reward(out, result):
                 answer(out, each)
                 estimates(out, each)
-    if json:
+    if typed["json"]:
         batches = [
             {
                 "batch": batch.key,
@@ -84,13 +79,11 @@ def show(
             }
             for k, batch in enumerate(known.batches)
         ]
-        print(as_text({"question": known.question, "batches": batches, "answer": document}))
+        print_json({"question": known.question, "batches": batches, "answer": document})
 
 
 def _contents(out: Console, file: Path, known: State) -> None:
     """The question in words, and the last batches."""
-    from counterpoise.cli.printing import add, say, show, table
-
     say(
         out,
         f"The state {str(file)!r} has {len(known.batches):,} batches; the last {len(known.recent):,} can be replaced.",
@@ -102,17 +95,12 @@ def _contents(out: Console, file: Path, known: State) -> None:
     say(out)
     if len(known.batches) > SHOWN:
         say(out, f"The last {SHOWN} of them (--json has all):")
-    made = table("batch", "rows ", "dropped ", "file")
+    rows = []
     for batch in known.batches[-SHOWN:]:
         first, more = next(iter(batch.files), ""), len(batch.files) - 1
-        add(
-            made,
-            batch.key or "–",
-            f"{batch.rows:,}",
-            f"{batch.dropped:,}",
-            first + (f" and {more:,} more" if more > 0 else ""),
-        )
-    show(out, made)
+        files = first + (f" and {more:,} more" if more > 0 else "")
+        rows.append([batch.key or "–", f"{batch.rows:,}", f"{batch.dropped:,}", files])
+    show_table(out, ["batch", "rows ", "dropped ", "file"], rows)
     say(out)
 
 
