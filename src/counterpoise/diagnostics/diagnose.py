@@ -94,8 +94,8 @@ class Dropped:
     --------
     Three in a hundred rows are dropped, and most clicks with them:
 
-    >>> found = Dropped(left_out=Powers.of([1.0] * 20 + [0.0] * 10), kept=Powers.of([1.0] * 13 + [0.0] * 957))
-    >>> round(found.shift, 3), found.p_value < 1e-6
+    >>> dropped = Dropped(left_out=Powers.of([1.0] * 20 + [0.0] * 10), kept=Powers.of([1.0] * 13 + [0.0] * 957))
+    >>> round(dropped.shift, 3), dropped.p_value < 1e-6
     (0.02, True)
 
     References
@@ -283,8 +283,8 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
     >>> import numpy as np
     >>> weight, reward = np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0])
     >>> tail, excess = Tail(np.sort(weight)[::-1], zeros=1), Powers.of(weight - 1)
-    >>> found = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
-    >>> round(found.effective_sample_size, 2), found.zero_weight_share, found.carrying_rows
+    >>> diagnostics = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
+    >>> round(diagnostics.effective_sample_size, 2), diagnostics.zero_weight_share, diagnostics.carrying_rows
     (2.67, 0.25, 1.0)
     """
     moments, tail, excess, lost = seen.moments, seen.tail, seen.excess, lost or Lost()

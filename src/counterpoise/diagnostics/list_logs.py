@@ -82,15 +82,15 @@ def fall_of(frame: pl.LazyFrame, position: str, propensity: str) -> tuple[float,
         return 0.0, 0.0, 0
     first = places.row(0, named=True)
     # the place that is the most errors away from the first, if the number of items falls by one each time
-    found = [
+    falls = [
         (
-            first["mean"] - one["mean"],
-            (first["var"] / first["n"] + one["var"] / one["n"]) ** 0.5,
-            int(one["k"] - first["k"]),
+            first["mean"] - place["mean"],
+            (first["var"] / first["n"] + place["var"] / place["n"]) ** 0.5,
+            int(place["k"] - first["k"]),
         )
-        for one in places.tail(-1).iter_rows(named=True)
+        for place in places.tail(-1).iter_rows(named=True)
     ]
-    return max(found, key=lambda one: one[2] / max(one[1], 1e-9))
+    return max(falls, key=lambda fall: fall[2] / max(fall[1], 1e-9))
 
 
 def shows_once(frame: pl.LazyFrame, of: str, item: str) -> bool:
@@ -129,12 +129,12 @@ def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[
         x = column(name)
         wanted += [x.min().alias(f"low {k}"), x.max().alias(f"high {k}"), x.drop_nulls().n_unique().alias(f"count {k}")]
     seen = collect(frame.select(wanted)).row(0, named=True)
-    found = {}
+    positions = {}
     for k, name in enumerate(numbers):
         low, high, count = seen[f"low {k}"], seen[f"high {k}"], seen[f"count {k}"]
         if low in (0, 1) and low < high <= LONGEST and count == high - low + 1:
-            found[name] = range(int(low), int(high) + 1)
-    return found
+            positions[name] = range(int(low), int(high) + 1)
+    return positions
 
 
 def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:

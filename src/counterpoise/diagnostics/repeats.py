@@ -72,8 +72,8 @@ def repeats(frame: pl.LazyFrame, schema: pl.Schema) -> Repeats | None:
     return Repeats(dict(collect(each.group_by("times").agg(count=pl.len())).rows()))
 
 
-def tells_apart(frame: pl.LazyFrame, schema: pl.Schema, found: Repeats) -> bool:
+def tells_apart(frame: pl.LazyFrame, schema: pl.Schema, counts: Repeats) -> bool:
     """Whether a single column tells almost all rows apart, as an id or a time does, except for the repeated ones."""
     chosen = [name for name in schema.names() if not schema[name].is_nested()]
     finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
-    return bool(max(finest) > 0.9 * found.distinct and found.distinct > 0.5 * found.rows)
+    return bool(max(finest) > 0.9 * counts.distinct and counts.distinct > 0.5 * counts.rows)

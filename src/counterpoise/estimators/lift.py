@@ -75,9 +75,9 @@ def lift_of_value(moments: Moments) -> Estimate:
             identified=known,
             fitted=1,
         )
-    found = context_fit(around, "s", "us")
+    regression = context_fit(around, "s", "us")
     of_reward = np.eye(len(around.columns))[around.columns.index("s")]
-    return estimate_from(replace(found, rest=found.rest - of_reward), "lift", around, 0.0, known)
+    return estimate_from(replace(regression, rest=regression.rest - of_reward), "lift", around, 0.0, known)
 
 
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:

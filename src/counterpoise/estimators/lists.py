@@ -30,7 +30,7 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
     each = least_squares(around, controls[1:], np.stack([form, u]))
     center = np.asarray(around.center)[..., None]
     rest, left = (
-        one - np.einsum("...i,ij->...j", each[..., k], np.stack(positions)) for k, one in enumerate((form, u))
+        row - np.einsum("...i,ij->...j", each[..., k], np.stack(positions)) for k, row in enumerate((form, u))
     )
     # u, a mean of the positions' excess, has nothing left, unless days whose lists are of other lengths have other means
     is_left = np.einsum("...i,...ij,...j->...", left, around.scatter, left) > 1e-12 * around.scatter[..., 0, 0]

@@ -63,8 +63,8 @@ def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float
         )
 
 
-def _not_two(found: object) -> OptionError:
-    return OptionError([Argument("reward_bounds", found), " must be two finite numbers, the lower one first."])
+def _not_two(bounds: object) -> OptionError:
+    return OptionError([Argument("reward_bounds", bounds), " must be two finite numbers, the lower one first."])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ def bernstein(
 
 def _check_weight(max_weight: float) -> float:
     try:
-        found = float(max_weight)
+        weight = float(max_weight)
     except (TypeError, ValueError) as error:
         raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
-    if not (math.isfinite(found) and found > 0):
+    if not (math.isfinite(weight) and weight > 0):
         raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
-    return found
+    return weight

@@ -53,10 +53,10 @@ def _named(name: str) -> type[Method]:
     return INTERVALS[name]
 
 
-def _unknown(found: object) -> OptionError:
-    near = difflib.get_close_matches(found, INTERVALS, n=1) if isinstance(found, str) else []
+def _unknown(interval: object) -> OptionError:
+    near = difflib.get_close_matches(interval, INTERVALS, n=1) if isinstance(interval, str) else []
     return OptionError(
-        [Argument("interval", found), f" is not an interval; choose from {', '.join(INTERVALS)}."],
+        [Argument("interval", interval), f" is not an interval; choose from {', '.join(INTERVALS)}."],
         suggestion=f"Did you mean {near[0]!r}?" if near else "",
-        do="" if isinstance(found, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
+        do="" if isinstance(interval, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
     )
