@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,26 +37,26 @@ Answer = TypeVar("Answer", bound=Result)
 SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
-def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
+def evaluated(whole: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
-    carriers = _carriers(found)
-    found = _without_loggers(found)
+    carriers = _carriers(whole)
+    whole = _without_loggers(whole)
     return _together(
         [
-            _carried(_evaluated(one, asked, how, found, name), carriers)
-            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+            _carried(_evaluated(moments, asked, how, whole, name), carriers)
+            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
 
-def compared(found: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
+def compared(whole: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
-    found = _without_loggers(found)
+    whole = _without_loggers(whole)
     return _together(
         [
-            _compared(one, how, found, name, against)
-            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+            _compared(moments, how, whole, name, against)
+            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
@@ -69,7 +70,7 @@ def _evaluated(
     estimators = choose(asked, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
-    found: Estimates = Lazily({})
+    own: Estimates = Lazily({})
     seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     doubts: dict[str, Mapping[Segment, list[str]]] = {}
     suspects: dict[str, set[Segment]] = {}
@@ -77,7 +78,7 @@ def _evaluated(
         view = climbed.view(contrast)
         suspects[contrast[0]] = _suspects(view)
         doubts[contrast[0]] = doubtful_baselines(view)
-        found |= estimates(view, estimators, options)
+        own |= estimates(view, estimators, options)
         seen |= _named(contrast[0], diagnostics(view))
 
     def verdict(target: str, place: Segment) -> Verdict:
@@ -88,11 +89,11 @@ def _evaluated(
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
         return (_missing(whole, target, reward, place, seen, suspects),)
 
-    weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
+    weighted = {name: estimator for name, estimator in estimators.items() if estimator.uses_rewards}
     rewards = rewards_of(moments, options.reward_bounds)
-    found, verdicts = _answers(found, verdict, missing, weighted, rewards)
+    answers, verdicts = _answers(own, verdict, missing, weighted, rewards)
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
-    return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
+    return Result(climbed.moments, answers, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
 
 def _compared(
@@ -141,17 +142,17 @@ def _compared(
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
         return tuple(_missing(whole, name, reward, place, seen, suspects) for name in (target, other))
 
-    known = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
+    known = Lazily(dict.fromkeys(chain(*own.values()), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
-    found, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
+    answers, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
-    return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
+    return Comparison(climbed.moments, answers, seen, verdicts, **asked, ladders=ladders, against=other)
 
 
-def _named(target: str, found: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
+def _named(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
     """The diagnostics of every place, by target and place."""
-    return Lazily(dict.fromkeys(((target, place) for place in found), lambda key: found[key[1]]))
+    return Lazily(dict.fromkeys(((target, place) for place in by_place), lambda key: by_place[key[1]]))
 
 
 def _answers(
@@ -179,7 +180,7 @@ def _answers(
 
 def _checks(whole: Asked, names: Contrast | tuple[str], reward: str | None, place: Segment) -> list[Caveat]:
     """What checks of single rows say, but for missing actions, which leave bounds."""
-    return [one for one in whole.caveats(names, reward, place) if one.code != MISSING]
+    return [caveat for caveat in whole.caveats(names, reward, place) if caveat.code != MISSING]
 
 
 def _suspects(view: View) -> set[Segment]:
@@ -214,9 +215,9 @@ def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
     return resting_on_model(verdict, moments.estimated.model, is_whole=place is None)
 
 
-def _carriers(found: Asked) -> dict[str, Carrier]:
+def _carriers(whole: Asked) -> dict[str, Carrier]:
     """Of a log that several loggers wrote, who carries each target's value."""
-    first = found.moments[0]
+    first = whole.moments[0]
     contrasts = (
         [contrast for contrast in first.moments if not contrast[1]]
         if first.segment_columns and is_by_logger(first)
@@ -225,13 +226,13 @@ def _carriers(found: Asked) -> dict[str, Carrier]:
     return {contrast[0]: carrier(first, contrast) for contrast in contrasts}
 
 
-def _without_loggers(found: Asked) -> Asked:
+def _without_loggers(whole: Asked) -> Asked:
     """The same moments and question, added up over the loggers that wrote the log."""
-    if not found.moments[0].segment_columns or not is_by_logger(found.moments[0]):
-        return found
-    question = found.question
+    if not whole.moments[0].segment_columns or not is_by_logger(whole.moments[0]):
+        return whole
+    question = whole.question
     asked = None if question is None else replace(question, segment=question.segment[:-1])
-    return replace(found, moments=tuple(map(without_loggers, found.moments)), question=asked)
+    return replace(whole, moments=tuple(map(without_loggers, whole.moments)), question=asked)
 
 
 def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
@@ -239,9 +240,9 @@ def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     if not carriers:
         return result
     verdicts = dict(result.verdicts)
-    for target, one in carriers.items():
+    for target, logger in carriers.items():
         known = verdicts[target, None]
-        verdicts[target, None] = replace(known, reasons=(*known.reasons, str(one)))
+        verdicts[target, None] = replace(known, reasons=(*known.reasons, str(logger)))
     return replace(result, verdicts=verdicts)
 
 
@@ -262,7 +263,7 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
 def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdict:
     """A verdict, at most `caution` where a target chooses among groups of actions: nothing in the log says what that hides."""
     targets = question.targets if question is not None else ()
-    grouped = [one.name for one in targets if one.by_group and one.name in names]
+    grouped = [target.name for target in targets if target.by_group and target.name in names]
     if not grouped or verdict.verdict == "not identified":
         return verdict
     reason = (
@@ -272,10 +273,10 @@ def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdi
     return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
-def _together(found: Sequence[Answer]) -> Answer:
+def _together(answers: Sequence[Answer]) -> Answer:
     """The first answer, with those of the other rewards in it."""
-    first, *others = found
-    return replace(first, others={str(one.reward): one for one in others}) if others else first
+    first, *others = answers
+    return replace(first, others={str(answer.reward): answer for answer in others}) if others else first
 
 
 def _check_groups(moments: LogMoments, options: Options) -> None:

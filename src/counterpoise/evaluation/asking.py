@@ -75,20 +75,20 @@ class Asked:
     @cached_property
     def _by_place(self) -> dict[Any, list[Concern]]:
         """The concerns by what they are about, of which there may be as many as segments."""
-        found: dict[Any, list[Concern]] = {}
-        for one in self.concerns:
-            for place in (EVERYWHERE,) if one.places is None else one.places:
-                found.setdefault(place, []).append(one)
-        return found
+        concerns: dict[Any, list[Concern]] = {}
+        for concern in self.concerns:
+            for place in (EVERYWHERE,) if concern.places is None else concern.places:
+                concerns.setdefault(place, []).append(concern)
+        return concerns
 
     def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> Iterator[Caveat]:
         """What the checks say about an answer on these targets."""
         near = [*self._by_place.get(EVERYWHERE, ()), *self._by_place.get(place, ())]
-        return (one.caveat for one in near if one.touches(targets, reward, place))
+        return (concern.caveat for concern in near if concern.touches(targets, reward, place))
 
     def about(self, target: str, reward: str | None, place: Label | None, code: str) -> list[Caveat]:
         """What the checks say about one target with this code."""
-        return [one for one in self.caveats((target,), reward, place) if one.code == code]
+        return [caveat for caveat in self.caveats((target,), reward, place) if caveat.code == code]
 
 
 def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
@@ -162,7 +162,7 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
         )
     for given in targets:
         named = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else [given]
-        if any(isinstance(one, ActionGroup) for one in named):
+        if any(isinstance(target, ActionGroup) for target in named):
             raise OptionError(
                 "ActionGroup takes propensities as logged, and a model is to estimate them.",
                 do="Estimate those of the groups: make the group the action.",
@@ -194,14 +194,14 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
             )
         question = _fitted(question, progress)
         with bad_rows_explained(question):
-            found = moments_of(question, progress=progress)
-        return Asked(with_errors(question, found), question.log.reward, question)
+            moments = moments_of(question, progress=progress)
+        return Asked(with_errors(question, moments), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
     question = _fitted(question, progress)
     with bad_rows_explained(question):
         today = with_errors(question, moments_of(question, progress=progress))
-    found = batches.finish(job, today)
-    return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
+    merged = batches.finish(job, today)
+    return Asked(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
 @contextmanager
@@ -246,15 +246,15 @@ def _fitted(question: Question, progress: bool | None) -> Question:
     return fit_reward_model(question, progress)
 
 
-def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
+def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments, with what a propensity model does to their errors, if there is one."""
     if (
         question.propensity_model is None or question.is_binned
     ):  # bins are looked at together, and have no errors of their own
-        return found
+        return moments
     from counterpoise.models import propensity_error
 
-    return propensity_error.with_errors(question, found)
+    return propensity_error.with_errors(question, moments)
 
 
 def _lists(log: Log) -> Any:

@@ -62,9 +62,9 @@ def calibration_of(
         named = distribution if isinstance(distribution, Mapping) else dict(enumerate(distribution))
         if isinstance(distribution, Mapping):
             place = place.cast(pl.String).replace_strict(
-                [str(one) for one in named], list(range(len(named))), default=None, return_dtype=pl.Int64
+                [str(name) for name in named], list(range(len(named))), default=None, return_dtype=pl.Int64
             )
-        q = pl.concat_list(one.cast(pl.Float64) for one in columns(named.values()))
+        q = pl.concat_list(p.cast(pl.Float64) for p in columns(named.values()))
     if not (isinstance(distribution, Mapping) or schema[action].is_integer()):
         raise ColumnError(
             f"{action!r} must say which of the probabilities is the action's, counted from 0; it holds {schema[action]}.",
@@ -96,8 +96,8 @@ def _calibrated(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibra
     seen = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
     spread = _matrix(seen, "D") if has_clusters else None
     vectors = {"pairs": _vector(seen, pairs), "taken": _vector(seen, taken), "mass": _vector(seen, mass)}
-    found = BinSums(**vectors, products=_matrix(seen, "P"), spread=spread, units=int(seen.get("units", 0)))
-    return calibrate(said, int(seen["rows"]), int(seen["impossible"]), found)
+    bin_sums = BinSums(**vectors, products=_matrix(seen, "P"), spread=spread, units=int(seen.get("units", 0)))
+    return calibrate(said, int(seen["rows"]), int(seen["impossible"]), bin_sums)
 
 
 def _in_bins(lists: pl.Series) -> pl.Series:
@@ -109,8 +109,8 @@ def _in_bins(lists: pl.Series) -> pl.Series:
     shape, at = (len(lists), len(BINS)), row * len(BINS) + bins
     mass = np.bincount(at, weights=q, minlength=shape[0] * shape[1]).reshape(shape)
     count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
-    found = {f"P{k}": mass[:, k] for k in BINS} | {f"N{k}": count[:, k].astype(np.int64) for k in BINS}
-    return pl.DataFrame(found, schema=_FIELDS).to_struct("bins")
+    fields = {f"P{k}": mass[:, k] for k in BINS} | {f"N{k}": count[:, k].astype(np.int64) for k in BINS}
+    return pl.DataFrame(fields, schema=_FIELDS).to_struct("bins")
 
 
 def _is_in(k: int) -> pl.Expr:
@@ -192,8 +192,8 @@ def audit_of(question: Question) -> Audit | None:
     if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one logger
         question = of_own_logger(question)
         log = question.log
-    targets = {one.column: one.name for one in question.targets if not one.is_policy}
-    chosen = {one.column for one in question.choices}
+    targets = {target.column: target.name for target in question.targets if not target.is_policy}
+    chosen = {choice.column for choice in question.choices}
     with suppress(LogError):
         frame = engine_of(log).scan(log)
         known = set(frame.collect_schema()) | chosen
@@ -201,9 +201,9 @@ def audit_of(question: Question) -> Audit | None:
         made = Plan((), tuple(name for name in used if name is not None and name not in known))
         frame = made.complete(frame, question)
         parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)
-        found = audit(frame, frame.collect_schema(), parts)
-        named = [one if one.target is None else replace(one, target=targets[one.target]) for one in found.checks]
-        return replace(found, checks=tuple(named))
+        audited = audit(frame, frame.collect_schema(), parts)
+        named = [test if test.target is None else replace(test, target=targets[test.target]) for test in audited.checks]
+        return replace(audited, checks=tuple(named))
     return None
 
 
@@ -326,5 +326,5 @@ def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibr
             "to check the probabilities of all actions, the logged action must be known.",
             do=["Name its column with ", Argument("action", Blank("COLUMN")), "."],
         )
-    found = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
-    return None if found is None else calibration_of(frame, schema, parts.action, found, parts.cluster)
+    distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
+    return None if distribution is None else calibration_of(frame, schema, parts.action, distribution, parts.cluster)
