@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.moments import Powers
@@ -212,25 +212,6 @@ def settle(
     if calibration is not None:
         calibration = replace(calibration, corrected_p=corrected[-1])
     return Audit(tuple(settled), looks, calibration, level)
-
-
-def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
-    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
-
-    >>> holm([0.01, 0.04, 0.03], 3)
-    [0.03, 0.06, 0.06]
-
-    References
-    ----------
-    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
-    """
-    left, most = max(looks or 0, len(p)), 0.0
-    corrected = [math.nan] * len(p)
-    for at in sorted((k for k in range(len(p)) if not math.isnan(p[k])), key=lambda k: p[k]):
-        most = max(most, min(left * p[at], 1.0))
-        corrected[at] = most
-        left -= 1
-    return corrected
 
 
 def about_audit(audit: Audit, propensity: str) -> list[Finding]:

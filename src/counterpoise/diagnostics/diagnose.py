@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from counterpoise.moments import Moments, Powers
@@ -27,6 +28,25 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
         return 1.0
     freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
     return float(2 * stdtr(freedom, -abs(mean / error)))
+
+
+def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
+    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
+
+    >>> holm([0.01, 0.04, 0.03], 3)
+    [0.03, 0.06, 0.06]
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+    """
+    left, most = max(looks or 0, len(p)), 0.0
+    corrected = [math.nan] * len(p)
+    for at in sorted((k for k in range(len(p)) if not math.isnan(p[k])), key=lambda k: p[k]):
+        most = max(most, min(left * p[at], 1.0))
+        corrected[at] = most
+        left -= 1
+    return corrected
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ class Effect:
     @property
     def interval(self) -> Interval:
         """Its confidence interval."""
-        interval: Interval = self.estimate.interval
-        return interval
+        return cast("Interval", self.estimate.interval)
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,8 @@ class ABTest:
         if POOLED not in of:
             return
         off = abs(of[POOLED].value - of[MEANS].value)
-        error = math.hypot(
-            of[POOLED].stderr, of[MEANS].stderr
-        )  # at least that of their difference: both see the same rows
+        # at least the error of their difference: both see the same rows
+        error = math.hypot(of[POOLED].stderr, of[MEANS].stderr)
         if off > APART * error:
             yield (
                 f"{shortened(arm)}: the pooled difference is {number(off, error)} from the difference in means, which chance does not "

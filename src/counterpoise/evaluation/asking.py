@@ -248,9 +248,7 @@ def _fitted(question: Question, progress: bool | None) -> Question:
 
 def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments, with what a propensity model does to their errors, if there is one."""
-    if (
-        question.propensity_model is None or question.is_binned
-    ):  # bins are looked at together, and have no errors of their own
+    if question.propensity_model is None or question.is_binned:  # bins have no errors of their own
         return moments
     from counterpoise.models import propensity_error
 

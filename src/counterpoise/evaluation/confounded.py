@@ -161,11 +161,11 @@ class Sensitivity:
         """The bounds of every target at every Γ as a tidy polars frame."""
         from counterpoise.evaluation.table import Table
 
-        return Table([_row(one) for one in self._all(gamma)], infer_schema_length=None)
+        return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
 
     def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
         asked = self.gammas if gamma is None else checked_gammas(gamma)
-        return [self.bounds(one, name) for name in self.targets for one in asked]
+        return [self.bounds(factor, name) for name in self.targets for factor in asked]
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
@@ -175,7 +175,7 @@ class Sensitivity:
         from counterpoise.evaluation.showing import aligned
 
         heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
-        rows = [heads, *(_cells(one) for one in self._all())]
+        rows = [heads, *(_cells(bounds) for bounds in self._all())]
         said = [str(self.tipping(name)) for name in self.targets]
         level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
         basis = f"{self.n:,} rows; {level} intervals of the {self.over.split()[0]}. See .table(), .tipping(target), .plot()."
@@ -218,13 +218,13 @@ class Sensitivity:
         """
         key = (name, which)
         if key not in self._kept:
-            one, usual = self._plain(name, which), normal_quantile(self.level)
-            lower, upper = one.interval
-            if one.identified and 0.0 < one.stderr < math.inf and math.isfinite(upper - lower):
+            plain, usual = self._plain(name, which), normal_quantile(self.level)
+            lower, upper = plain.interval
+            if plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower):
                 value, error = self._right(name, which)
-                sides = ((one.value - lower, value - lower), (upper - one.value, upper - value))
+                sides = ((plain.value - lower, value - lower), (upper - plain.value, upper - value))
                 self._kept[key] = tuple(
-                    max(own / one.stderr, side / error if error > 0 else 0.0) for own, side in sides
+                    max(own / plain.stderr, side / error if error > 0 else 0.0) for own, side in sides
                 )
             else:
                 self._kept[key] = (usual, usual)
@@ -309,11 +309,11 @@ def checked_gammas(gamma: Any) -> tuple[float, ...]:
     ((1.2, 2.0), (1.5,))
     """
     asked = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
-    for one in asked:
-        _check_gamma(one)
+    for factor in asked:
+        _check_gamma(factor)
     if not len(asked):
         raise OptionError([Argument("gamma"), " is empty: name at least one factor, such as 1.5."])
-    return tuple(sorted({float(one) for one in asked}))
+    return tuple(sorted({float(factor) for factor in asked}))
 
 
 def _check_gamma(gamma: Any) -> None:
@@ -325,25 +325,25 @@ def _check_gamma(gamma: Any) -> None:
         )
 
 
-def _row(one: Bounds) -> dict[str, Any]:
+def _row(bounds: Bounds) -> dict[str, Any]:
     return {
-        "target": one.target,
-        "gamma": one.gamma,
-        "value_from": one.value[0],
-        "value_to": one.value[1],
-        "value_lower": one.value_interval.lower,
-        "value_upper": one.value_interval.upper,
-        "lift_from": one.lift[0],
-        "lift_to": one.lift[1],
-        "lift_lower": one.lift_interval.lower,
-        "lift_upper": one.lift_interval.upper,
+        "target": bounds.target,
+        "gamma": bounds.gamma,
+        "value_from": bounds.value[0],
+        "value_to": bounds.value[1],
+        "value_lower": bounds.value_interval.lower,
+        "value_upper": bounds.value_interval.upper,
+        "lift_from": bounds.lift[0],
+        "lift_to": bounds.lift[1],
+        "lift_lower": bounds.lift_interval.lower,
+        "lift_upper": bounds.lift_interval.upper,
     }
 
 
-def _cells(one: Bounds) -> list[str]:
-    error = (one.lift_interval.width - (one.lift[1] - one.lift[0])) / 4.0
-    numbers = (*one.value, *one.lift, *one.lift_interval)
-    return [shortened(one.target), f"{one.gamma:g}", *(number(x, error) for x in numbers)]
+def _cells(bounds: Bounds) -> list[str]:
+    error = (bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])) / 4.0
+    numbers = (*bounds.value, *bounds.lift, *bounds.lift_interval)
+    return [shortened(bounds.target), f"{bounds.gamma:g}", *(number(x, error) for x in numbers)]
 
 
 # -- `DifferenceSensitivity`: how far apart two targets could be if the propensities were wrong ------------------------
@@ -377,8 +377,7 @@ class DifferenceSensitivity(Sensitivity):
                 self._at(pair, pair.extreme(gamma, mix, upper=upper), mix) for upper in (False, True)
             )
             self._kept[key] = (End(low, low - below * down), End(high, high + above * up))
-        found: tuple[End, End] = self._kept[key]
-        return found
+        return cast("tuple[End, End]", self._kept[key])
 
     def _at(self, pair: PairBins, odds: Floats, mix: Mix) -> tuple[float, float]:
         """A value or a difference with these λ, and its error."""
@@ -406,7 +405,7 @@ def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **g
     places = {name: asked.target_names.index(name) for name in (*names, result.against)}
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, PairBins]:
-        found: dict[str, PairBins] = {}
+        sums: dict[str, PairBins] = {}
         grids: dict[str, _Grid] = {}
         for batch in batches:
             rows = {name: batch.get_column(name).to_numpy() for name in (REWARD, PROPENSITY)}
@@ -420,8 +419,8 @@ def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **g
                 bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), asked.groups)
                 columns = (rows[REWARD], rows[PROPENSITY], target, other)
                 more = PairBins.of(bins, groups, *columns, shape, grid.center)
-                found[name] = found[name] + more if name in found else more
-        return found
+                sums[name] = sums[name] + more if name in sums else more
+        return sums
 
     cluster = None if asked.log.cluster is None else GROUP
     pairs = over_good_rows(asked, pass_over, cluster=cluster)
@@ -469,5 +468,5 @@ def _groups(batch: pl.DataFrame, asked: Question) -> NDArray[np.int64]:
     if asked.log.cluster is None:
         return np.zeros(batch.height, dtype=np.int64)
     ids = nw.from_native(batch.select(GROUP), eager_only=True)
-    found: NDArray[np.int64] = with_groups(ids, asked.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
-    return found
+    groups: NDArray[np.int64] = with_groups(ids, asked.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
+    return groups

@@ -138,8 +138,8 @@ def check_coverage(
         raise OptionError([Argument("runs", runs), f" is not a whole number of at least {FEWEST}."])
     name = read(result).primary if estimator is None else estimator
     chosen = result.targets if target is None else (target,)
-    for one in chosen:
-        result[one, name]  # raises for one that is not there
+    for policy in chosen:
+        result[policy, name]  # raises for one that is not there
     question, random = _about(result.asked(), chosen, result), np.random.default_rng(seed)
     groups = next(iter(result.moments.moments.values())).shape[1]
     whole = result.moments[result.moments.targets[0]]
@@ -147,7 +147,7 @@ def check_coverage(
     units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
     slow = len(units) * runs * len(chosen) > 4e6
     with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
-        checks = {one: _checked(result, one, name, units, int(runs), random, report) for one in chosen}
+        checks = {policy: _checked(result, policy, name, units, int(runs), random, report) for policy in chosen}
     return CoverageCheck(checks, result.reward)
 
 
@@ -170,8 +170,8 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
     """The question about some of its targets."""
     rival = result.against if isinstance(result, Comparison) else ""
     names = {*chosen, rival}
-    targets = tuple(one for one in question.targets if one.name in names)
-    return part_of(question, targets, tuple(one for one in question.contrasts if one[0] in names))
+    targets = tuple(target for target in question.targets if target.name in names)
+    return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
 
 
 def _checked(
@@ -185,7 +185,7 @@ def _checked(
     about = (target, name, result.level, result.method)
     if not estimate.identified:
         return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are)
-    lane = next(one for one in units.question.names.lanes if one.contrast == contrast)
+    lane = next(lane for lane in units.question.names.lanes if lane.contrast == contrast)
     population = _with_half_rows(units, view)
     if units.question.weight.mean_is_one:
         population = tilted(population, lane.excess)
@@ -207,7 +207,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """
     from counterpoise.engines.drawing import with_unseen
 
-    heavy, low, high = (float(one[0]) for one in (view.heavy, *view.usual_rewards))
+    heavy, low, high = (float(by_place[0]) for by_place in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])
     own, other = np.array([heavy, heavy, 0.0, 0.0]), np.array([0.0, 0.0, heavy, heavy])
@@ -225,9 +225,9 @@ def _with_half_rows(units: Units, view: View) -> Units:
 def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
     """The value of the log that the others were drawn from, and the ends of the intervals of those."""
     options = Options(result.level, result.interval_method, result.reward_bounds)
-    found = list(estimates(View(drawn, contrast), {name: result.registry[name]}, options).values())
-    _, first, *rest = found  # all logs together; the log itself
-    lower, upper = (np.array([getattr(one.interval, end) for one in rest]) for end in ("lower", "upper"))
+    # all logs together; the log itself; the logs drawn from it
+    _, first, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
+    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
     return first.value, lower, upper
 
 

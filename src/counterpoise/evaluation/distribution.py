@@ -53,8 +53,8 @@ def distribution(
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
     >>> reward = random.exponential(size=10_000)
-    >>> found = distribution(reward=reward, propensity=np.full(10_000, 0.5), target=np.full(10_000, 0.5))
-    >>> median = found.quantile(0.5)
+    >>> answer = distribution(reward=reward, propensity=np.full(10_000, 0.5), target=np.full(10_000, 0.5))
+    >>> median = answer.quantile(0.5)
     >>> bool(abs(median.value - np.median(reward)) < 0.01), np.log(2) in median.interval
     (True, True)
 

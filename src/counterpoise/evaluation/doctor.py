@@ -171,7 +171,7 @@ def doctor(
         reward_bounds=None,
         drop_bad_rows=True,
     )
-    overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
+    overlaps = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     audited = None
     if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
@@ -187,7 +187,7 @@ def doctor(
     findings += [
         *about_misread(propensity, tried),
         *map(_about_leak, leaking),
-        *(finding for one in overlap for finding in _doubts(one)),
+        *(finding for overlap in overlaps for finding in _doubts(overlap)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
         *about_propensities(propensity, seen, actions),
         *about_rewards(reward, rewards),
@@ -197,24 +197,24 @@ def doctor(
     findings += _about_lists(
         sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers, is_told
     )
-    blind = [name for name in usable if name not in {one.target for one in overlap}]
+    blind = [name for name in usable if name not in {overlap.target for overlap in overlaps}]
     findings += [
         *_about_others(asked_log.reward),
         *_about_blind(blind),
         *(_about_repeated(duplicates, rows, key) if is_odd else ()),
     ]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
-    findings.sort(key=lambda one: order[one.severity])
-    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
+    findings.sort(key=lambda finding: order[finding.severity])
+    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlaps), tuple(findings), audited)
 
 
 def _target_columns(target: Any) -> tuple[str, ...]:
     """The columns of the targets, each once."""
     given = list(target.values()) if isinstance(target, Mapping) else target
-    for one in given if isinstance(given, list | tuple) else [given]:
-        if one is not None and not isinstance(one, str):
+    for name in given if isinstance(given, list | tuple) else [given]:
+        if name is not None and not isinstance(name, str):
             raise OptionError(
-                [Argument("target"), f" of doctor must name columns of the log, found {type(one).__name__}."],
+                [Argument("target"), f" of doctor must name columns of the log, found {type(name).__name__}."],
                 do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
             )
     return tuple(dict.fromkeys(many("target", given, None)))
@@ -258,17 +258,17 @@ def _about_columns(
     ]
 
 
-def _about_leak(one: Leak) -> Finding:
+def _about_leak(leak: Leak) -> Finding:
     """A context column that tells the reward."""
     said = Sentence(
         [
-            f"the context column {one.column!r} tells {one.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
+            f"the context column {leak.column!r} tells {leak.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
             "probably written after the choice. Leave it out of ",
             Argument("context"),
             ", or a model that uses it is worth nothing on new rows.",
         ]
     )
-    return Finding("fix", one.column, said)
+    return Finding("fix", leak.column, said)
 
 
 def _about_others(rewards: Sequence[str]) -> Iterator[Finding]:
@@ -376,10 +376,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     if key:
         distinct = int(collect(frame.select(pl.struct(columns(key)).hash().n_unique())).item())
         return rows - distinct, distinct < rows
-    found = repeats(frame, schema)
-    if found is None or not found.repeated:
+    counts = repeats(frame, schema)
+    if counts is None or not counts.repeated:
         return 0, False
-    return found.repeated, found.is_odd or tells_apart(frame, schema, found)
+    return counts.repeated, counts.is_odd or tells_apart(frame, schema, counts)
 
 
 def _nameless(part: str) -> Sentence:
@@ -392,14 +392,14 @@ def _nameless(part: str) -> Sentence:
 
 def _overlap(log: Log, targets: Sequence[str], usable: Sequence[str]) -> list[Overlap]:
     """The overlap of every usable target that has a good row."""
-    found = []
+    overlaps = []
     for target in usable:
         value = _model_value(log.model_value, targets, target)
-        one = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
+        own = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
         with suppress(LogError):  # every row is bad, which the other findings explain
-            result = evaluate(one, target=target, estimator="beta_ips")
-            found.append(Overlap(target, result.diagnostics(), result.verdict()))
-    return found
+            result = evaluate(own, target=target, estimator="beta_ips")
+            overlaps.append(Overlap(target, result.diagnostics(), result.verdict()))
+    return overlaps
 
 
 def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
@@ -411,8 +411,8 @@ def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
     return value
 
 
-def _doubts(one: Overlap) -> list[Finding]:
-    severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    said = [caveat.text for caveat in one.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
-    reasons = [reason for reason in one.verdict.reasons if reason not in said]
-    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in reasons]
+def _doubts(overlap: Overlap) -> list[Finding]:
+    severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
+    said = [caveat.text for caveat in overlap.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
+    reasons = [reason for reason in overlap.verdict.reasons if reason not in said]
+    return [Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", reason])) for reason in reasons]

@@ -91,7 +91,7 @@ def _between(reading: Reading, best: str) -> list[Part]:
         if mean > 0:
             ends = [f"{'+' if end > mean else ''}{percent(end / mean - 1)}" for end in estimate.interval]
             said += [f" ({ends[0]} to {ends[1]} over the ", Number(mean, error), " that was logged)"]
-    shares = [one.numbers["share"] for one in reading.result.verdict(best).caveats if one.code == MISSING]
+    shares = [caveat.numbers["share"] for caveat in reading.result.verdict(best).caveats if caveat.code == MISSING]
     why = f": {percent(shares[0])} of what it does is not in this log" if shares else ""
     return [*_who(reading, best), *said, f"{why}."]
 

@@ -123,11 +123,11 @@ def plan(
     Examples
     --------
     >>> log = {"r": [1.0, 0.0, 0.0, 1.0] * 500, "p": [0.5] * 2000, "new": [0.9, 0.1] * 1000}
-    >>> found = plan(pl.DataFrame(log), reward="r", propensity="p", target="new", difference=0.01)
-    >>> found.needs.power_rows > found.needs.difference_rows
+    >>> planned = plan(pl.DataFrame(log), reward="r", propensity="p", target="new", difference=0.01)
+    >>> planned.needs.power_rows > planned.needs.difference_rows
     True
-    >>> low, high = found.needs.difference_range
-    >>> low < found.needs.difference_rows < high
+    >>> low, high = planned.needs.difference_range
+    >>> low < planned.needs.difference_rows < high
     True
     """
     _check(difference, power, actions)
@@ -186,8 +186,8 @@ class Wish:
     def needs(self, value: Evidence, lift: Evidence) -> Needs:
         """Rows, from the evidence of a log on the value and on the difference."""
         asked = ((self._knows, value), (self._knows, lift), (self._shows, lift))
-        ranges = [tuple(self._rows(*one, factor) for factor in self._factors) for one in asked]
-        return Needs(*(self._rows(*one) for one in asked), *ranges)  # type: ignore[arg-type]
+        ranges = [tuple(self._rows(*need, factor) for factor in self._factors) for need in asked]
+        return Needs(*(self._rows(*need) for need in asked), *ranges)  # type: ignore[arg-type]
 
     @cached_property
     def _luck(self) -> float:
@@ -313,7 +313,7 @@ def _best(log: Log | Data, parts: LogFields) -> str:
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
     """By how much the variances grow because rows of the same cluster are alike."""
     pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in names)
-    value, lift = ((one / other) ** 2 if other > 0 else 1.0 for one, other in pairs)
+    value, lift = ((error / other) ** 2 if other > 0 else 1.0 for error, other in pairs)
     return value, lift
 
 
@@ -391,9 +391,9 @@ def _explore(seen: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
         yield Exploration(share, wish.needs(value, lift), share * (means["logging"] - means["uniform"] / means["ones"]))
 
 
-def _variance(found: float, square: float) -> float:
+def _variance(raw: float, square: float) -> float:
     """A variance taken from few rows may come out negative, which tells us nothing; if it is below 0 only by rounding, it is 0."""
-    return max(found, 0.0) if found > -1e-9 * abs(square) else math.nan
+    return max(raw, 0.0) if raw > -1e-9 * abs(square) else math.nan
 
 
 def _check_actions(actions: int, mean: float, error: float) -> None:
@@ -408,10 +408,11 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
         )
 
 
-def one_target(found: Sequence[str]) -> OptionError:
+def one_target(targets: Sequence[str]) -> OptionError:
     """The error that a plan was asked for several targets at once."""
     return OptionError(
-        f"plan takes one target, found {', '.join(found)}.", do=["Choose one with ", Argument("target", found[0]), "."]
+        f"plan takes one target, found {', '.join(targets)}.",
+        do=["Choose one with ", Argument("target", targets[0]), "."],
     )
 
 

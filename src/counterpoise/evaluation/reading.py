@@ -45,7 +45,7 @@ class Reading:
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
         """For a comparison: decisions and intervals that allow for all targets, best target first."""
-        return {one.target: one for one in rank(self.result)} if isinstance(self.result, Comparison) else {}
+        return {ranked.target: ranked for ranked in rank(self.result)} if isinstance(self.result, Comparison) else {}
 
     @cached_property
     def logged(self) -> tuple[float, float]:
@@ -143,10 +143,10 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     options = Options(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     lift = {estimator: ESTIMATORS[estimator]}
-    found = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
+    lifts = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
     rewards = rewards_of(result.moments, result.reward_bounds)
     gaps = {target: gap_of(result.verdict(target).caveats) for target in targets}
-    return {target: bounded(one, lift[estimator], rewards, gaps[target]) for target, one in found.items()}
+    return {target: bounded(estimate, lift[estimator], rewards, gaps[target]) for target, estimate in lifts.items()}
 
 
 def _least(estimate: Estimate) -> float:

@@ -88,7 +88,7 @@ def has_context(columns: Sequence[str]) -> bool:
 def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
     missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: one for name, one in DIFFERENCES.items() if not missing.get(one.needs, False)}
+    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
 
 
 def check_differences(method: Method) -> None:
@@ -156,11 +156,11 @@ class Result:
             raise OptionError('ask for result["target", "estimator"], or result["target", "estimator", "segment"].')
         target, estimator, segment = key if len(key) == 3 else (*key, None)
         try:
-            found = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
+            estimate = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
         except TypeError as error:
             raise OptionError(f"a target, estimator and segment are names, found {key!r}.") from error
-        if found is not None:
-            return found
+        if estimate is not None:
+            return estimate
         for what, asked, known in (
             ("target", target, {k[0] for k in self.estimates}),
             ("estimator", estimator, {k[1] for k in self.estimates}),
@@ -176,9 +176,9 @@ class Result:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        found = self.question.about(self.reward)
+        question = self.question.about(self.reward)
         ladder = None if target is None else self.ladders.get(target)
-        return found if ladder is None else replace(found, weight=found.rungs[ladder.chosen])
+        return question if ladder is None else replace(question, weight=question.rungs[ladder.chosen])
 
     @property
     def by_reward(self) -> dict[str | None, Self]:
@@ -234,9 +234,9 @@ class Result:
         With `sensitivity`, its last sentence says how wrong propensities must be for the conclusion to flip (see `sensitivity`). For
         that, the log is read once more when it is first asked for.
         """
-        found = cast(Verdict, self._of(self.verdicts, target, segment))
+        verdict = cast(Verdict, self._of(self.verdicts, target, segment))
         if not sensitivity:
-            return found
+            return verdict
         if segment is not None:
             raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
         name = self.targets[0] if target is None else target
@@ -245,7 +245,7 @@ class Result:
             columns = next(iter(self.moments.moments.values())).columns
             helped = set(MODEL) <= set(columns) or has_context(columns)
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
-        return replace(found, reasons=(*found.reasons, self._tips[name]))
+        return replace(verdict, reasons=(*verdict.reasons, self._tips[name]))
 
     @cached_property
     def _tips(self) -> dict[str, str]:
@@ -257,7 +257,7 @@ class Result:
         It is (stderr of `beta_ips` / stderr of `optimal_dr`)² − 1, over the whole log.
         """
         name = self.targets[0] if target is None else target
-        missing = [one for one in ("beta_ips", "optimal_dr") if (name, one, None) not in self.estimates]
+        missing = [needed for needed in ("beta_ips", "optimal_dr") if (name, needed, None) not in self.estimates]
         if missing and name in self.targets:
             raise OptionError(
                 f"worth compares optimal_dr with beta_ips, and this result has no {' and no '.join(missing)}.",
@@ -288,10 +288,10 @@ class Result:
 
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
-        found = table.get((name, None if segment is None else as_label(segment)))
-        if found is None:
+        entry = table.get((name, None if segment is None else as_label(segment)))
+        if entry is None:
             raise OptionError(f"no target {name!r} with segment {segment!r} in this result.")
-        return found
+        return entry
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
@@ -311,7 +311,7 @@ class Result:
                 "this result has a single weight, and no ladder to choose it from.",
                 do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
             )
-        return Table([row for one in self.ladders.values() for row in one.rows()], infer_schema_length=None)
+        return Table([row for ladder in self.ladders.values() for row in ladder.rows()], infer_schema_length=None)
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
         estimate = self.estimates[target, estimator, segment]
@@ -460,8 +460,7 @@ class Comparison(Result):
     @property
     def interval(self) -> Interval:
         """The confidence interval of `value`."""
-        found: Interval = self.difference.interval
-        return found
+        return cast("Interval", self.difference.interval)
 
     @property
     def baseline(self) -> Any:

@@ -34,10 +34,10 @@ def logged(
     if any(len(size) != 1 for size in sizes.values()) or len(set(sizes.values())) > 1:
         told = ", ".join(f"{name} has shape {size}" for name, size in sizes.items())
         raise ColumnError(f"what was logged must be columns with the same number of rows, and {told}.")
-    found = np.empty(len(columns["action"]), dtype=[(name, column.dtype) for name, column in columns.items()])
+    records = np.empty(len(columns["action"]), dtype=[(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
-        found[name] = column
-    return found
+        records[name] = column
+    return records
 
 
 def parts_of(y: Any) -> dict[str, Any]:
@@ -99,5 +99,5 @@ def value_scorer(
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
     target = chosen(Table(np.asarray(policy.classes_), table), parts.pop("action"))
-    found = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
-    return float(found.value if bound is None else getattr(found.interval, bound))
+    estimate = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
+    return float(estimate.value if bound is None else getattr(estimate.interval, bound))

@@ -66,10 +66,10 @@ def sensitivity(
     >>> random = np.random.default_rng(0)
     >>> new = random.random(20_000) < 0.5
     >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
-    >>> found = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
-    >>> [round(end, 2) for end in found.bounds(1.2).lift]
+    >>> answer = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
+    >>> [round(end, 2) for end in answer.bounds(1.2).lift]
     [0.03, 0.12]
-    >>> print(found.tipping())
+    >>> print(answer.tipping())
     target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
     itself reaches 0 by a factor of 1.4).
 
@@ -87,8 +87,8 @@ def sensitivity(
     if against is not None and not (isinstance(against, str) and against == LOGGING):
         question = question_of(whole, {}, target, against=against)
         _check(question)
-        found = compare(whole, target=target, against=against, level=level, progress=progress)
-        return of_result(found, gammas, None, progress)
+        comparison = compare(whole, target=target, against=against, level=level, progress=progress)
+        return of_result(comparison, gammas, None, progress)
     return of_question(question_of(whole, {}, target), gammas, level, progress)
 
 
@@ -117,7 +117,7 @@ def of_result(
         from counterpoise.evaluation.confounded import of_comparison
 
         return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
-    targets = tuple(one for one in question.targets if one.name in chosen)
+    targets = tuple(policy for policy in question.targets if policy.name in chosen)
     return of_question(replace(asked, targets=targets, contrasts=()), gammas, result.level, progress)
 
 
@@ -127,7 +127,7 @@ def with_tipping_points(result: R) -> R:
     for target, segment in result.verdicts:
         if segment is None:
             verdicts[target, None] = result.verdict(target, sensitivity=True)
-    others = {name: with_tipping_points(one) for name, one in result.others.items()}
+    others = {name: with_tipping_points(other) for name, other in result.others.items()}
     return replace(result, verdicts=verdicts, others=others)
 
 
@@ -150,12 +150,12 @@ def of_question(
     own = tuple((name, "") for name in question.target_names)
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
     asked = read(binned, Stored(), progress)
-    (found,) = asked.moments
+    (moments,) = asked.moments
     if asked.question is not None:  # with its models fitted: the errors are those of the whole log
         whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
-        (found,) = with_errors(whole, (found,))
+        (moments,) = with_errors(whole, (moments,))
     caveats = missing_by_target(question, asked)
-    return Sensitivity(found, options, question.target_names, gammas, caveats=caveats)
+    return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats)
 
 
 def _options(question: Question, level: float) -> Options:
