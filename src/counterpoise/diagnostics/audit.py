@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc, stdtrit
 
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
@@ -76,8 +77,6 @@ def calibrate(column: str, rows: int, impossible: int, sums: BinSums) -> Calibra
     ----------
     Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
     """
-    from scipy.special import chdtrc
-
     own = np.diag(sums.mass) - sums.products
     merge, edges = _merged(np.diag(own))
     pairs, taken, mass = merge @ sums.pairs, merge @ sums.taken, merge @ sums.mass
@@ -183,8 +182,6 @@ def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> 
     total = float(excess.sums[0])
     if rows == 0 or excess.n < 2 or not np.isfinite(excess.sums).all():
         return Check(by, part, target, rows, 1.0 + total / rows if rows else math.nan, -math.inf, math.inf, math.nan)
-    from scipy.special import stdtrit
-
     mean = total / excess.n
     variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
     error = math.sqrt(variance / excess.n)

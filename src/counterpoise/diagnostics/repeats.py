@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
+from scipy.special import bdtrc, pdtr
 
 from counterpoise.engines.rows import collect
 from counterpoise.log.expressions import column, columns
@@ -52,8 +53,6 @@ class Repeats:
     @property
     def is_odd(self) -> bool:
         """Whether so many pairs, or so many even numbers, hardly ever come by chance."""
-        from scipy.special import bdtrc, pdtr
-
         even = sum(count for k, count in self.times.items() if k % 2 == 0)
         if even and bdtrc(even - 1, self.distinct, 0.5) < SURE:
             return True

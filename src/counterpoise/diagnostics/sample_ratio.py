@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtr, chdtrc, fdtrc
 
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.moments import Floats
@@ -69,8 +70,6 @@ def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None
 
 
 def _by_row(arms: Floats, shares: Floats) -> float:
-    from scipy.special import bdtr, chdtrc
-
     counts = arms.sum(axis=1)
     n = counts.sum()
     if len(counts) == 2 and n <= EXACT:
@@ -82,8 +81,6 @@ def _by_row(arms: Floats, shares: Floats) -> float:
 
 def _by_cluster(arms: Floats, shares: Floats) -> float:
     """Hotelling's test of all shares but the last, whose covariance is that of leaving out one group at a time."""
-    from scipy.special import fdtrc
-
     arms = arms[:, arms.sum(axis=0) > 0]
     free, groups = len(shares) - 1, arms.shape[1]
     if groups <= free + 1:

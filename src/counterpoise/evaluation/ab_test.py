@@ -14,16 +14,19 @@ import numpy as np
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.sample_ratio import SampleRatio, sample_ratio
 from counterpoise.diagnostics.together import Together
+from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import compared
 from counterpoise.evaluation.asking import Asked, features_of, groups_of
 from counterpoise.evaluation.checks import together_by
+from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.loggers import ONE, by_value, named
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
@@ -155,14 +158,10 @@ class ABTest:
 
     def table(self) -> pl.DataFrame:
         """One row per arm and method."""
-        from counterpoise.evaluation.table import Table
-
         return Table([_row(effect) for effect in self.effects], infer_schema_length=None)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise ab-test --json` prints."""
-        from counterpoise.evaluation.documents import finite
-
         ratio = self.sample_ratio
         return cast(
             "dict[str, Any]",
@@ -394,9 +393,6 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
     """The arms in whose difference in means rows of one id move together: they do where all rows of a user are in the same arm."""
     if log.is_arrays:
         return {}
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.registry import columns_of
-
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:

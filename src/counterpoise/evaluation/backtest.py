@@ -10,11 +10,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import narwhals as nw
+from scipy.special import chdtrc, ndtri
+
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.log.log import LogFields, as_log
@@ -121,20 +126,14 @@ class Backtest:
     @property
     def is_calibrated(self) -> bool:
         """Whether errors so large are within chance (p above 0.01), if those that were said are right."""
-        from scipy.special import chdtrc
-
         return bool(chdtrc(len(self.known), len(self.known) * self.error_ratio**2) > 0.01) if self.known else False
 
     def table(self) -> pl.DataFrame:
         """One row per test."""
-        from counterpoise.evaluation.table import Table
-
         return Table([_row(test) for test in self.tests], infer_schema_length=None)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
-        from counterpoise.evaluation.documents import finite
-
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
         said = {name: getattr(self, name) for name in numbers}
         return cast("dict[str, Any]", finite(said | {"tests": [_row(test) for test in self.tests]}))
@@ -326,8 +325,6 @@ def _replayed(name: str, comparison: Comparison, outcome: Outcome, level: float)
     if len(comparison.targets) > 1:
         raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
     predicted = comparison.difference
-    from scipy.special import ndtri
-
     reach = float(ndtri(0.5 + level / 2)) * outcome.error
     measured = float(outcome.measured)
     own = Interval(measured - reach, measured + reach, level, "normal")
@@ -360,8 +357,6 @@ def _rows(given: Any) -> list[dict[str, Any]]:
         return [dict(row) for row in given]
     if isinstance(given, Mapping):
         return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
-    import narwhals as nw
-
     return list(nw.from_native(given, eager_only=True).rows(named=True))
 
 

@@ -20,6 +20,8 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
 from counterpoise.evaluation.result import above
+from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
@@ -32,7 +34,6 @@ from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, Mix, OddsBins, PairBins, Worst
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
 
     from counterpoise.evaluation.result import Comparison
@@ -159,8 +160,6 @@ class Sensitivity:
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        from counterpoise.evaluation.table import Table
-
         return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
 
     def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
@@ -172,8 +171,6 @@ class Sensitivity:
         return cast("Axes", above().sensitivity.bands(self, self._known(target), ax=ax))
 
     def __repr__(self) -> str:
-        from counterpoise.evaluation.showing import aligned
-
         heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
         rows = [heads, *(_cells(bounds) for bounds in self._all())]
         said = [str(self.tipping(name)) for name in self.targets]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from counterpoise.engines.drawing import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read
@@ -19,11 +20,10 @@ from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Contrast
+from counterpoise.readers.progress import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from counterpoise.engines.drawing import Units
 
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
@@ -130,9 +130,6 @@ def check_coverage(
     result: Result, runs: int, *, target: str | None, estimator: str | None, seed: int, progress: bool | None
 ) -> CoverageCheck:
     """See `Result.check_coverage`."""
-    from counterpoise.engines.drawing import units_of
-    from counterpoise.readers.progress import progress_bar
-
     _check_rows(result)
     if isinstance(runs, bool) or not isinstance(runs, Integral) or runs < FEWEST:
         raise OptionError([Argument("runs", runs), f" is not a whole number of at least {FEWEST}."])
@@ -177,8 +174,6 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
 def _checked(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
 ) -> Coverage:
-    from counterpoise.engines.drawing import drawn_again, tilted
-
     contrast = (target, result.against if isinstance(result, Comparison) else "")
     view = View(replace(result.moments, segment_columns=()), contrast)
     carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
@@ -205,8 +200,6 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
     half of it a low reward.
     """
-    from counterpoise.engines.drawing import with_unseen
-
     heavy, low, high = (float(by_place[0]) for by_place in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])

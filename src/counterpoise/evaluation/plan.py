@@ -11,6 +11,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 import polars as pl
+from scipy.special import chdtri, stdtrit
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
 from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
@@ -192,15 +193,11 @@ class Wish:
     @cached_property
     def _luck(self) -> float:
         """How many errors too low the estimate may be: Student's, since the error is an estimate, too."""
-        from scipy.special import stdtrit
-
         return float(stdtrit(self.freedom, self.power))
 
     @cached_property
     def _factors(self) -> tuple[float, float]:
         """What an estimated variance may be too large and too small by."""
-        from scipy.special import chdtri
-
         low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
         return low, high
 

@@ -18,6 +18,7 @@ from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
+from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall
@@ -90,10 +91,8 @@ class Curve:
 
 def error_of(interval: Interval) -> float:
     """Half the width of an interval in units of the normal's: what Woodruff's interval says about the standard error."""
-    from statistics import NormalDist
-
     width = interval.upper - interval.lower
-    return width / (2 * NormalDist().inv_cdf((1 + interval.level) / 2)) if math.isfinite(width) else math.inf
+    return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard, TypeVar, Unpack
 
+from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
-from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
+from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas, of_comparison
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result
@@ -113,9 +114,6 @@ def of_result(
     asked = replace(plain, log=log, smoothings=())
     if is_of_two(result):
         _check(asked)
-        # imported here, so that importing counterpoise does not import narwhals and polars
-        from counterpoise.evaluation.confounded import of_comparison
-
         return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
     targets = tuple(policy for policy in question.targets if policy.name in chosen)
     return of_question(replace(asked, targets=targets, contrasts=()), gammas, result.level, progress)
@@ -142,9 +140,6 @@ def of_question(
     """The sensitivity of what was asked of a log, which is read once more."""
     _check(question)
     options = _options(question, level)
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.first_look import first_look
-
     look = first_look(question)
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
     own = tuple((name, "") for name in question.target_names)
