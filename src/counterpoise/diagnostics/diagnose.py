@@ -297,7 +297,7 @@ class Lost:
     unknown_share: float = 0.0  # of all rows, whose reward is bad
 
 
-def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
+def diagnose(rows: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
     """The diagnostics of one target.
 
     >>> import numpy as np
@@ -307,15 +307,15 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
     >>> round(diagnostics.effective_sample_size, 2), diagnostics.zero_weight_share, diagnostics.carrying_rows
     (2.67, 0.25, 1.0)
     """
-    moments, tail, excess, lost = seen.moments, seen.tail, seen.excess, lost or Lost()
+    moments, tail, excess, lost = rows.moments, rows.tail, rows.excess, lost or Lost()
     n = moments.n
     known = Diagnostics(
         n,
         dropped=lost.dropped,
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
-        mean_is_one=seen.mean_is_one,
-        of_lists=seen.of_lists,
+        mean_is_one=rows.mean_is_one,
+        of_lists=rows.of_lists,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )
@@ -326,7 +326,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
     error = clusters.mean_weight_error if clusters else math.sqrt(float(moments.covariance("u", "u")) / n)
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
-    unlike = Dropped(lost.rewards, seen.rewards)
+    unlike = Dropped(lost.rewards, rows.rewards)
     test = MeanWeight(excess, error, clusters.effective if clusters else math.inf)
     return replace(
         known,
@@ -334,23 +334,23 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         effective_share=effective / n,
         mean_weight=mean,
         mean_weight_stderr=error,
-        mean_weight_p=test.p_value if seen.mean_is_one else math.nan,
+        mean_weight_p=test.p_value if rows.mean_is_one else math.nan,
         max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
         top_rows=top,
         top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
         pareto_k=pareto_k(tail, n),
         zero_weight_share=tail.zeros / n,
-        reward_min=seen.reward_range[0],
-        reward_max=seen.reward_range[1],
-        carrying_rows=carrying_rows(excess, seen.rewards, usual_ends(*seen.reward_range))
-        if seen.carrying is None
-        else seen.carrying,
+        reward_min=rows.reward_range[0],
+        reward_max=rows.reward_range[1],
+        carrying_rows=carrying_rows(excess, rows.rewards, usual_ends(*rows.reward_range))
+        if rows.carrying is None
+        else rows.carrying,
         weight_rows=excess.n / excess.kurtosis,
         mean_reward=float(moments.center + moments.average("s")),
         mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,
         dropped_rewards=lost.rewards.n,
         dropped_shift=unlike.shift,
         dropped_p=unlike.p_value,
-        length_shift=seen.length[0],
-        length_p=of_mean(*seen.length, excess.n / excess.kurtosis, clusters.effective if clusters else math.inf),
+        length_shift=rows.length[0],
+        length_p=of_mean(*rows.length, excess.n / excess.kurtosis, clusters.effective if clusters else math.inf),
     )

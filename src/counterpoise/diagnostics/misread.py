@@ -83,8 +83,8 @@ def _read(
 ) -> list[Tried]:
     """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
     p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
-    given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
-    rows = frame.select(p=column(str(name)).cast(pl.Float64), **given).filter(p.is_finite())
+    probabilities = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
+    rows = frame.select(p=column(str(name)).cast(pl.Float64), **probabilities).filter(p.is_finite())
     wanted: list[pl.Expr] = []
     for k, reading in enumerate(readings):
         made = reading.made(p)

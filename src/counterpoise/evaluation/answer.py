@@ -71,7 +71,7 @@ def _evaluated(
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
     own: Estimates = Lazily({})
-    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    diagnoses: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     doubts: dict[str, Mapping[Segment, list[str]]] = {}
     suspects: dict[str, set[Segment]] = {}
     for contrast in contrasts:
@@ -79,21 +79,22 @@ def _evaluated(
         suspects[contrast[0]] = _suspects(view)
         doubts[contrast[0]] = doubtful_baselines(view)
         own |= estimates(view, estimators, options)
-        seen |= _named(contrast[0], diagnostics(view))
+        diagnoses |= _named(contrast[0], diagnostics(view))
 
     def verdict(target: str, place: Segment) -> Verdict:
-        judged = with_doubts(climbed.judged(judge(seen[target, place]), (target, ""), place), doubts[target][place])
+        judged = climbed.judged(judge(diagnoses[target, place]), (target, ""), place)
+        judged = with_doubts(judged, doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, target), place)
         return judged.with_caveats(_checks(whole, (target,), reward, place))
 
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
-        return (_missing(whole, target, reward, place, seen, suspects),)
+        return (_missing(whole, target, reward, place, diagnoses, suspects),)
 
     weighted = {name: estimator for name, estimator in estimators.items() if estimator.uses_rewards}
     rewards = rewards_of(moments, options.reward_bounds)
     answers, verdicts = _answers(own, verdict, missing, weighted, rewards)
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
-    return Result(climbed.moments, answers, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
+    return Result(climbed.moments, answers, diagnoses, verdicts, **_asked(options, whole, reward), ladders=ladders)
 
 
 def _compared(
@@ -107,12 +108,12 @@ def _compared(
     if against not in (None, other):
         raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
     climbed = climb(moments, options)
-    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    diagnoses: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     suspects: dict[str, set[Segment]] = {}
     for contrast in moments.moments:
         if not contrast[1]:
             single = climbed.view(contrast)
-            seen |= _named(contrast[0], diagnostics(single))
+            diagnoses |= _named(contrast[0], diagnostics(single))
             suspects[contrast[0]] = _suspects(single)
     views = {contrast: climbed.view(contrast) for contrast in contrasts}
     own = {
@@ -126,28 +127,28 @@ def _compared(
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         target, _, place = key
-        has_overlap = all(seen[name, place].has_overlap for name in (target, other) if (name, None) in seen)
+        has_overlap = all(diagnoses[name, place].has_overlap for name in (target, other) if (name, None) in diagnoses)
         return own[target][key] if has_overlap else _unknown(own[target][key])
 
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         view, k = views[contrast], views[contrast].place(place)
         # the policy that wrote the log has no weights to judge
-        policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
+        policies = {name: diagnoses[name, place] for name in contrast if (name, place) in diagnoses}
         judged = judge_difference(policies, float(view.carrying[k]), float(squares[target][k]))
         judged = with_doubts(climbed.judged(judged, contrast, place), doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, *contrast), place)
         return judged.with_caveats(_checks(whole, contrast, reward, place))
 
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
-        return tuple(_missing(whole, name, reward, place, seen, suspects) for name in (target, other))
+        return tuple(_missing(whole, name, reward, place, diagnoses, suspects) for name in (target, other))
 
     known = Lazily(dict.fromkeys(chain(*own.values()), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
     answers, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
     asked = _asked(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
-    return Comparison(climbed.moments, answers, seen, verdicts, **asked, ladders=ladders, against=other)
+    return Comparison(climbed.moments, answers, diagnoses, verdicts, **asked, ladders=ladders, against=other)
 
 
 def _named(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
@@ -198,13 +199,13 @@ def _missing(
     target: str,
     reward: str | None,
     place: Segment,
-    seen: Mapping[tuple[str, Segment], Diagnostics],
+    diagnoses: Mapping[tuple[str, Segment], Diagnostics],
     suspects: Mapping[str, set[Segment]],
 ) -> list[Caveat]:
     """What says that the log lacks some of what a target does; the policy that wrote the log lacks nothing."""
     if target not in suspects:
         return []
-    below = below_one(seen[target, place]) if place in suspects[target] else ()
+    below = below_one(diagnoses[target, place]) if place in suspects[target] else ()
     return [*(whole.about(target, reward, place, MISSING) if whole.concerns else ()), *below]
 
 

@@ -97,8 +97,8 @@ def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Tar
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
-    given = [name for name in stored.given if not (is_state and name == "state")]
-    if chosen or given or any(other is not None for other in (target, *others)):
+    extra = [name for name in stored.given if not (is_state and name == "state")]
+    if chosen or extra or any(other is not None for other in (target, *others)):
         raise OptionError(
             "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
             "with its moments."
@@ -160,9 +160,9 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
             [Argument("baseline"), " takes propensities as logged, and a model is to estimate them."],
             do=["Pass ", Argument("model", "auto"), " instead, which works with both."],
         )
-    for given in targets:
-        named = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else [given]
-        if any(isinstance(target, ActionGroup) for target in named):
+    for target in targets:
+        named = list(target.values()) if isinstance(target, Mapping) else target
+        if any(isinstance(policy, ActionGroup) for policy in (named if isinstance(named, list | tuple) else [named])):
             raise OptionError(
                 "ActionGroup takes propensities as logged, and a model is to estimate them.",
                 do="Estimate those of the groups: make the group the action.",
@@ -212,10 +212,10 @@ def bad_rows_explained(question: Question) -> Iterator[None]:
     except LogError as error:
         from counterpoise.evaluation.checks import explained  # which stands on this module
 
-        told = explained(error, question)
-        if told is error:
+        explanation = explained(error, question)
+        if explanation is error:
             raise
-        raise told from error
+        raise explanation from error
 
 
 def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:

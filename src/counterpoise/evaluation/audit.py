@@ -36,12 +36,12 @@ def find_distribution(frame: pl.LazyFrame, schema: pl.Schema, action: str, prope
     for name, kind in schema.items():
         if not (isinstance(kind, pl.List | pl.Array) and kind.inner is not None and kind.inner.is_float()):
             continue
-        seen = frame.head(SAMPLE).select(q=_list(column(name), kind), a=column(action), p=column(propensity))
+        sample = frame.head(SAMPLE).select(q=_list(column(name), kind), a=column(action), p=column(propensity))
         taken = pl.col("q").list.get(pl.col("a"), null_on_oob=True)
         is_it = (
             (pl.col("a") >= 0) & ((taken - pl.col("p")).abs() < 1e-6) & ((pl.col("q").list.sum() - 1).abs() < ROUNDING)
         )
-        if (collect(seen.select(is_it.fill_null(False).mean())).item() or 0.0) > 0.99:
+        if (collect(sample.select(is_it.fill_null(False).mean())).item() or 0.0) > 0.99:
             return name
     return None
 
@@ -93,11 +93,11 @@ def _calibrated(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibra
         )
         squares = [(pl.col(f"D{j}") * pl.col(f"D{k}")).sum().alias(f"D{j} {k}") for j in BINS for k in BINS if j <= k]
         plans.append(totals.select(pl.len().alias("units"), *squares))
-    seen = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
-    spread = _matrix(seen, "D") if has_clusters else None
-    vectors = {"pairs": _vector(seen, pairs), "taken": _vector(seen, taken), "mass": _vector(seen, mass)}
-    bin_sums = BinSums(**vectors, products=_matrix(seen, "P"), spread=spread, units=int(seen.get("units", 0)))
-    return calibrate(said, int(seen["rows"]), int(seen["impossible"]), bin_sums)
+    row = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
+    spread = _matrix(row, "D") if has_clusters else None
+    vectors = {"pairs": _vector(row, pairs), "taken": _vector(row, taken), "mass": _vector(row, mass)}
+    bin_sums = BinSums(**vectors, products=_matrix(row, "P"), spread=spread, units=int(row.get("units", 0)))
+    return calibrate(said, int(row["rows"]), int(row["impossible"]), bin_sums)
 
 
 def _in_bins(lists: pl.Series) -> pl.Series:
@@ -119,12 +119,12 @@ def _is_in(k: int) -> pl.Expr:
     return ((y > EDGES[k]) & (True if k == BINS[-1] else y <= EDGES[k + 1])).alias(f"Y{k}")
 
 
-def _vector(seen: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return np.array([seen[name] or 0.0 for name in names], dtype=np.float64)
+def _vector(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return np.array([row[name] or 0.0 for name in names], dtype=np.float64)
 
 
-def _matrix(seen: Mapping[str, Any], name: str) -> Any:
-    return np.array([[seen[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
+def _matrix(row: Mapping[str, Any], name: str) -> Any:
+    return np.array([[row[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
 
 
 def _list(values: pl.Expr, kind: pl.DataType) -> pl.Expr:

@@ -331,10 +331,10 @@ def _replayed(name: str, comparison: Comparison, outcome: Outcome, level: float)
     return Replayed(name, predicted, comparison.verdict().verdict, measured, outcome.error, own)
 
 
-def _outcomes(given: Any) -> dict[str, Outcome]:
-    if isinstance(given, Mapping) and not _is_columns(given):
-        return {str(name): _outcome(outcome) for name, outcome in given.items()}
-    rows = _rows(given)
+def _outcomes(measured: Any) -> dict[str, Outcome]:
+    if isinstance(measured, Mapping) and not _is_columns(measured):
+        return {str(name): _outcome(outcome) for name, outcome in measured.items()}
+    rows = _rows(measured)
     for row in rows:
         if "test" not in row or "measured" not in row:
             raise OptionError(
@@ -348,16 +348,16 @@ def _outcomes(given: Any) -> dict[str, Outcome]:
     return outcomes
 
 
-def _is_columns(given: Mapping[Any, Any]) -> bool:
-    return {"test", "measured"} <= set(given)
+def _is_columns(measured: Mapping[Any, Any]) -> bool:
+    return {"test", "measured"} <= set(measured)
 
 
-def _rows(given: Any) -> list[dict[str, Any]]:
-    if isinstance(given, list | tuple):
-        return [dict(row) for row in given]
-    if isinstance(given, Mapping):
-        return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
-    return list(nw.from_native(given, eager_only=True).rows(named=True))
+def _rows(measured: Any) -> list[dict[str, Any]]:
+    if isinstance(measured, list | tuple):
+        return [dict(row) for row in measured]
+    if isinstance(measured, Mapping):
+        return [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
+    return list(nw.from_native(measured, eager_only=True).rows(named=True))
 
 
 def _outcome(outcome: Any) -> Outcome:

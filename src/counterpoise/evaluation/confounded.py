@@ -397,7 +397,7 @@ class DifferenceSensitivity(Sensitivity):
         return estimates(view, estimators, self.options)[name, estimator, None]
 
 
-def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **given: Any) -> DifferenceSensitivity:
+def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
     """The sensitivity of the differences between some targets and another, from one more pass over the rows of the log."""
     places = {name: asked.target_names.index(name) for name in (*names, result.against)}
 
@@ -423,7 +423,7 @@ def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **g
     pairs = over_good_rows(asked, pass_over, cluster=cluster)
     verdicts = {name: result.verdict(name) for name in names}
     return DifferenceSensitivity(
-        result.moments, targets=tuple(names), against=result.against, pairs=pairs, verdicts=verdicts, **given
+        result.moments, targets=tuple(names), against=result.against, pairs=pairs, verdicts=verdicts, **fields
     )
 
 

@@ -71,7 +71,7 @@ def distribution(
     whole.need("reward")
     whole.need_only("distribution")
     _check(whole)
-    given = None if thresholds is None else given_thresholds(thresholds)
+    chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
     question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
@@ -80,7 +80,7 @@ def distribution(
     from counterpoise.engines.first_look import first_look
 
     look = first_look(question)
-    at = thresholds_of(look.rewards) if given is None else given
+    at = thresholds_of(look.rewards) if chosen is None else chosen
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
     asked = read(binned, Stored(), progress)
     bins = Bins(with_unweighted(asked.moments[0], LOGGING))

@@ -152,7 +152,7 @@ def doctor(
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
     played = {"reward": reward} if is_estimated else {"reward": reward, "propensity": propensity}
     findings = _about_columns(played, targets, schema, numbers)
-    seen = _propensities(frame, propensity) if propensity in numbers else None
+    propensities = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
     actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
     sample = frame.head(COUNTED)
@@ -173,7 +173,7 @@ def doctor(
     )
     overlaps = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     audited = None
-    if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
+    if propensity in numbers and propensity is not None and propensities is not None and propensities.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
     named = judged.but(
@@ -189,7 +189,7 @@ def doctor(
         *map(_about_leak, leaking),
         *(finding for overlap in overlaps for finding in _doubts(overlap)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
-        *about_propensities(propensity, seen, actions),
+        *about_propensities(propensity, propensities, actions),
         *about_rewards(reward, rewards),
         *map(about_bad_rows, problems),
     ]
@@ -205,19 +205,21 @@ def doctor(
     ]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
     findings.sort(key=lambda finding: order[finding.severity])
-    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlaps), tuple(findings), audited)
+    return Examination(
+        rows, described, propensities, rewards, duplicates, actions, tuple(overlaps), tuple(findings), audited
+    )
 
 
 def _target_columns(target: Any) -> tuple[str, ...]:
     """The columns of the targets, each once."""
-    given = list(target.values()) if isinstance(target, Mapping) else target
-    for name in given if isinstance(given, list | tuple) else [given]:
+    names = list(target.values()) if isinstance(target, Mapping) else target
+    for name in names if isinstance(names, list | tuple) else [names]:
         if name is not None and not isinstance(name, str):
             raise OptionError(
                 [Argument("target"), f" of doctor must name columns of the log, found {type(name).__name__}."],
                 do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
             )
-    return tuple(dict.fromkeys(many("target", given, None)))
+    return tuple(dict.fromkeys(many("target", names, None)))
 
 
 def _about_lists(
@@ -301,8 +303,8 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     whole = good.select(
         n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
     )
-    seen = collect(whole).row(0, named=True)
-    n, nan = int(seen["n"]), math.nan
+    measured = collect(whole).row(0, named=True)
+    n, nan = int(measured["n"]), math.nan
     impossible = int(collect(frame.select(pl.len())).item()) - n
     if n == 0:
         return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan, nan, nan)
@@ -310,8 +312,8 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
     median, distinct, commonest = counted.row(0)
     often = float(collect(sample.select((p == commonest).mean())).item())
-    decimals = next((d for d in range(5) if seen[f"d{d}"] < 1e-9), None)
-    error = (seen["spread"] or 0.0) / math.sqrt(n)
+    decimals = next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None)
+    error = (measured["spread"] or 0.0) / math.sqrt(n)
     counted_rows = min(n, COUNTED)
     repeated = 1 - distinct / counted_rows
     unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
@@ -321,15 +323,15 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     ).row(0)
     return Propensities(
         impossible,
-        seen["lowest"],
+        measured["lowest"],
         median,
-        seen["highest"],
+        measured["highest"],
         distinct,
         repeated,
         commonest,
         often,
         decimals,
-        seen["inverse"],
+        measured["inverse"],
         error,
         expected,
         math.sqrt((spread or 0.0) ** 2 / n + chance),
@@ -339,9 +341,9 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
 def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
     good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(is_number(r))
-    seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
+    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
-    n, low, mean, high, zero = seen.row(0)
+    n, low, mean, high, zero = measured.row(0)
     missing = int(collect(frame.select(pl.len())).item()) - n
     low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
     return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))

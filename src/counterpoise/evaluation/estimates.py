@@ -477,20 +477,22 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
 
     def of_place(segment: Segment) -> Diagnostics:
         k = view.place(segment)
-        rows = view.whole[k], view.tail(segment), excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(unknown_share=unknown)
         if segment is None:
             lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
-        seen = Seen(
-            *rows,
+        rows = Seen(
+            view.whole[k],
+            view.tail(segment),
+            excess[k],
+            view.rewards[k],
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
             float(carried[k]),
             log.weight.unit == "list",
             (float(lengths[0][k]), float(lengths[1][k])),
         )
-        return diagnose(seen, clusters=clusters, lost=lost)
+        return diagnose(rows, clusters=clusters, lost=lost)
 
     return Lazily(dict.fromkeys(view.places, of_place))
 

@@ -137,9 +137,9 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
         excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
     )
     plain = log.ladder[0]
-    seen = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
-    keys = ((target, place) for target, by_place in seen.items() for place in by_place)
-    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(seen[key[0]][key[1]]))))
+    diagnoses = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
+    keys = ((target, place) for target, by_place in diagnoses.items() for place in by_place)
+    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(diagnoses[key[0]][key[1]]))))
 
 
 def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:

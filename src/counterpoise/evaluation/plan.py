@@ -151,16 +151,16 @@ def plan(
     target = result.targets[0]
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
-    seen = result.diagnostics(target)
-    clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
-    wish = Wish(difference, level, power, method, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
+    diagnostics = result.diagnostics(target)
+    clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
+    wish = Wish(difference, level, power, method, min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
     verdict = result.verdict(target)
     known = Plan(
         target, difference, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
         interval=method.name,
     )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
-    if verdict.verdict == "not identified" or not seen.carrying_rows > 0:
+    if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
         return known
     evidence = _evidence(result, paired, target, best)
     explored: tuple[Exploration, ...] = ()
@@ -169,9 +169,9 @@ def plan(
         alike = _alike(result, plain, target, (best, "lift"))
         center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
-        ends = usual_ends(seen.reward_min, seen.reward_max)
+        ends = usual_ends(diagnostics.reward_min, diagnostics.reward_max)
         explored = tuple(_explore(Explored(means, center, ends, evidence, alike), actions, wish))
-    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(seen, verdict))
+    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(diagnostics, verdict))
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class Wish:
         """The fewest rows at which this holds, if the variance is that of the log times a factor."""
         if not math.isfinite(evidence.stderr):
             return math.inf
-        seen = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
-        return _fewest(lambda rows: holds(_grown(seen, rows)))
+        scaled = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
+        return _fewest(lambda rows: holds(_grown(scaled, rows)))
 
     def _knows(self, evidence: Evidence) -> bool:
         return self.method.interval(evidence, self.level).width <= 2 * self.difference
@@ -252,25 +252,25 @@ def _grown(evidence: Evidence, rows: int) -> Evidence:
     )
 
 
-def _ok_rows(seen: Diagnostics, verdict: Verdict) -> float:
+def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
     """From how many rows of the same kind on the verdict is `ok`."""
     if len(verdict.reasons) > len(
-        judge(seen).reasons
+        judge(diagnostics).reasons
     ):  # for reasons that are not of rows, such as a model's propensities
         return math.inf
-    few = [FEW_CARRYING / seen.carrying_rows, FEW_ROWS / seen.effective_sample_size]
-    groups, clusters = seen.cluster_groups, seen.effective_clusters
+    few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
+    groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters
     if groups is not None and clusters is not None:
         few += [FEW_CLUSTERS / max(groups, 1), FEW_CLUSTERS / clusters]
     times = max(few) * (1 + 1e-9)
     grown = replace(
-        seen,
-        effective_sample_size=seen.effective_sample_size * times,
-        carrying_rows=seen.carrying_rows * times,
+        diagnostics,
+        effective_sample_size=diagnostics.effective_sample_size * times,
+        carrying_rows=diagnostics.carrying_rows * times,
         cluster_groups=None if groups is None else math.ceil(groups * times),
         effective_clusters=None if clusters is None else clusters * times,
     )
-    return float(math.ceil(seen.n * times)) if judge(grown).verdict == "ok" else math.inf
+    return float(math.ceil(diagnostics.n * times)) if judge(grown).verdict == "ok" else math.inf
 
 
 def _answers(
@@ -372,19 +372,19 @@ class Explored:
         return Powers(n, center, n * np.array([self.means[f"{name} {k} {order}"] for order in ORDERS]))
 
 
-def _explore(seen: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
+def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
     """What a log of each share would need."""
-    means = seen.means
+    means = explored.means
     _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
     v = means["target"]
     gap = v - means["logging"]
     for k, share in enumerate(SHARES):
         a, b, c = (means[f"value {k} {power}"] for power in range(3))
         beta = (b - v) / (a - 1) if a > 1 + 1e-12 else 0.0  # where c − 2bβ + aβ² − (V − β)² is least
-        value = seen.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
+        value = explored.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
         a, b, c = (means[f"lift {k} {power}"] for power in range(3))
         beta = b / a if a > 0 else 0.0
-        lift = seen.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
+        lift = explored.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
         yield Exploration(share, wish.needs(value, lift), share * (means["logging"] - means["uniform"] / means["ones"]))
 
 

@@ -96,11 +96,11 @@ class Reading:
         The other policy of a comparison always gets a place; targets that the log cannot judge come last.
         """
         judged = self.result.targets
-        given = judged if among is None else tuple(among)
-        if len(given) <= min(limit, TARGETS_DRAWN):
-            return given
-        order = dict.fromkeys(given, -math.inf) | {target: self._order(target) for target in judged}
-        return tuple(sorted(given, key=order.__getitem__)[:limit])
+        targets = judged if among is None else tuple(among)
+        if len(targets) <= min(limit, TARGETS_DRAWN):
+            return targets
+        order = dict.fromkeys(targets, -math.inf) | {target: self._order(target) for target in judged}
+        return tuple(sorted(targets, key=order.__getitem__)[:limit])
 
     def _order(self, target: str) -> float:
         value = _least(self.result[target, self.primary])

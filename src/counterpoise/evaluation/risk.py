@@ -293,11 +293,11 @@ class Distribution:
 
     def _bounds(self, cut: Cut) -> tuple[float, float] | None:
         """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
-        seen = self.bins.seen
-        if self.options.reward_bounds is None and seen[0] == seen[1]:
+        ends = self.bins.seen
+        if self.options.reward_bounds is None and ends[0] == ends[1]:
             return None
-        low, _ = self.options.reward_bounds or usual_ends(*seen)
-        return min(cut.of(low), cut.of(seen[0])), cut.beyond
+        low, _ = self.options.reward_bounds or usual_ends(*ends)
+        return min(cut.of(low), cut.of(ends[0])), cut.beyond
 
     def _telling(self, curve: Curve, q: float) -> int:
         """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""

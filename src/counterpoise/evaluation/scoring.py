@@ -28,12 +28,12 @@ def logged(
     >>> y[[0, 2]]["propensity"].tolist()
     [0.5, 0.25]
     """
-    given = {"action": action, "reward": reward, "propensity": propensity, "cluster": cluster}
-    columns = {name: np.asarray(column) for name, column in given.items() if column is not None}
+    parts = {"action": action, "reward": reward, "propensity": propensity, "cluster": cluster}
+    columns = {name: np.asarray(column) for name, column in parts.items() if column is not None}
     sizes = {name: column.shape for name, column in columns.items()}
     if any(len(size) != 1 for size in sizes.values()) or len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} has shape {size}" for name, size in sizes.items())
-        raise ColumnError(f"what was logged must be columns with the same number of rows, and {told}.")
+        shapes = ", ".join(f"{name} has shape {size}" for name, size in sizes.items())
+        raise ColumnError(f"what was logged must be columns with the same number of rows, and {shapes}.")
     records = np.empty(len(columns["action"]), dtype=[(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
         records[name] = column

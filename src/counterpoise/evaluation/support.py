@@ -254,17 +254,17 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
         at = np.where(place.at[taken.row] >= 0, taken.action * width + place.at[taken.row], count)
         hit = np.where((taken.logged >= 0) & (place.at >= 0), taken.logged * width + place.at, count)
         wanted = np.bincount(at, taken.mass, count + 1)[:count]
-        seen = np.bincount(hit, w, count + 1)[:count]
+        observed = np.bincount(hit, w, count + 1)[:count]
         square = np.bincount(hit, w * w, count + 1)[:count]
-        size = np.maximum(np.divide(square, seen, out=np.zeros(count), where=seen > 0), heavy)
-        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(seen / size + 1.0, wanted / size), np.nan)
-        cells.append((at, chance, wanted, seen, square))
+        size = np.maximum(np.divide(square, observed, out=np.zeros(count), where=observed > 0), heavy)
+        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(observed / size + 1.0, wanted / size), np.nan)
+        cells.append((at, chance, wanted, observed, square))
     tests = sum(int(np.isfinite(chance).sum()) for _, chance, *_ in cells)
     lacks = np.zeros(len(taken.row), dtype=bool)
-    for at, chance, wanted, seen, square in cells:
-        is_empty = (chance < CHANCE / max(tests, 1)) & (seen <= HARDLY * wanted)
+    for at, chance, wanted, observed, square in cells:
+        is_empty = (chance < CHANCE / max(tests, 1)) & (observed <= HARDLY * wanted)
         # a place that was not known before the choice (the action itself, its category) has too much of an action elsewhere
-        by_action = [sums.reshape(len(taken.names), -1) for sums in (np.where(is_empty, 0.0, wanted), seen, square)]
+        by_action = [sums.reshape(len(taken.names), -1) for sums in (np.where(is_empty, 0.0, wanted), observed, square)]
         rest, weight, spread = (sums.sum(axis=1) for sums in by_action)
         is_known_before = weight - rest <= BEYOND * np.sqrt(spread)
         is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
