@@ -78,7 +78,7 @@ def calibrate(column: str, rows: int, impossible: int, sums: BinSums) -> Calibra
     Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
     """
     own = np.diag(sums.mass) - sums.products
-    merge, edges = _merged(np.diag(own))
+    merge, edges = _merge_bins(np.diag(own))
     pairs, taken, mass = merge @ sums.pairs, merge @ sums.taken, merge @ sums.mass
     variance = merge @ (own if sums.spread is None else sums.spread) @ merge.T
     residual = taken - mass
@@ -96,7 +96,7 @@ def calibrate(column: str, rows: int, impossible: int, sums: BinSums) -> Calibra
     return Calibration(column, rows, impossible, bins, chi_square, freedom, p)
 
 
-def _merged(variances: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[tuple[float, float]]]:
+def _merge_bins(variances: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[tuple[float, float]]]:
     """Which bins to put together, by their probabilities alone, so that the choice says nothing about the actions taken."""
     joined: list[list[int]] = [[]]
     for k in range(len(variances)):

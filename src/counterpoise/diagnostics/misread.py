@@ -132,7 +132,7 @@ def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
     what, (mean, error) = next(iter(test.means.items()))
     before = plain.means[what][0]
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
-    expression = _written(best, named)
+    expression = _expression_of(best, named)
     said = f"{named!r} seems to hold {best.holds}: with {expression}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
     return [Finding("fix", named, Sentence([said, "Pass ", Argument("propensity", expression), "."]))]
 
@@ -141,11 +141,11 @@ def _by_range(named: str, possible: Sequence[Reading]) -> Sentence:
     holds = " or ".join(reading.holds for reading in possible)
     options: list[str | Argument] = []
     for k, reading in enumerate(possible):
-        options += [" or " if k else "Pass ", Argument("propensity", _written(reading, named))]
+        options += [" or " if k else "Pass ", Argument("propensity", _expression_of(reading, named))]
     return Sentence([f"going by their range, values of {named!r} could be {holds}. ", *options, "."])
 
 
-def _written(reading: Reading, named: str) -> str:
+def _expression_of(reading: Reading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
     return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')

@@ -17,13 +17,13 @@ from counterpoise.diagnostics.together import Together
 from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.answer import compared
+from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import Asked, features_of, groups_of
 from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, named
+from counterpoise.evaluation.loggers import ONE, by_value, with_names
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
 from counterpoise.evaluation.table import Table
@@ -323,10 +323,10 @@ def ab_test(
     names = names_of_arms(labels)
     rival = _rival(against, names)
     planned = None if whole.shares is None else checked_shares(whole.shares, names)
-    pooled = _pooled(whole, names, rival, interval, level, progress)
+    pooled = _pooled_comparison(whole, names, rival, interval, level, progress)
     together = _together(plain, column, moments.n, dict(zip(names, labels, strict=True)), rival)
     effects = [
-        _doubted(effect, together)
+        _with_doubts(effect, together)
         for name, label in zip(names, labels, strict=True)
         if name != rival
         for effect in _effects(moments, label, labels[names.index(rival)], whole, options, pooled)
@@ -350,7 +350,7 @@ def _with_arm(log: Log, arm: Any) -> Log:
         return log.but(logger=column)
     arrays = log.data.copy()
     column = one("arm", arm, arrays)
-    return named(log.of(arrays)).but(logger=column)
+    return with_names(log.of(arrays)).but(logger=column)
 
 
 def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
@@ -378,7 +378,7 @@ def _effects(
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = compared(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
+    pair = comparison_of(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]
@@ -414,14 +414,14 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
     return together_by(question, columns_of(log), rows, terms, len(labels) - 1)
 
 
-def _doubted(effect: Effect, together: Mapping[str, Together]) -> Effect:
+def _with_doubts(effect: Effect, together: Mapping[str, Together]) -> Effect:
     """An effect whose verdict says that rows move together; the pooled one has been asked itself."""
     if effect.method == POOLED or effect.arm not in together:
         return effect
     return replace(effect, verdict=effect.verdict.with_caveats([together[effect.arm].caveat()]))
 
 
-def _pooled(
+def _pooled_comparison(
     log: Log, names: tuple[str, ...], rival: str, interval: str | Method | None, level: float, progress: bool | None
 ) -> Comparison | None:
     """Every arm's policy against one of them, by the rows of all arms."""

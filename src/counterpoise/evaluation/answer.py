@@ -37,33 +37,31 @@ Answer = TypeVar("Answer", bound=Result)
 SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
-def evaluated(whole: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
+def evaluation_of(whole: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
     carriers = _carriers(whole)
     whole = _without_loggers(whole)
     return _together(
         [
-            _carried(_evaluated(moments, asked, how, whole, name), carriers)
+            _with_carriers(_result(moments, asked, how, whole, name), carriers)
             for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
 
-def compared(whole: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
+def comparison_of(whole: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
     whole = _without_loggers(whole)
     return _together(
         [
-            _compared(moments, how, whole, name, against)
+            _comparison(moments, how, whole, name, against)
             for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
 
-def _evaluated(
-    moments: LogMoments, asked: tuple[str, ...], options: Options, whole: Asked, reward: str | None
-) -> Result:
+def _result(moments: LogMoments, asked: tuple[str, ...], options: Options, whole: Asked, reward: str | None) -> Result:
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     first = moments.moments[contrasts[0]]
     mean_is_one = moments.weight.mean_is_one
@@ -79,7 +77,7 @@ def _evaluated(
         suspects[contrast[0]] = _suspects(view)
         doubts[contrast[0]] = doubtful_baselines(view)
         own |= estimates(view, estimators, options)
-        diagnoses |= _named(contrast[0], diagnostics(view))
+        diagnoses |= _by_target(contrast[0], diagnostics(view))
 
     def verdict(target: str, place: Segment) -> Verdict:
         judged = climbed.judged(judge(diagnoses[target, place]), (target, ""), place)
@@ -94,10 +92,10 @@ def _evaluated(
     rewards = rewards_of(moments, options.reward_bounds)
     answers, verdicts = _answers(own, verdict, missing, weighted, rewards)
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
-    return Result(climbed.moments, answers, diagnoses, verdicts, **_asked(options, whole, reward), ladders=ladders)
+    return Result(climbed.moments, answers, diagnoses, verdicts, **_fields(options, whole, reward), ladders=ladders)
 
 
-def _compared(
+def _comparison(
     moments: LogMoments, options: Options, whole: Asked, reward: str | None, against: str | None
 ) -> Comparison:
     _check_groups(moments, options)
@@ -113,7 +111,7 @@ def _compared(
     for contrast in moments.moments:
         if not contrast[1]:
             single = climbed.view(contrast)
-            diagnoses |= _named(contrast[0], diagnostics(single))
+            diagnoses |= _by_target(contrast[0], diagnostics(single))
             suspects[contrast[0]] = _suspects(single)
     views = {contrast: climbed.view(contrast) for contrast in contrasts}
     own = {
@@ -146,12 +144,12 @@ def _compared(
     known = Lazily(dict.fromkeys(chain(*own.values()), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
     answers, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
-    asked = _asked(options, whole, reward)
+    asked = _fields(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
     return Comparison(climbed.moments, answers, diagnoses, verdicts, **asked, ladders=ladders, against=other)
 
 
-def _named(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
+def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
     """The diagnostics of every place, by target and place."""
     return Lazily(dict.fromkeys(((target, place) for place in by_place), lambda key: by_place[key[1]]))
 
@@ -236,7 +234,7 @@ def _without_loggers(whole: Asked) -> Asked:
     return replace(whole, moments=tuple(map(without_loggers, whole.moments)), question=asked)
 
 
-def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
+def _with_carriers(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     """A result whose verdicts say which logger carries the estimate."""
     if not carriers:
         return result
@@ -247,7 +245,7 @@ def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     return replace(result, verdicts=verdicts)
 
 
-def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
+def _fields(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
     """What a result remembers of how it was asked for."""
     return {
         "level": options.level,

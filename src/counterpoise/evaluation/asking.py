@@ -192,27 +192,27 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 [Argument(stored.given[0]), " says what a state keeps of this log."],
                 do=["Pass ", Argument("state"), ", too."],
             )
-        question = _fitted(question, progress)
-        with bad_rows_explained(question):
+        question = _fit_models(question, progress)
+        with explain_bad_rows(question):
             moments = moments_of(question, progress=progress)
         return Asked(with_errors(question, moments), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
-    question = _fitted(question, progress)
-    with bad_rows_explained(question):
+    question = _fit_models(question, progress)
+    with explain_bad_rows(question):
         today = with_errors(question, moments_of(question, progress=progress))
     merged = batches.finish(job, today)
     return Asked(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
 @contextmanager
-def bad_rows_explained(question: Question) -> Iterator[None]:
+def explain_bad_rows(question: Question) -> Iterator[None]:
     """Whatever is wrong with rows, with what their propensities seem to be instead."""
     try:
         yield
     except LogError as error:
-        from counterpoise.evaluation.checks import explained  # which stands on this module
+        from counterpoise.evaluation.checks import explanation_of  # which stands on this module
 
-        explanation = explained(error, question)
+        explanation = explanation_of(error, question)
         if explanation is error:
             raise
         raise explanation from error
@@ -233,7 +233,7 @@ def groups_of(log: Log, *, wanted: bool) -> int:
     return _groups(log.groups) if wanted or log.cluster is not None or log.groups is not None else 1
 
 
-def _fitted(question: Question, progress: bool | None) -> Question:
+def _fit_models(question: Question, progress: bool | None) -> Question:
     """The question with its models fitted, if it has any: that of propensities first, which a reward model may ask for."""
     if question.propensity_model is not None:
         from counterpoise.models.propensity_fitting import fit_propensity_model

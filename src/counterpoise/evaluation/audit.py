@@ -76,10 +76,10 @@ def calibration_of(
     )
     is_right = (pl.col("y") > 0) & ((pl.col("q").list.sum() - 1).abs() < ROUNDING) & (pl.col("q").list.min() >= 0)
     rows = rows.with_columns(good=is_right.fill_null(False))
-    return _calibrated(said, rows, has_clusters=cluster is not None)
+    return _calibrate(said, rows, has_clusters=cluster is not None)
 
 
-def _calibrated(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibration:
+def _calibrate(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibration:
     good = rows.filter("good")
     bins = pl.col("q").map_batches(_in_bins, return_dtype=pl.Struct(_FIELDS), is_elementwise=True).alias("bins")
     every = good.with_columns(bins, *(_is_in(k) for k in BINS)).unnest("bins")

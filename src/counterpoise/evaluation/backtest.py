@@ -313,11 +313,11 @@ def backtest(
             whole = as_log(data, parts)
             whole.need_only("backtest")
             comparison = compare(whole, target=outcome.target or target, against=against_whom, **options)
-        replayed.append(_replayed(name, comparison, outcome, level))
+        replayed.append(_replay(name, comparison, outcome, level))
     return Backtest(tuple(replayed), level)
 
 
-def _replayed(name: str, comparison: Comparison, outcome: Outcome, level: float) -> Replayed:
+def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -> Replayed:
     if comparison.level != level:
         raise OptionError(
             [f"the comparison of {name!r} is at another level: pass ", Argument("level", comparison.level), "."]

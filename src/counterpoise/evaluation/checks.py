@@ -110,15 +110,17 @@ RARE = 0.001  # of rows are dropped, and propensities are looked at
 FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
 
 
-def checked(asked: Asked) -> Asked:
+def with_concerns(asked: Asked) -> Asked:
     """The moments with what every check has to say; those that were handed over have no rows to check."""
     question = asked.question
     if question is None:
         return asked
-    return replace(asked, concerns=tuple(concern for check in CHECKS for concern in _tried(check, question, asked)))
+    return replace(
+        asked, concerns=tuple(concern for check in CHECKS for concern in _concerns_of(check, question, asked))
+    )
 
 
-def _tried(check: Check, question: Question, asked: Asked) -> list[Concern]:
+def _concerns_of(check: Check, question: Question, asked: Asked) -> list[Concern]:
     """What a check says; if it cannot read its sample, the answer stands without it."""
     try:
         return list(check(question, asked))
@@ -325,7 +327,7 @@ def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
         yield Concern(Caveat("propensities-not-probabilities", "caution", _upper(said), {"valid_share": valid}))
 
 
-def explained(error: LogError, question: Question) -> LogError:
+def explanation_of(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
     misread = None
     with suppress(CounterpoiseError):  # the first error is the one to tell

@@ -144,7 +144,7 @@ def check_coverage(
     units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
     slow = len(units) * runs * len(chosen) > 4e6
     with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
-        checks = {policy: _checked(result, policy, name, units, int(runs), random, report) for policy in chosen}
+        checks = {policy: _coverage_of(result, policy, name, units, int(runs), random, report) for policy in chosen}
     return CoverageCheck(checks, result.reward)
 
 
@@ -171,7 +171,7 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
     return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
 
 
-def _checked(
+def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
 ) -> Coverage:
     contrast = (target, result.against if isinstance(result, Comparison) else "")

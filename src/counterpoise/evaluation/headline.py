@@ -121,7 +121,7 @@ def _value(reading: Reading, best: str) -> list[Part]:
 
 def _difference(reading: Reading, best: str) -> list[Part]:
     estimate, level = reading.result[best, reading.primary], level_of(reading.result.level)
-    interval, is_shown = _decided(reading, best)
+    interval, is_shown = _decision(reading, best)
     is_less = estimate.value < 0
     size = Number(abs(estimate.value), estimate.stderr, is_signed=not is_less)
     return [
@@ -139,7 +139,7 @@ def _rival(reading: Reading) -> Part:
     return "the logging policy" if reading.against in ("", LOGGING) else Name(reading.against)
 
 
-def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
+def _decision(reading: Reading, target: str) -> tuple[Interval, bool]:
     """The interval of a difference that allows for looking at all targets, and whether the difference is shown."""
     if reading.is_comparison:
         return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"

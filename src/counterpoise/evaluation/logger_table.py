@@ -11,7 +11,7 @@ import polars as pl
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.answer import evaluated
+from counterpoise.evaluation.answer import evaluation_of
 from counterpoise.evaluation.asking import Stored, read
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import by_logger, of_own_logger
@@ -55,13 +55,13 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         is_clustered=moments.cluster is not None,
         reward_bounds=result.reward_bounds,
     )
-    apart = evaluated(read(naive, Stored(), False), options, (BETA_IPS,))
+    apart = evaluation_of(read(naive, Stored(), False), options, (BETA_IPS,))
     each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
     total = sum(carried.values()) or math.nan
     rows = [
         _row("balanced", balanced),
         _row("naive pooling", apart[target, BETA_IPS]),
-        _row("inverse variance", _mixed(list(each.values()), result.level)),
+        _row("inverse variance", _mean(list(each.values()), result.level)),
     ]
     rows += [
         _row(f"{name} alone", estimate) | {"weight_share": carried[name] / total} for name, estimate in each.items()
@@ -78,7 +78,7 @@ def _row(how: str, estimate: Estimate) -> dict[str, Any]:
     return {"how": how, "value": value, "stderr": estimate.stderr, **ends, "n": estimate.n}
 
 
-def _mixed(parts: Sequence[Estimate], level: float) -> Estimate:
+def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
     """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
     known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
     mass = sum(part.stderr**-2 for part in known)

@@ -43,17 +43,17 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
         )
     loggers, logger, quote = log.propensity, str(log.logger), quote_of(log)
     names = tuple(loggers)
-    shares = _counted(named(log), names) if log.shares is None else checked_shares(log.shares, names)
+    shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
     mixed = balanced_sql(loggers, shares, logger, quote)
     return log.but(propensity=mixed, logger=None, shares=None), Balanced(names, tuple(loggers.values()), logger)
 
 
-def named(log: Log) -> Log:
+def with_names(log: Log) -> Log:
     """A log of arrays as one of columns, so that expressions can be made of them."""
     return log.of(dict(log.data)) if log.is_arrays else log
 
 
-def _counted(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
+def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
         raise OptionError(

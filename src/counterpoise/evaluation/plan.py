@@ -206,7 +206,7 @@ class Wish:
         if not math.isfinite(evidence.stderr):
             return math.inf
         scaled = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
-        return _fewest(lambda rows: holds(_grown(scaled, rows)))
+        return _fewest(lambda rows: holds(_grow(scaled, rows)))
 
     def _knows(self, evidence: Evidence) -> bool:
         return self.method.interval(evidence, self.level).width <= 2 * self.difference
@@ -239,7 +239,7 @@ def _fewest(holds: Callable[[int], bool]) -> float:
     return float(high)
 
 
-def _grown(evidence: Evidence, rows: int) -> Evidence:
+def _grow(evidence: Evidence, rows: int) -> Evidence:
     """The evidence of so many rows of the same kind."""
     times = rows / evidence.n
     return replace(
@@ -254,9 +254,8 @@ def _grown(evidence: Evidence, rows: int) -> Evidence:
 
 def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
     """From how many rows of the same kind on the verdict is `ok`."""
-    if len(verdict.reasons) > len(
-        judge(diagnostics).reasons
-    ):  # for reasons that are not of rows, such as a model's propensities
+    # there may be reasons that are not of rows, such as a model's propensities
+    if len(verdict.reasons) > len(judge(diagnostics).reasons):
         return math.inf
     few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
     groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters

@@ -129,12 +129,12 @@ def verdict_lines(reading: Reading) -> Iterator[str]:
             where = "" if place is None else f" in {shortened(segment_text(place))}"
             yield f"{shortened(target)}{where}: {result.verdicts[target, place]}"
         if keys[limit:]:
-            yield _counted(result, keys[limit:], what)
+            yield _count(result, keys[limit:], what)
     if places[JUDGED:]:
         yield f"Only the {JUDGED:,} largest of {len(places):,} segments were judged here; see .table() for all."
 
 
-def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
+def _count(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
     counts = Counter(result.verdicts[key].verdict for key in keys)
     said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     return f"… and {len(keys):,} more {what}{'s' if len(keys) > 1 else ''}: {said}"

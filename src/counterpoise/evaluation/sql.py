@@ -86,7 +86,7 @@ def from_sums(
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _checked(_frame(rows), question)
+    answer = _check_answer(_frame(rows), question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -128,7 +128,7 @@ def _tops(question: Question) -> dict[str, Any]:
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
-def _checked(answer: Any, question: Question) -> Any:
+def _check_answer(answer: Any, question: Question) -> Any:
     """The answer with its sums as numbers, if it belongs to the statement of this question."""
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]

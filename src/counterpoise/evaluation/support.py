@@ -128,7 +128,7 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     import polars as pl
 
     try:
-        rows, taken = _taken(target, rows, question)
+        rows, taken = _choices(target, rows, question)
     except (CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
         return None  # such as actions that cannot be compared
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -137,10 +137,10 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     if not w.any():
         return None
     places = _places(rows.filter(pl.Series(good)), question)
-    return _tested(target.name, taken.of(good), w, places)
+    return _test(target.name, taken.of(good), w, places)
 
 
-def _taken(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
+def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
     """The rows that can be looked at, and what a target takes in them."""
     import polars as pl
 
@@ -240,7 +240,7 @@ def _is(column: str, value: Any) -> str:
     return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
 
 
-def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
+def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
     """What is missing of a target, by a test of every action in the whole log and at every place."""
     from scipy.special import gammaincc
 
@@ -424,7 +424,7 @@ def with_bounds(
     """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
     main = estimates[foremost(estimators)]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
-    sides = [[_settled(caveat, little) for caveat in side] for side in (own, other)]
+    sides = [[_settle(caveat, little) for caveat in side] for side in (own, other)]
     missing = [caveat for side in sides for caveat in side if caveat.code == MISSING]
     explained = all(any(caveat.code == MISSING for caveat in side) for side in sides if side)
     if missing and explained:
@@ -448,7 +448,7 @@ def with_bounds(
     return replace(verdict, reasons=reasons, caveats=made), answers
 
 
-def _settled(caveat: Caveat, little: float) -> Caveat:
+def _settle(caveat: Caveat, little: float) -> Caveat:
     """A caveat that is a note where the actions it misses are too few to matter."""
     is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
     return replace(caveat, severity="note") if is_little else caveat

@@ -38,19 +38,15 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
     if interval is None:
         return Student()
     if isinstance(interval, str):
-        return _named(interval).from_options(options)
+        if interval not in INTERVALS:
+            raise _unknown(interval)
+        return INTERVALS[interval].from_options(options)
     if isinstance(interval, type):
         made = Blank(f"{interval.__name__}(…)")
         raise OptionError(f"{interval.__name__} is a class.", do=["Pass an object, ", Argument("interval", made), "."])
     if not isinstance(interval, Method):
         raise _unknown(interval)
     return interval
-
-
-def _named(name: str) -> type[Method]:
-    if name not in INTERVALS:
-        raise _unknown(name)
-    return INTERVALS[name]
 
 
 def _unknown(interval: object) -> OptionError:
