@@ -309,9 +309,9 @@ def ab_test(
     "Improving the sensitivity of online controlled experiments by utilizing pre-experiment data", WSDM 2013; Agarwal et al., KDD 2017.
     """
     check_level(level)
-    asked = as_log(log, parts)
-    asked.need_only("ab_test")
-    whole = _with_arm(asked, arm)
+    whole = as_log(log, parts)
+    whole.need_only("ab_test")
+    whole = _with_arm(whole, arm)
     whole.need("reward")
     clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=clustered, reward_bounds=whole.reward_bounds)

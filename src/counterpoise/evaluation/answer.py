@@ -37,13 +37,13 @@ Answer = TypeVar("Answer", bound=Result)
 SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
-def evaluation_of(whole: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
+def evaluation_of(whole: Asked, options: Sequence[Options], names: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
     carriers = _carriers(whole)
     whole = _without_loggers(whole)
     return _together(
         [
-            _with_carriers(_result(moments, asked, how, whole, name), carriers)
+            _with_carriers(_result(moments, names, how, whole, name), carriers)
             for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
@@ -61,11 +61,11 @@ def comparison_of(whole: Asked, options: Sequence[Options], against: str | None 
     )
 
 
-def _result(moments: LogMoments, asked: tuple[str, ...], options: Options, whole: Asked, reward: str | None) -> Result:
+def _result(moments: LogMoments, names: tuple[str, ...], options: Options, whole: Asked, reward: str | None) -> Result:
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     first = moments.moments[contrasts[0]]
     mean_is_one = moments.weight.mean_is_one
-    estimators = choose(asked, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
+    estimators = choose(names, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
     own: Estimates = Lazily({})
@@ -144,9 +144,9 @@ def _comparison(
     known = Lazily(dict.fromkeys(chain(*own.values()), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
     answers, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
-    asked = _fields(options, whole, reward)
+    fields = _fields(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
-    return Comparison(climbed.moments, answers, diagnoses, verdicts, **asked, ladders=ladders, against=other)
+    return Comparison(climbed.moments, answers, diagnoses, verdicts, **fields, ladders=ladders, against=other)
 
 
 def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
@@ -230,8 +230,8 @@ def _without_loggers(whole: Asked) -> Asked:
     if not whole.moments[0].segment_columns or not is_by_logger(whole.moments[0]):
         return whole
     question = whole.question
-    asked = None if question is None else replace(question, segment=question.segment[:-1])
-    return replace(whole, moments=tuple(map(without_loggers, whole.moments)), question=asked)
+    merged = None if question is None else replace(question, segment=question.segment[:-1])
+    return replace(whole, moments=tuple(map(without_loggers, whole.moments)), question=merged)
 
 
 def _with_carriers(result: Result, carriers: Mapping[str, Carrier]) -> Result:

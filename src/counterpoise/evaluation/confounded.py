@@ -19,7 +19,7 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
-from counterpoise.evaluation.result import above
+from counterpoise.evaluation.result import above, known_target
 from counterpoise.evaluation.showing import aligned
 from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened
@@ -121,7 +121,7 @@ class Sensitivity:
     def bounds(self, gamma: float, target: str | None = None) -> Bounds:
         """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
         _check_gamma(gamma)
-        name = self._known(target)
+        name = known_target(target, self.targets)
         (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (VALUE, LIFT))
         return Bounds(
             name,
@@ -139,7 +139,7 @@ class Sensitivity:
 
     def tipping(self, target: str | None = None) -> TippingPoint:
         """How wrong odds must be for the conclusion about a target to flip, with and without sampling."""
-        name = self._known(target)
+        name = known_target(target, self.targets)
         lift = self.bounds(1.0, name).lift[0]
         side = 0 if lift > 0 else 1
         sign = 1.0 if lift > 0 else -1.0
@@ -153,7 +153,7 @@ class Sensitivity:
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
-        name, estimated = self._known(target), self.log.estimated
+        name, estimated = known_target(target, self.targets), self.log.estimated
         verdict = judge(diagnostics(self._view(name))[None])
         verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
         return verdict.with_caveats(self.caveats.get(name, ()))
@@ -163,12 +163,12 @@ class Sensitivity:
         return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
 
     def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
-        asked = self.gammas if gamma is None else checked_gammas(gamma)
-        return [self.bounds(factor, name) for name in self.targets for factor in asked]
+        gammas = self.gammas if gamma is None else checked_gammas(gamma)
+        return [self.bounds(factor, name) for name in self.targets for factor in gammas]
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
-        return cast("Axes", above().sensitivity.bands(self, self._known(target), ax=ax))
+        return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
 
     def __repr__(self) -> str:
         heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
@@ -248,12 +248,6 @@ class Sensitivity:
         same = Cut(len(plain), value=0.0, beyond=0.0, slope=1.0)
         return View(plain.reward(same, name), (name, ""))
 
-    def _known(self, target: str | None) -> str:
-        name = self.targets[0] if target is None else target
-        if name not in self.targets:
-            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
-        return name
-
 
 @dataclass(frozen=True)
 class End:
@@ -305,12 +299,12 @@ def checked_gammas(gamma: Any) -> tuple[float, ...]:
     >>> checked_gammas([2, 1.2]), checked_gammas(1.5)
     ((1.2, 2.0), (1.5,))
     """
-    asked = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
-    for factor in asked:
+    factors = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
+    for factor in factors:
         _check_gamma(factor)
-    if not len(asked):
+    if not len(factors):
         raise OptionError([Argument("gamma"), " is empty: name at least one factor, such as 1.5."])
-    return tuple(sorted({float(factor) for factor in asked}))
+    return tuple(sorted({float(factor) for factor in factors}))
 
 
 def _check_gamma(gamma: Any) -> None:
@@ -363,7 +357,7 @@ class DifferenceSensitivity(Sensitivity):
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe a difference, if the propensities are right."""
-        return self.verdicts[self._known(target)]
+        return self.verdicts[known_target(target, self.targets)]
 
     def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
         key = (name, gamma, which)
@@ -397,30 +391,30 @@ class DifferenceSensitivity(Sensitivity):
         return estimates(view, estimators, self.options)[name, estimator, None]
 
 
-def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
+def of_comparison(result: Comparison, question: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
     """The sensitivity of the differences between some targets and another, from one more pass over the rows of the log."""
-    places = {name: asked.target_names.index(name) for name in (*names, result.against)}
+    places = {name: question.target_names.index(name) for name in (*names, result.against)}
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, PairBins]:
         sums: dict[str, PairBins] = {}
         grids: dict[str, _Grid] = {}
         for batch in batches:
             rows = {name: batch.get_column(name).to_numpy() for name in (REWARD, PROPENSITY)}
-            groups = _groups(batch, asked)
+            groups = _groups(batch, question)
             other = batch.get_column(f"t{places[result.against]}").to_numpy()
             for name in names:
                 target = batch.get_column(f"t{places[name]}").to_numpy()
                 grid = grids.setdefault(name, _Grid.of(rows[REWARD], target, other)) if batch.height else None
                 if grid is None:
                     continue
-                bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), asked.groups)
+                bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), question.groups)
                 columns = (rows[REWARD], rows[PROPENSITY], target, other)
                 more = PairBins.of(bins, groups, *columns, shape, grid.center)
                 sums[name] = sums[name] + more if name in sums else more
         return sums
 
-    cluster = None if asked.log.cluster is None else GROUP
-    pairs = over_good_rows(asked, pass_over, cluster=cluster)
+    cluster = None if question.log.cluster is None else GROUP
+    pairs = over_good_rows(question, pass_over, cluster=cluster)
     verdicts = {name: result.verdict(name) for name in names}
     return DifferenceSensitivity(
         result.moments, targets=tuple(names), against=result.against, pairs=pairs, verdicts=verdicts, **fields
@@ -461,9 +455,11 @@ def _share(target: Floats, other: Floats) -> Floats:
     return np.asarray(np.divide(target, both, out=np.full(len(both), 0.5), where=both > 0))
 
 
-def _groups(batch: pl.DataFrame, asked: Question) -> NDArray[np.int64]:
-    if asked.log.cluster is None:
+def _groups(batch: pl.DataFrame, question: Question) -> NDArray[np.int64]:
+    if question.log.cluster is None:
         return np.zeros(batch.height, dtype=np.int64)
     ids = nw.from_native(batch.select(GROUP), eager_only=True)
-    groups: NDArray[np.int64] = with_groups(ids, asked.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
+    groups: NDArray[np.int64] = (
+        with_groups(ids, question.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
+    )
     return groups

@@ -135,9 +135,9 @@ def doctor(
     check_digits(schema, names)
     segments = many("segment", segment, None)
     check_columns(schema, [*segments, *([day] if day else []), *columns_of(distribution)])
-    for asked in (reward, propensity, action, *asked_targets, *key):
-        if asked is not None and asked not in names:
-            raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
+    for name in (reward, propensity, action, *asked_targets, *key):
+        if name is not None and name not in names:
+            raise ColumnError(f"no column {name!r}; the log has {', '.join(map(repr, names))}.")
     reward = usual("reward", names) if reward is None else reward
     is_estimated = propensity is None and asked_log.propensity is not None  # by a model, and not logged under any name
     propensity = usual("propensity", names) if propensity is None and not is_estimated else propensity

@@ -82,19 +82,19 @@ def evaluate(
     'caution'
     """
     check_level(level)
-    asked, stored = names_of(estimator), Stored(state, batch, replace, version)
+    names, stored = names_of(estimator), Stored(state, batch, replace, version)
     known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        return evaluation_of(known, options, asked)
+        return evaluation_of(known, options, names)
     method = options[0].method
-    wants_groups = method.needs_groups or _need_groups(asked)
+    wants_groups = method.needs_groups or _need_groups(names)
     question = question_of(
         whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
     )
-    choose(asked, question.moment_columns, question.groups, method)  # before the log is read
+    choose(names, question.moment_columns, question.groups, method)  # before the log is read
     if isinstance(whole.propensity, Mapping):
         question = by_logger(question)
-    return evaluation_of(with_concerns(read(question, stored, progress)), options, asked)
+    return evaluation_of(with_concerns(read(question, stored, progress)), options, names)
 
 
 def compare(
@@ -161,5 +161,5 @@ def _start(
     return None, whole, made
 
 
-def _need_groups(asked: tuple[str, ...]) -> bool:
-    return any(ESTIMATORS[name].needs == "groups" for name in asked if isinstance(name, str) and name in ESTIMATORS)
+def _need_groups(names: tuple[str, ...]) -> bool:
+    return any(ESTIMATORS[name].needs == "groups" for name in names if isinstance(name, str) and name in ESTIMATORS)

@@ -73,10 +73,10 @@ def plain(parts: list[Part]) -> str:
 
 def _cannot_say(reading: Reading, best: str) -> list[Part]:
     which: Part = Name(best) if len(reading.result.targets) == 1 else "any of the targets"
-    asked: list[Part] = ["what ", which, " would have earned."]
+    unknown: list[Part] = ["what ", which, " would have earned."]
     if reading.is_difference:
-        asked = ["how ", which, " compares with ", _rival(reading), "."]
-    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *asked]
+        unknown = ["how ", which, " compares with ", _rival(reading), "."]
+    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *unknown]
 
 
 def _between(reading: Reading, best: str) -> list[Part]:

@@ -186,9 +186,9 @@ class Wish:
 
     def needs(self, value: Evidence, lift: Evidence) -> Needs:
         """Rows, from the evidence of a log on the value and on the difference."""
-        asked = ((self._knows, value), (self._knows, lift), (self._shows, lift))
-        ranges = [tuple(self._rows(*need, factor) for factor in self._factors) for need in asked]
-        return Needs(*(self._rows(*need) for need in asked), *ranges)  # type: ignore[arg-type]
+        goals = ((self._knows, value), (self._knows, lift), (self._shows, lift))
+        ranges = [tuple(self._rows(*need, factor) for factor in self._factors) for need in goals]
+        return Needs(*(self._rows(*need) for need in goals), *ranges)  # type: ignore[arg-type]
 
     @cached_property
     def _luck(self) -> float:

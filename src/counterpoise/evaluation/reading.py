@@ -132,12 +132,13 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
     the best one, and the best of many equal targets looks better than it is.
     """
-    asked = any(name == estimator for _, name, _ in result.estimates)
-    if not asked and not result.moments.weight.mean_is_one and FILLED_IN in {name for _, name, _ in result.estimates}:
+    names = {name for _, name, _ in result.estimates}
+    is_reported = estimator in names
+    if not is_reported and not result.moments.weight.mean_is_one and FILLED_IN in names:
         return {}
-    if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
+    if isinstance(result, Comparison) or (not is_reported and not result.interval_method.allows_differences):
         return {}
-    if asked and len(result.targets) == 1:
+    if is_reported and len(result.targets) == 1:
         return {target: result[target, estimator] for target in targets}
     together = 1 - (1 - result.level) / len(result.targets)
     options = Options(together, result.interval_method, result.reward_bounds)

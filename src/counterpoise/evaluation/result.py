@@ -57,7 +57,7 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def choose(
-    asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
+    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
 ) -> dict[str, Estimator]:
     """The estimators asked for, or all that the columns, the groups and the method allow.
 
@@ -66,10 +66,10 @@ def choose(
     """
     has_model = set(MODEL) <= set(columns)
     missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
-    for name in asked:
+    for name in names:
         _check(name, missing, method)
-    if asked or method.estimators:
-        return {name: ESTIMATORS[name] for name in asked or method.estimators}
+    if names or method.estimators:
+        return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
         name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
     )
@@ -161,12 +161,12 @@ class Result:
             raise OptionError(f"a target, estimator and segment are names, found {key!r}.") from error
         if estimate is not None:
             return estimate
-        for what, asked, known in (
+        for what, wanted, known in (
             ("target", target, {k[0] for k in self.estimates}),
             ("estimator", estimator, {k[1] for k in self.estimates}),
         ):
-            if asked not in known:
-                raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
+            if wanted not in known:
+                raise OptionError(f"no {what} {wanted!r} in this result; {_choice(str(wanted), known)}")
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
@@ -477,7 +477,15 @@ def segment_text(label: Segment) -> str:
     return " / ".join("(missing)" if value is None else str(value) for value in label or ())
 
 
-def _choice(asked: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(asked, sorted(known), n=1)
+def known_target(target: str | None, targets: Sequence[str]) -> str:
+    """A target by its name, or the first one."""
+    name = targets[0] if target is None else target
+    if name not in targets:
+        raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, targets))}.")
+    return name
+
+
+def _choice(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
     listed = f"it has {', '.join(sorted(known))}." if known else "it has none."
     return listed + (f" Did you mean {near[0]!r}?" if near else "")

@@ -16,6 +16,7 @@ from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
+from counterpoise.evaluation.result import known_target
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
 from counterpoise.intervals.method import normal_quantile
@@ -165,7 +166,7 @@ class Distribution:
     def quantile(self, q: float, target: str | None = None) -> Statistic:
         """The smallest reward that a share q of the rewards does not exceed; the interval inverts those of F (Woodruff 1952)."""
         _check_share("quantile", q, is_one_allowed=False)
-        name = self._known(target)
+        name = known_target(target, self.policies)
         curve = self._curve(name)
         if np.isnan(curve.value).any():
             return self._unknown(name, "quantile", q)
@@ -187,7 +188,7 @@ class Distribution:
         far off the mean is: the verdict is ``caution``, and the interval is open on that side if their Pareto k is above 0.4.
         """
         _check_share("cvar", q, is_one_allowed=True)
-        name = self._known(target)
+        name = known_target(target, self.policies)
         curve = self._curve(name)
         if np.isnan(curve.value).any():
             return self._unknown(name, "cvar", q)
@@ -217,7 +218,7 @@ class Distribution:
         """F at every threshold, with its interval at each, as a polars frame."""
         from counterpoise.evaluation.table import Table
 
-        curve = self._curve(self._known(target))
+        curve = self._curve(known_target(target, self.policies))
         labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
         place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
         columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
@@ -326,12 +327,6 @@ class Distribution:
         nowhere = Interval(-math.inf, math.inf, self.level, self.options.method.name)
         verdict = self._judged(name, is_below(len(self.bins)))
         return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
-
-    def _known(self, target: str | None) -> str:
-        name = self.policies[0] if target is None else target
-        if name not in self.policies:
-            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.policies))}.")
-        return name
 
 
 @dataclass(frozen=True, eq=False)

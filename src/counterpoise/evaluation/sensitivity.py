@@ -111,12 +111,14 @@ def of_result(
         raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
     plain = lean(question)
     log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
-    asked = replace(plain, log=log, smoothings=())
+    lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):
-        _check(asked)
-        return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
+        _check(lean_question)
+        return of_comparison(
+            result, lean_question, chosen, options=_options(lean_question, result.level), gammas=gammas
+        )
     targets = tuple(policy for policy in question.targets if policy.name in chosen)
-    return of_question(replace(asked, targets=targets, contrasts=()), gammas, result.level, progress)
+    return of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
 
 
 def with_tipping_points(result: R) -> R:
