@@ -52,14 +52,13 @@ def context_fit(moments: Moments, *response: str) -> Fit:
 
 def estimate_from(regression: Fit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
     """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, a model's share, and the context's coefficients."""
-    coefficients = {column: regression.rest[..., k] for k, column in enumerate(moments.columns)}
     constant, *shares = np.moveaxis(regression.fixed, -1, 0)
     baseline = (moments.center + constant, *shares, *np.moveaxis(regression.context, -1, 0))
     return linear(
         name,
         moments,
         intercept,
-        coefficients,
+        regression.rest,
         baseline=baseline,
         identified=identified,
         fitted=1 + len(shares),

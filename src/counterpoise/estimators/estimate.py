@@ -78,7 +78,7 @@ def linear(
     name: str,
     moments: Moments,
     intercept: ArrayLike,
-    coefficients: Mapping[str, ArrayLike],
+    coefficients: Mapping[str, ArrayLike] | Floats,
     *,
     baseline: Any,
     identified: Any = True,
@@ -87,13 +87,17 @@ def linear(
 ) -> Estimate:
     """The mean of intercept + Σ coefficient·column over the rows, and its standard error √(aᵀ·scatter·a)/n.
 
-    Every estimator of the family has this form once its baseline is chosen. The variance divides by n (the paper's formula). It is
-    infinite for one row, which says nothing about its own error, and if as many numbers were `fitted` to the rows as there are
-    differences between them. It is never less than what rounding can hide when large terms cancel. `widening` multiplies the error.
+    Every estimator of the family has this form once its baseline is chosen. Coefficients come by column (0 for the others), or all of
+    them in the columns' order. The variance divides by n (the paper's formula). It is infinite for one row, which says nothing about its
+    own error, and if as many numbers were `fitted` to the rows as there are differences between them. It is never less than what
+    rounding can hide when large terms cancel. `widening` multiplies the error.
     """
     a = np.zeros(moments.mean.shape)
-    for column, coefficient in coefficients.items():
-        a[..., moments.columns.index(column)] = coefficient
+    if isinstance(coefficients, Mapping):
+        for column, coefficient in coefficients.items():
+            a[..., moments.columns.index(column)] = coefficient
+    else:
+        a[...] = coefficients
     value = np.asarray(intercept) + (a * moments.mean).sum(axis=-1)
     square = np.einsum("...i,...ij,...j->...", a, moments.scatter, a)
     terms = np.einsum("...i,...ij,...j->...", np.abs(a), np.abs(moments.scatter), np.abs(a))

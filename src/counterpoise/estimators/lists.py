@@ -40,7 +40,7 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
         name,
         around,
         intercept,
-        {column: rest[..., k] for k, column in enumerate(around.columns)},
+        rest,
         baseline=tuple(np.moveaxis(beta, -1, 0)),
         identified=identified,
         fitted=len(around.ranks),
@@ -79,4 +79,4 @@ def longer_lists(moments: Moments) -> Estimate:
     square = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
     varies = square > 1e-12 * moments.scatter[..., columns.index(LENGTH), columns.index(LENGTH)]
     rest = np.where(varies[..., None], rest, 0.0)
-    return linear("longer_lists", moments, 0.0, dict(zip(columns, np.moveaxis(rest, -1, 0), strict=True)), baseline=())
+    return linear("longer_lists", moments, 0.0, rest, baseline=())

@@ -48,14 +48,8 @@ def dr(moments: Moments) -> Estimate:
     Dudík, Langford & Li, ICML 2011.
     """
     check_model(moments)
-    return linear(
-        "dr",
-        moments,
-        moments.center,
-        {"v": 1.0, "e": 1.0, "ue": 1.0},
-        baseline=(0.0, 1.0),
-        identified=has_overlap(moments),
-    )
+    form = {"v": 1.0, "e": 1.0, "ue": 1.0}
+    return linear("dr", moments, moments.center, form, baseline=(0.0, 1.0), identified=has_overlap(moments))
 
 
 def sndr(moments: Moments) -> Estimate:
@@ -131,7 +125,7 @@ class OptimalRows:
             name,
             self.moments,
             self.moments.center,
-            {column: self.rows[..., k] for k, column in enumerate(self.moments.columns)},
+            self.rows,
             baseline=self.baseline,
             identified=identified,
             fitted=self.fitted,
@@ -198,7 +192,7 @@ def difference_dr(moments: Moments) -> Estimate:
         "optimal_dr",
         around,
         share * around.center,
-        {name: regression.rest[..., k] for k, name in enumerate(around.columns)},
+        regression.rest,
         baseline=(around.center + constant - share * around.center, share, *np.moveaxis(regression.context, -1, 0)),
         fitted=len(c),
         widening=regression.widening,
