@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +15,7 @@ from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
-from counterpoise.evaluation.result import known_target
+from counterpoise.evaluation.result import above, known_target
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
 from counterpoise.intervals.method import normal_quantile
@@ -240,8 +239,7 @@ class Distribution:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
-        above = import_module("counterpoise.report.distribution")  # shown from above, as results are
-        return cast("Axes", above.curves(self, ax=ax))
+        return cast("Axes", above().distribution.curves(self, ax=ax))
 
     def __repr__(self) -> str:
         from counterpoise.evaluation.showing import aligned
