@@ -23,11 +23,11 @@ def coverage(check: CoverageCheck | None) -> Safe:
         f"A {level_of(first.level)} interval should cover on {level_of(first.level)} of all logs. So we drew {first.runs:,} logs from this "
         f"one, {first.drawn} with replacement, made the same interval on each of them, and counted how many cover."
     )
-    drawn = [target for target in list(check.values())[:TARGETS_DRAWN] if target.can_tell]
+    drawn = [coverage for coverage in list(check.values())[:TARGETS_DRAWN] if coverage.can_tell]
     return join(
         [
             el("p", lead, class_="lead"),
-            el("ul", *(el("li", el("bdi", str(target))) for target in check.values())),
+            el("ul", *(el("li", el("bdi", str(coverage))) for coverage in check.values())),
             el("div", *map(_figure, drawn), class_="figures") if drawn else "",
             left_out(len(check), TARGETS_DRAWN, "targets", "first places", how="plotted"),
         ]

@@ -22,7 +22,7 @@ def ladder(reading: Reading) -> Safe:
         "one with the least error that is no further from those above it than about one standard error."
     )
     drawn = [ladders[target] for target in reading.foremost(TARGETS_DRAWN, tuple(ladders))]
-    tables = [_table(reading, rungs) for rungs in drawn]
+    tables = [_table(reading, ladder) for ladder in drawn]
     more = left_out(len(ladders), TARGETS_DRAWN, "targets", "highest estimates", how="plotted")
     return join([el("p", lead, class_="lead"), *tables, more])
 

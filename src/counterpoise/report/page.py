@@ -81,7 +81,7 @@ def render(
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    readings = [read(single) for single in result.by_reward.values()]
+    readings = [read(answer) for answer in result.by_reward.values()]
     checked = {check.reward: check for check in _checks(coverage)}
     shown = [
         part

@@ -63,7 +63,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     reading = read(result)
     name = result.targets[0] if target is None else target
     whole = result[name, reading.primary]  # raises for a target that is not there
-    places = [place for of, place in result.verdicts if of == name and place is not None]
+    places = [place for target, place in result.verdicts if target == name and place is not None]
     if not places:
         raise OptionError(
             "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]

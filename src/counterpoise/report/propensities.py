@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterpoise.diagnostics.audit import Audit, Check
+from counterpoise.diagnostics.audit import ALARMS, Audit, Check
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -51,22 +51,14 @@ def propensities(audit: Audit | None) -> Safe:
 
 def _row(check: Check, axis: Axis) -> Safe:
     under = "" if check.target is None else join([", under ", name_of(check.target)])
-    status = (
-        check.status
-        if check.status not in ("too large", "too small")
-        else f"{check.status}, p {p_value(check.corrected_p)}"
-    )
+    p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
+    span = el("span", f"{check.lower:.3g} to {check.upper:.3g}", class_="range")
     kind = KINDS.get(check.status, "other")
     return el(
         "tr",
         el("th", name_of(check.by), " ", name_of(check.part), under, scope="row"),
         el("td", strip(check.mean, check.lower, check.upper, axis, 1.0, kind), class_="plot"),
-        el(
-            "td",
-            f"{check.mean:.3g} ",
-            el("span", f"{check.lower:.3g} to {check.upper:.3g}", class_="range"),
-            class_="number",
-        ),
-        el("td", status),
+        el("td", f"{check.mean:.3g} ", span, class_="number"),
+        el("td", f"{check.status}{p}"),
         class_=kind,
     )

@@ -28,7 +28,7 @@ def propensity_model(reading: Reading) -> Safe:
             f" In {quality.logged:,} further rows of the sample the propensity was logged." if quality.logged else "",
         ]
     )  # fmt: skip
-    bins = [(f"{group.rows:,}", f"{group.predicted:.4g}", f"{group.observed:.4g}") for group in quality.calibration]
+    bins = [(f"{bin_.rows:,}", f"{bin_.predicted:.4g}", f"{bin_.observed:.4g}") for bin_ in quality.calibration]
     spread = [(_share(q), f"{value:.4g}") for q, value in quality.quantiles]
     note = (
         f"The sample is worth about {quality.effective_rows:,.0f} of its {quality.rows:,} rows to a policy that chooses every action "
