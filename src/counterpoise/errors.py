@@ -82,7 +82,7 @@ def in_units(said: str, unit: str) -> str:
 def _in_units(text: str, unit: str) -> str:
     return re.sub(
         r"'[^']*'|`[^`]*`|\b([Rr])ow(s?)\b",
-        lambda found: found[0] if found[1] is None else (unit if found[1] == "r" else unit.capitalize()) + found[2],
+        lambda match: match[0] if match[1] is None else (unit if match[1] == "r" else unit.capitalize()) + match[2],
         text,
     )
 
@@ -153,7 +153,7 @@ def masked(text: str) -> str:
     >>> masked("no file 'postgresql:/me:hunter2@db/shop' nor 'host=db password=hunter2'")
     "no file 'postgresql:/me:…@db/shop' nor 'host=db password=…'"
     """
-    text = re.sub(r"[^\s'\"]+", lambda found: _without_userinfo(found[0]), text)
+    text = re.sub(r"[^\s'\"]+", lambda match: _without_userinfo(match[0]), text)
     return re.sub(r"(?i)((?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
 
 

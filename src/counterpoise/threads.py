@@ -59,12 +59,14 @@ def threads(work: float) -> Iterator[int]:
         except ImportError:  # comes with scikit-learn
             pass
         else:
-            found = ThreadpoolController()
+            controller = ThreadpoolController()
             limits = {
-                one["prefix"]: min(count, one["num_threads"]) for one in found.info() if one["num_threads"] > count
+                pool["prefix"]: min(count, pool["num_threads"])
+                for pool in controller.info()
+                if pool["num_threads"] > count
             }
             if limits:
-                stack.enter_context(found.limit(limits=limits))
+                stack.enter_context(controller.limit(limits=limits))
         yield count
 
 

@@ -103,10 +103,10 @@ class OnScan:
         for k in range(0, 0 if query.only_good else len(lanes), size):
             running = Running(query, lanes[k : k + size], None if answers else self.report)
             self.inner.frame.select(running.expression()).collect(engine="streaming")
-            found = running.answer()
-            if found is None:
+            answer = running.answer()
+            if answer is None:
                 break
-            answers.append(found)
+            answers.append(answer)
         else:
             if answers:
                 return _together(answers)
@@ -131,7 +131,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
     by_lane = [answer.largest for answer in answers]
 
     def largest(lane: Lane) -> Largest:
-        return next(found for one in by_lane if (found := one(lane)))
+        return next(weights for largest_of in by_lane if (weights := largest_of(lane)))
 
     return Answer(numbers, [()], answers[0].rows, True, largest)
 
@@ -162,9 +162,9 @@ class Running:
         for part in self._parts:
             p, t, minus = columns[PROPENSITY], columns[part.target], columns[part.minus]
             r, center = columns[self._reward(part)], self._centers[part.lane.reward]
-            found = self._loop(p, t, minus, r, center, part.threshold)
+            sums = self._loop(p, t, minus, r, center, part.threshold)
             with self._lock:
-                self._bad += part.add(*found)
+                self._bad += part.add(*sums)
         with self._lock:
             self._rows += piece.height
             if self._report is not None:

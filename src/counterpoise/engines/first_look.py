@@ -122,10 +122,10 @@ def lists_of(log: Log) -> Lists:
                 ".",
             ],
         )
-    found = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
-    if found.depth > 1:
-        _check_rewards(log, found)
-    return found
+    lists = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
+    if lists.depth > 1:
+        _check_rewards(log, lists)
+    return lists
 
 
 def _ends(log: Log, position: str) -> tuple[float | None, float | None]:
@@ -155,8 +155,8 @@ def _together(batches: Iterable[pl.DataFrame], position: str) -> pl.DataFrame:
     return parts.select(pl.col("low").min(), pl.col("high").max())
 
 
-def _pair(found: pl.DataFrame) -> tuple[float | None, float | None]:
-    low, high = found.row(0)
+def _pair(ends: pl.DataFrame) -> tuple[float | None, float | None]:
+    low, high = ends.row(0)
     return (None if low is None else float(low)), (None if high is None else float(high))
 
 

@@ -36,8 +36,8 @@ T = TypeVar("T")
 def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
     """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
     numbers = sorted(question.number_columns)
-    found = files.files_of(question.log.data)
-    files.check_keys(found)
+    paths = files.files_of(question.log.data)
+    files.check_keys(paths)
     try:
         return work(files.scan(question.log.data, numbers))
     except files.UNREADABLE as error:
@@ -49,7 +49,7 @@ def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
         reason = next(iter(str(first).splitlines()), type(first).__name__)
         raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
     except files.UNREADABLE as error:
-        raise (files.find_damaged(found) or LogError(f"cannot read the files: {error}.")) from error
+        raise (files.find_damaged(paths) or LogError(f"cannot read the files: {error}.")) from error
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ class Files(LogEngine):
 
         def fetched(scan: pl.LazyFrame) -> pl.DataFrame:
             wanted = scan.select(columns(plan(question, scan.collect_schema().names()).read))
-            found: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
-            return found
+            rows: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
+            return rows
 
         return question.log.of(scanned(question, fetched))
 
@@ -342,8 +342,8 @@ def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
     asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
     columns = {names.get(column, column): column for column in asked}
-    found: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
-    return found.rename(columns)
+    head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
+    return head.rename(columns)
 
 
 def _fetched_ids(
@@ -368,9 +368,9 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     if question.makes_lists:
         rows = rows_of_lists(frames.selected(scan, question), question)
         batches = partial(rows.collect_batches, chunk_size=LISTED, engine="streaming", maintain_order=True)
-        found = summarize_in_order(batches, question, report)
-        if found is not None:
-            return found
+        moments = summarize_in_order(batches, question, report)
+        if moments is not None:
+            return moments
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)
     engine: Engine = Streaming(frame, question, report)
@@ -388,5 +388,5 @@ def _fetched(native: Any) -> pl.LazyFrame:
     chosen = {name: frame[name] for name in frame.columns}
     # unknown are decimals too wide for polars, which are numbers
     return pl.LazyFrame(
-        {name: frames.series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()}
+        {name: frames.series_of(column, is_number=column.dtype == nw.Unknown) for name, column in chosen.items()}
     )

@@ -35,7 +35,7 @@ def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
         places = np.arange(seen, seen + batch.height)
         held.append(batch.with_columns(pl.Series(TICKET, random.random(batch.height)), pl.Series(PLACE, places)))
         seen += batch.height
-        if sum(one.height for one in held) > 2 * rows:
+        if sum(part.height for part in held) > 2 * rows:
             held = [pl.concat(held).bottom_k(rows, by=TICKET)]
     whole = together(held)
     if whole.height > rows:

@@ -102,7 +102,7 @@ def check_features(features: tuple[Feature, ...]) -> None:
             [Argument("baseline"), f" makes {len(features):,} numbers of a row, and {MOST} are the most."],
             do="Name fewer levels, or hash into fewer buckets.",
         )
-    names = [one.name for one in features]
+    names = [feature.name for feature in features]
     if len(set(names)) < len(names):
         raise OptionError([Argument("baseline"), " names something twice; each column and level once will do."])
 
@@ -127,9 +127,9 @@ def _how(column: str, how: Any) -> How:
         return None
     if isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
         return int(how)
-    plain = isinstance(how, list | tuple) and all(isinstance(one, str | bool | Integral) for one in how)
+    plain = isinstance(how, list | tuple) and all(isinstance(level, str | bool | Integral) for level in how)
     if plain and how:
-        return tuple(one if isinstance(one, str | bool) else int(one) for one in how)
+        return tuple(level if isinstance(level, str | bool) else int(level) for level in how)
     raise OptionError(
         [
             Argument("baseline"),

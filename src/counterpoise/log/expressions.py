@@ -143,9 +143,9 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
 def _respelt(text: str, names: Mapping[str, str]) -> str:
     """SQL with other names for some columns, if they are quoted; whatever is in single quotes is text and stays as it is."""
 
-    def spell(found: re.Match[str]) -> str:
-        name = found[1] and found[1].replace('""', '"')
-        return f'"{names[name]}"' if name in names else found[0]
+    def spell(match: re.Match[str]) -> str:
+        name = match[1] and match[1].replace('""', '"')
+        return f'"{names[name]}"' if name in names else match[0]
 
     return _QUOTED.sub(spell, text) if names else text
 

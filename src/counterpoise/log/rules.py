@@ -188,7 +188,7 @@ def _rules_of_positions(question: Question) -> list[Rule]:
 
 def fault_of(rule: Rule, question: Question) -> str:
     """The column that counts how often the rows of a list break a rule."""
-    return f"{FAULT}{[key_of(one) for one in rules_of(question.of_rows)].index(key_of(rule))}"
+    return f"{FAULT}{[key_of(row_rule) for row_rule in rules_of(question.of_rows)].index(key_of(rule))}"
 
 
 def list_rules(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
@@ -291,14 +291,14 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
+    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
     raise LogError([f"of {rows:,} {what}: ", *_listed(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
     merged = merge_problems(problems)
-    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
+    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
     return LogError([f"all {rows:,} {what} are bad. ", *_listed(merged)])
 
 

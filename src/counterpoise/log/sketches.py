@@ -83,7 +83,7 @@ class Sketch:
     def to_plain(self) -> dict[str, Any]:
         """What fits into JSON."""
         texts = {"keys": self.keys.astype("<u8"), "counts": np.minimum(self.counts, 2**32 - 1).astype("<u4")}
-        return {name: base64.b64encode(one.tobytes()).decode() for name, one in texts.items()} | {"rows": self.rows}
+        return {name: base64.b64encode(array.tobytes()).decode() for name, array in texts.items()} | {"rows": self.rows}
 
     @classmethod
     def from_plain(cls, stored: Any) -> Sketch:
@@ -133,11 +133,11 @@ class Watch:
         with the same outcome. We only speak of the same rows if chance does not explain their number, and if nearly all rows with a
         context of the sketch are in it, or nearly all of the sketch is in the log.
         """
-        found, there = int(self.counts.sum()), self.sketch.counts
+        common, there = int(self.counts.sum()), self.sketch.counts
         share_of_sketch = float(np.minimum(self.counts, there).sum() / there.sum())
-        is_whole = found >= SAME * self.familiar or share_of_sketch >= SAME
+        is_whole = common >= SAME * self.familiar or share_of_sketch >= SAME
         by_chance = not (self._too_many_once() or self._is_within() or self._too_regular() or self._is_copy())
-        return Overlap(found / max(self.near, 1), share_of_sketch, found > 0 and is_whole and not by_chance)
+        return Overlap(common / max(self.near, 1), share_of_sketch, common > 0 and is_whole and not by_chance)
 
     @property
     def _ratio(self) -> float:
@@ -242,10 +242,10 @@ def _of_texts(values: Any) -> Keys:
 
 
 def _of_lists(values: Any) -> Keys:
-    rows = [() if one is None else one for one in values.to_list()]
+    rows = [() if numbers is None else numbers for numbers in values.to_list()]
     table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, one in zip(table, rows, strict=True):
-        row[: len(one)] = one
+    for row, numbers in zip(table, rows, strict=True):
+        row[: len(numbers)] = numbers
     return _of_table(table)
 
 

@@ -108,9 +108,9 @@ class Bins:
     def _ends(self, cut: Cut) -> tuple[float, float]:
         """The smallest and the largest of such rewards."""
         low, high = self.log.reward_min[: cut.bins], self.log.reward_max[: cut.bins]
-        found = [cut.of(low.min()), cut.of(high.max())] if cut.bins else []
-        found += [cut.beyond] if cut.bins < len(self) else []
-        return min(found), max(found)
+        ends = [cut.of(low.min()), cut.of(high.max())] if cut.bins else []
+        ends += [cut.beyond] if cut.bins < len(self) else []
+        return min(ends), max(ends)
 
 
 _NUMBERS = ("value", "beyond", "slope", "at")
@@ -129,8 +129,8 @@ def _sides(stack: Moments) -> tuple[Moments, Moments]:
     def side(count: Any, total: Floats, product: Floats) -> Moments:
         return Moments.of_sums(running(count), running(total), running(product), center, stack.columns)
 
-    one, other = side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
-    return one, other
+    below, other = side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
+    return below, other
 
 
 def _scaled(moments: Moments, slope: Floats, center: Floats) -> Moments:

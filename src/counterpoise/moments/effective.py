@@ -37,7 +37,7 @@ class Weighed:
     @classmethod
     def of(cls, weight: Any) -> Weighed:
         """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
-        declared = [one.name for one in fields(weight)] if is_dataclass(weight) else []
+        declared = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
         told = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
@@ -65,10 +65,10 @@ class Weighed:
     @classmethod
     def from_plain(cls, raw: Any) -> Weighed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         raw = dict(stored.record(raw, "the weight", names[:-1], optional=names[-1:]))
         how, constant = stored.text(raw.pop("how"), "the weight"), raw.pop("constant", None)
-        if not all(isinstance(one, bool) for one in raw.values()):
+        if not all(isinstance(flag, bool) for flag in raw.values()):
             raise ValueError("what is known of the weight should be true or false")
         if constant is not None:
             constant = float(stored.numbers(constant, "the weight's constant"))
@@ -104,8 +104,8 @@ def effective_sample_size(moments: Moments) -> Any:
     """
     mean = np.maximum(1.0 + moments.average("u"), 0.0)
     square = np.square(mean)
-    found = np.where(mean > 0, moments.n * square / np.where(mean > 0, square + moments.covariance("u", "u"), 1.0), 0.0)
-    return found if found.ndim else float(found)
+    size = np.where(mean > 0, moments.n * square / np.where(mean > 0, square + moments.covariance("u", "u"), 1.0), 0.0)
+    return size if size.ndim else float(size)
 
 
 def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
@@ -153,8 +153,8 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Any, Any]) -> Any
             shares.append(np.where(is_there, np.square(square) / np.where(is_there, fourth, 1.0), 0.0))
     seen = np.where(has_two_values(rewards, ends), 1.0, 0.5)
     rows = seen * excess.n / excess.kurtosis * np.minimum(*shares)
-    found = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
-    return found if found.ndim else float(found)
+    carrying = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
+    return carrying if carrying.ndim else float(carrying)
 
 
 def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> float:
@@ -188,8 +188,8 @@ def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
     """
     low, high = ends
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * np.square(high - low)
-    return found if np.ndim(found) else bool(found)
+        is_either = np.abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * np.square(high - low)
+    return is_either if np.ndim(is_either) else bool(is_either)
 
 
 def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -199,13 +199,13 @@ def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
     25.0
     """
     low, high = ends
-    found = []
+    usual = []
     for end, other in ((low, high), (high, low)):
         first, second = rewards.mean(1, end), rewards.mean(2, end)
         is_apart = np.abs(first) > 1e-12 * (high - low)
         with np.errstate(over="ignore", invalid="ignore"):
-            found.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
-    return found[1], found[0]
+            usual.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
+    return usual[1], usual[0]
 
 
 def below(count: float, limit: float) -> str:

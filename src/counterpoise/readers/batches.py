@@ -51,26 +51,26 @@ def files_seen(log: Any, batch: str | None) -> Seen:
     seen: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
     for path in files.files_of(log) if is_files else ():
-        found = _fingerprint(path)
-        if batch is None and found[0] in known:
+        fingerprint = _fingerprint(path)
+        if batch is None and fingerprint[0] in known:
             raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
                 do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
-        seen[path], known[found[0]] = found, path
+        seen[path], known[fingerprint[0]] = fingerprint, path
     return seen
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
     """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
     with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        digest = hashlib.sha256(f"{found.st_size} ".encode())
-        for k in range(min(_PIECES, -(-found.st_size // _PIECE))):
-            whole = found.st_size <= _PIECES * _PIECE
-            file.seek(k * _PIECE if whole else (found.st_size - _PIECE) * k // (_PIECES - 1))
+        status = os.fstat(file.fileno())
+        digest = hashlib.sha256(f"{status.st_size} ".encode())
+        for k in range(min(_PIECES, -(-status.st_size // _PIECE))):
+            whole = status.st_size <= _PIECES * _PIECE
+            file.seek(k * _PIECE if whole else (status.st_size - _PIECE) * k // (_PIECES - 1))
             digest.update(file.read(_PIECE))
-    return digest.hexdigest()[:32], found.st_size, found.st_mtime_ns, found.st_ino
+    return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
@@ -106,11 +106,11 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
     for part in {**unsaid, **known.question, **asked}:
         mine: Any = (unsaid | dict(asked)).get(part)
-        found: Any = (unsaid | known.question).get(part)
-        if part == "version" and found != mine:
-            name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
+        theirs: Any = (unsaid | known.question).get(part)
+        if part == "version" and theirs != mine:
+            name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
-                f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
+                f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
                 f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
                 do=[
                     "If the policy is the same, and only a library or Python changed, say so from the start with ",
@@ -118,11 +118,11 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
                     ".",
                 ],
             )
-        if found != mine:
+        if theirs != mine:
             raise MomentsError(
                 [
                     f"the state {str(path)!r} was made with ",
-                    Argument(part, found),
+                    Argument(part, theirs),
                     ", and this call has ",
                     Argument(part, mine),
                     ": their moments do not add up.",
@@ -138,7 +138,9 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
         "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.propensity_named,
         "target": list(question.target_names),
-        "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
+        "target columns": {
+            target.name: target.described for target in question.targets if target.described != target.name
+        },
         "weight": Weighed.of(question.weight).how,
         "contrasts": [list(contrast) for contrast in question.contrasts],
         "segment": list(question.segment),
@@ -167,7 +169,7 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     if question.log.items is not None:
         asked["items"] = _items_kept(question)
     if question.features:
-        asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
+        asked["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
     if question.propensity_model is not None:
         asked["propensity_model"] = question.propensity_model.described
     if question.model is not None:
@@ -178,15 +180,15 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
     """The version of every target that has one: as given, or from a policy's code and parameters."""
     given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
-    if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) and text for text in given.values()):
         raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
     for name in given:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
-    found = {str(name): str(one) for name, one in given.items()}
+    versions = {str(name): str(text) for name, text in given.items()}
     for target in question.policies:
         name = target.name
-        if name not in found and target not in question.tables:
+        if name not in versions and target not in question.tables:
             told = _identity_of(target.source)
             if told is None:
                 raise OptionError(
@@ -194,13 +196,13 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                     f"could not tell it from another policy of that name.",
                     do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
-            found[name] = told
+            versions[name] = told
     weight = question.weight
     if not type(weight).__module__.startswith(
         "counterpoise."
     ):  # one of the user's own, whose name says nothing of its formula
-        found[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
-    return dict(sorted(found.items()))
+        versions[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
+    return dict(sorted(versions.items()))
 
 
 def _identity_of(policy: Any) -> str | None:
@@ -259,7 +261,7 @@ def start(
     if known is not None:
         check_same(path, known, asked)
     seen = files_seen(log, batch)
-    new = Batch(batch, {str(file.resolve()): str(found[0]) for file, found in seen.items()})
+    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in seen.items()})
     job = Addition(Path(path), asked, new, log, seen, replaces)
     if known is not None:
         _outdated(job, known)
@@ -296,7 +298,7 @@ def _outdated(job: Addition, known: State) -> set[int]:
     overlaps = _overlaps(job, known)
     if not job.replaces:
         for kind, said in _TWICE.items():
-            files = [file for found in overlaps.values() for why, file in found if why == kind]
+            files = [file for reasons in overlaps.values() for why, file in reasons if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
                 what, advice = said
@@ -332,7 +334,7 @@ _TWICE: dict[str, tuple[str, Text]] = {
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
     """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
-    new, found = job.batch, {}
+    new, overlaps = job.batch, {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
         said = []
@@ -347,15 +349,15 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
                 elif inside is not None and inside.fullmatch(file):
                     said.append(("folder", file))
         if said:
-            found[k] = said
-    return found
+            overlaps[k] = said
+    return overlaps
 
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
     given = [job.log] if isinstance(job.log, str | PathLike) else job.log
-    for place in (Path(one).resolve() for one in given) if job.seen else ():
+    for place in (Path(path).resolve() for path in given) if job.seen else ():
         if place.is_dir():
             patterns.append(re.escape(f"{place}{os.sep}") + ".*")
         elif not place.exists():
@@ -403,7 +405,7 @@ def _is_copy(first: LogMoments, second: LogMoments) -> bool:
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in ends):
         return False
-    return all(_is_equal(one, second.moments[key]) for key, one in first.moments.items())
+    return all(_is_equal(moments, second.moments[key]) for key, moments in first.moments.items())
 
 
 def _is_equal(first: Moments, second: Moments) -> bool:

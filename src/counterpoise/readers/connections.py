@@ -87,12 +87,12 @@ def _columns_of(backend: Any, query: str) -> list[tuple[str, Any]]:
                 for field in (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY)
             )
             raise errors.lookup(state)(said) if state else errors.OperationalError("the connection is lost")
-        found = connection.pgconn.describe_prepared(b"")
-        places = range(found.nfields)
-        kinds = ([found.ftype(k) for k in places], [found.fmod(k) for k in places])
+        description = connection.pgconn.describe_prepared(b"")
+        places = range(description.nfields)
+        kinds = ([description.ftype(k) for k in places], [description.fmod(k) for k in places])
         types = connection.execute(_TYPES, kinds).fetchall()
     mapper = backend.compiler.type_mapper
-    names = [(found.fname(k) or b"").decode(encoding) for k in places]
+    names = [(description.fname(k) or b"").decode(encoding) for k in places]
     return [(name, mapper.from_string(kind)) for name, (kind,) in zip(names, types, strict=True)]
 
 

@@ -39,8 +39,8 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         for batch in _record_batches(rows):
-            found = pl.DataFrame(pl.from_arrow(batch))
-            yield found.select(pl.col(name).alias(column) for column, name in fetched.items())
+            piece = pl.DataFrame(pl.from_arrow(batch))
+            yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
 def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:

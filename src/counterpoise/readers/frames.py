@@ -151,7 +151,7 @@ def side_by_side(
         else from_array(name, arrays[name], is_number=name in numbers)
         for name in names
     }
-    lengths = {name: one.len() for name, one in series.items()}
+    lengths = {name: column.len() for name, column in series.items()}
     if len(set(lengths.values())) > 1:
         raise LogError(
             "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."

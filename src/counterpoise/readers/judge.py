@@ -62,7 +62,7 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
     """
     import sqlglot
 
-    found = []
+    trees = []
     for column in (text, f"({text}\n)"):
         try:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
@@ -75,12 +75,12 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
-        found.append(statements[0].expressions[0])
-    if not _reads(sqlglot.exp, [found[0].parent_select]):
+        trees.append(statements[0].expressions[0])
+    if not _reads(sqlglot.exp, [trees[0].parent_select]):
         raise not_one(part, text)
-    if found[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
+    if trees[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
         raise _looks_elsewhere(part, text)
-    return found[0].pop()
+    return trees[0].pop()
 
 
 def _looks_elsewhere(part: str, text: str) -> ColumnError:
@@ -103,8 +103,12 @@ def _what(part: str) -> str:
 
 
 def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
-    found = sqlglot.parse(text, read=dialect)
-    return [one for one in found if one is not None and not isinstance(one, sqlglot.exp.Semicolon)]
+    statements = sqlglot.parse(text, read=dialect)
+    return [
+        statement
+        for statement in statements
+        if statement is not None and not isinstance(statement, sqlglot.exp.Semicolon)
+    ]
 
 
 def _reads(exp: Any, statements: list[Any]) -> bool:
@@ -128,10 +132,10 @@ def _duckdb_parser() -> Iterator[Parse]:
 
     def parse(text: str) -> list[Any]:
         answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-        found = json.loads(str(answer[0] if answer else "{}"))
-        if found.get("error", True):
-            raise ValueError(found.get("error_message", "it cannot be read"))
-        return [_without_places(one) for one in found["statements"]]
+        tree = json.loads(str(answer[0] if answer else "{}"))
+        if tree.get("error", True):
+            raise ValueError(tree.get("error_message", "it cannot be read"))
+        return [_without_places(statement) for statement in tree["statements"]]
 
     with duckdb.connect() as connection:
         yield parse

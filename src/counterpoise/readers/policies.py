@@ -71,25 +71,27 @@ def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.Data
 def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
     """A policy's probabilities of the logged actions of one batch, checked."""
     if isinstance(policy, ActionGroup):
-        found = _of_groups(policy, frame, question)
+        values = _of_groups(policy, frame, question)
     elif is_ranker(policy):
-        found = _of_ranker(policy, frame, question)
+        values = _of_ranker(policy, frame, question)
     elif gives_propensity(policy):
         actions = frame.get_column(str(question.log.action)).to_numpy()
-        found = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
+        values = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
     elif has_table(policy):
-        found = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
+        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     else:
-        found = _of_callable(policy, frame, question)
-    return checked(found, frame, name, batch, may_be_nan=is_ranker(policy))
+        values = _of_callable(policy, frame, question)
+    return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(found: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
+def checked(returned: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
-        values = np.asarray(found, dtype=np.float64)
+        values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise LogError(f"policy {name!r} must return numbers; for {batch} it returned {found!r}: {error}.") from error
+        raise LogError(
+            f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {error}."
+        ) from error
     if values.shape != (frame.height,):
         raise LogError(
             f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
@@ -130,12 +132,12 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
             "this policy ranks items, and nothing says which rows are a list.",
             do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
         )
-    found = np.full(frame.height, np.nan)
+    probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
     whole = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
     kept = np.flatnonzero(whole.fill_null(False).to_numpy())
     if not len(kept):
-        return found
+        return probability
     shown = frame[kept]
     number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
     rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
@@ -147,8 +149,8 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     check_same_context(context, rows)
     items = shown.get_column(str(question.log.action)).to_numpy()
     given = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
-    found[kept[rows[rows >= 0]]] = given[rows >= 0]
-    return found
+    probability[kept[rows[rows >= 0]]] = given[rows >= 0]
+    return probability
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,8 @@ def has_table(policy: Any) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        found = _of_lists(policy, frame, question)
-        return _checked_sums(found, f"the lists of probabilities in {policy.column!r}")
+        listed = _of_lists(policy, frame, question)
+        return _checked_sums(listed, f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
     classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
@@ -280,8 +282,10 @@ def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None =
     `rows` says which row of the table each action belongs to, if they do not go one by one.
     """
     column = _places(actions, table.actions)
-    found = np.asarray(table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64)
-    return np.where(table.actions[column] == actions, found, 0.0)
+    probability = np.asarray(
+        table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64
+    )
+    return np.where(table.actions[column] == actions, probability, 0.0)
 
 
 def _places(actions: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -321,8 +325,8 @@ def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> 
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)
     share = np.divide(logging[row, place], of_group, out=np.zeros(frame.height), where=of_group > 0)
-    found: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
-    return found
+    probability: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
+    return probability
 
 
 def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
@@ -347,15 +351,15 @@ def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
     return np.arange(count)
 
 
-def check_context(known: Sequence[str], found: Sequence[str]) -> None:
+def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
     """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
-    if tuple(found) != tuple(known):
+    if tuple(columns) != tuple(known):
         advice = (
-            "Pass them in that order" if sorted(found) == sorted(known) else "Pass those, or rename the log's columns"
+            "Pass them in that order" if sorted(columns) == sorted(known) else "Pass those, or rename the log's columns"
         )
         raise OptionError(
             f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
-            f"{', '.join(map(repr, found))}. {advice}."
+            f"{', '.join(map(repr, columns))}. {advice}."
         )
 
 

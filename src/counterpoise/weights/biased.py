@@ -314,8 +314,8 @@ class Slope(Weight):
             raise OptionError(f"the constants of Slope are a list of numbers, found {constants!r}.")
         if not constants or len(set(constants)) < len(constants):
             raise OptionError(f"Slope needs constants, each of them once; found {list(constants)!r}.")
-        for one in constants:
-            kind(one)  # raises an error for one that it does not take
+        for constant in constants:
+            kind(constant)  # raises an error for one that it does not take
         unbiased_at = getattr(kind, "unbiased_at", None)
         in_order = tuple(map(float, constants)) if unbiased_at is None else least_biased_first(constants, unbiased_at)
         object.__setattr__(self, "constants", in_order)
@@ -323,7 +323,7 @@ class Slope(Weight):
     @property
     def rungs(self) -> tuple[Weight, ...]:
         """The weights to choose from, the unbiased one first."""
-        return (Ratio(), *(self.kind(one) for one in self.constants or ()))
+        return (Ratio(), *(self.kind(constant) for constant in self.constants or ()))
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """That of the first rung, the importance weight."""

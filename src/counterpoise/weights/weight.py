@@ -28,8 +28,8 @@ def least_biased_first(constants: Sequence[float], unbiased_at: float) -> tuple[
     >>> least_biased_first([1, 100, 10], float("inf")), least_biased_first([0.5, 0.01], 0.0)
     ((100.0, 10.0, 1.0), (0.01, 0.5))
     """
-    numbers = [float(one) for one in constants]
-    return tuple(sorted(numbers, key=lambda one: abs(one - unbiased_at) if isfinite(unbiased_at) else -one))
+    numbers = [float(constant) for constant in constants]
+    return tuple(sorted(numbers, key=lambda number: abs(number - unbiased_at) if isfinite(unbiased_at) else -number))
 
 
 # -- What a weight is to the rest of the library -----------------------------------------------------------------------
