@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 
@@ -116,7 +117,8 @@ class CounterpoiseError(Exception):
         return masked(" ".join(said for part in self.parts if (said := _written(part, argument))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.what, self.where, self.found, self.do, self.suggestion)
+        named = {"where": self.where, "found": self.found, "do": self.do, "suggestion": self.suggestion}
+        return partial(type(self), self.what, **named), ()
 
 
 class ColumnError(CounterpoiseError):
@@ -185,9 +187,3 @@ def _pieces(text: Text) -> tuple[str | Argument, ...]:
     if isinstance(text, str):
         return (text,)
     return tuple(piece for part in text for piece in (part.parts if isinstance(part, Sentence) else (part,)))
-
-
-def _again(kind: type[CounterpoiseError], *parts: Text) -> CounterpoiseError:
-    """An error that went from one process to another."""
-    what, where, found, do, suggestion = parts
-    return kind(what, where=where, found=found, do=do, suggestion=suggestion)

@@ -19,10 +19,9 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.query import Query
-from counterpoise.engines.summarize import Answer, Largest
+from counterpoise.engines.summarize import Answer, Largest, Shortcut
 from counterpoise.log.question import PROPENSITY, ROWS, Lane, Question
-from counterpoise.log.rules import Problem
-from counterpoise.moments import Floats, Powers
+from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
@@ -50,15 +49,10 @@ def answers(question: Question) -> bool:
 
 
 @dataclass
-class InMemory:
+class InMemory(Shortcut):
     """The compiled loop over a frame, with parts of it on every core."""
 
     inner: Memory
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""
@@ -70,30 +64,13 @@ class InMemory:
             list(pool.map(running.see, [frame.slice(int(i), int(j - i)) for i, j in pairwise(ends)]))
         return running.answer() or self.inner.aggregate(query)
 
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted over all batches."""
-        return None
-
 
 @dataclass
-class OnScan:
+class OnScan(Shortcut):
     """The compiled loop on the pieces of a scan: one pass, or one per fifty lanes of a wide log."""
 
     inner: Streaming
     report: Report | None = None
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""
@@ -111,18 +88,6 @@ class OnScan:
             if answers:
                 return _together(answers)
         return self.inner.aggregate(query)
-
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted by the engine that this one wraps."""
-        return self.inner.duplicates(n)
 
 
 def _together(answers: Sequence[Answer]) -> Answer:

@@ -25,7 +25,7 @@ from counterpoise.engines.polars_frames import (
 )
 from counterpoise.engines.query import Query, aggregate, left_out, of_lists, powers_of, smoothed_lanes
 from counterpoise.engines.scatter import Scatter, gram
-from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
+from counterpoise.engines.summarize import Answer, Engine, Largest, Shortcut, Summary, finish, survey
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import LENGTH
 from counterpoise.log.question import KEY, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, Question
@@ -48,15 +48,10 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 
 
 @dataclass
-class Short:
+class Short(Shortcut):
     """The engine for short logs; bad rows are the other engine's business."""
 
     inner: Memory
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by NumPy."""
@@ -71,18 +66,6 @@ class Short:
         if not _is_clean(columns, names):
             return self.inner.aggregate(query)
         return _answer(columns, query, frame.height)
-
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted over all batches."""
-        return None
 
 
 def _is_clean(columns: Mapping[str, Floats], names: Names) -> bool:
@@ -190,8 +173,7 @@ class Batches:
             return
         first_row = self.rows if self.has_order else None
         engine = Memory(prepare(batch, self.question, self.rows), self.question, first_row)
-        summary = engine.survey()
-        self.add_summary(summary)
+        self.add_summary(engine.survey())
         if self.question.log.key:
             self.keys.append(engine.good_rows().get_column(KEY))
 

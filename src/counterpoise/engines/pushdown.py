@@ -215,13 +215,13 @@ class PushedDown:
         """
         culprits: tuple[str, ...] = ()
         for chunk in chunks:
-            asked = [*culprits, *(target for target in chunk.targets if target not in culprits)]
+            targets = [*culprits, *(target for target in chunk.targets if target not in culprits)]
             first = nw.lit(-1)
-            for k, target in reversed(list(enumerate(asked))):
+            for k, target in reversed(list(enumerate(targets))):
                 own = [rule.holds for rule in rules_of(self.question, [target]) if rule.target == target]
                 first = nw.when(nw.all_horizontal(*own, ignore_nulls=False)).then(first).otherwise(nw.lit(k))
-            places = collect(self._rows(asked).select(first=first).unique()).to_series().to_list()
-            culprits = tuple(target for k, target in enumerate(asked) if target in culprits or k in places)
+            places = collect(self._rows(targets).select(first=first).unique()).to_series().to_list()
+            culprits = tuple(target for k, target in enumerate(targets) if target in culprits or k in places)
         return culprits
 
 

@@ -340,8 +340,7 @@ def first_rows(question: Question, rows: int) -> pl.DataFrame:
 
 def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
-    asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-    columns = {names.get(column, column): column for column in asked}
+    columns = {names.get(column, column): column for column in question.wanted_columns}
     head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
     return head.rename(columns)
 

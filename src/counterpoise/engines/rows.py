@@ -73,9 +73,9 @@ def _good(
 
 def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
     """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
-    asked = _with_columns(question, (column, *others))
-    some = engine_of(asked.log).some_ids(asked, column, parts)
-    return some, pl.concat(frames.batches(some.data, replace(asked, log=some)))
+    wider = _with_columns(question, (column, *others))
+    some = engine_of(wider.log).some_ids(wider, column, parts)
+    return some, pl.concat(frames.batches(some.data, replace(wider, log=some)))
 
 
 def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:

@@ -29,12 +29,12 @@ def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
     >>> sample_of([whole], 3).equals(sample_of([whole[:4], whole[4:]], 3))
     True
     """
-    random, seen = np.random.default_rng(0), 0
+    random, before = np.random.default_rng(0), 0
     held: list[pl.DataFrame] = []
     for batch in batches:
-        places = np.arange(seen, seen + batch.height)
+        places = np.arange(before, before + batch.height)
         held.append(batch.with_columns(pl.Series(TICKET, random.random(batch.height)), pl.Series(PLACE, places)))
-        seen += batch.height
+        before += batch.height
         if sum(part.height for part in held) > 2 * rows:
             held = [pl.concat(held).bottom_k(rows, by=TICKET)]
     whole = together(held)

@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 def looks_like_address(text: str) -> bool:
     """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
 
-    >>> [looks_like_address(one) for one in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
+    >>> [looks_like_address(text) for text in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
     [True, True, False]
     """
     return (

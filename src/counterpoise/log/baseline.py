@@ -61,7 +61,7 @@ class Feature:
 def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple[Feature, ...]:
     """The features of one column, by its kind and what is known of its levels.
 
-    >>> [one.name for one in features_of("country", ("de", "fr"), "category")]
+    >>> [feature.name for feature in features_of("country", ("de", "fr"), "category")]
     ['u·country=de', 'u·country=fr']
     >>> len(features_of("country", None, "category")), len(features_of("age", None, "number", 40.0))
     (16, 1)
@@ -118,8 +118,8 @@ def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
     columns = list(value)
     if len(set(columns)) < len(columns):
         raise OptionError([Argument("baseline"), f" names a column twice: {', '.join(map(repr, columns))}."])
-    given = value if isinstance(value, Mapping) else dict.fromkeys(columns)
-    return {str(column): _how(str(column), how) for column, how in given.items()}
+    by_column = value if isinstance(value, Mapping) else dict.fromkeys(columns)
+    return {str(column): _how(str(column), how) for column, how in by_column.items()}
 
 
 def _how(column: str, how: Any) -> How:

@@ -82,8 +82,8 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
         frame = _checked_sql(frame, f"SELECT *{more} FROM self", *expressions)
         schema = frame.collect_schema()
     except pl.exceptions.PolarsError as error:
-        asked = " or ".join(map(repr, expressions))
-        raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
+        texts = " or ".join(map(repr, expressions))
+        raise ColumnError(f"cannot compute {texts} from this log: {first_line(error)}.") from error
     return frame.rename({name: text for name, text in names.items() if name in schema})
 
 
@@ -172,12 +172,12 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
     expressions: dict[str, None] = {}
-    for part, asked in question.columns:
-        if asked in available:
-            read[asked] = None
+    for part, text in question.columns:
+        if text in available:
+            read[text] = None
             continue
-        roots = roots_of(part, asked, available)
-        expressions[asked] = None
+        roots = roots_of(part, text, available)
+        expressions[text] = None
         read |= dict.fromkeys(roots)
     if question.log.where is not None:
         read |= dict.fromkeys(roots_of("where", question.log.where, available))

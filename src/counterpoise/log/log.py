@@ -65,15 +65,15 @@ def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
     >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
     {'a': 0.75, 'b': 0.25}
     """
-    given = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
-    if set(given) != set(map(str, names)):
-        asked, entries = ", ".join(map(repr, names)), ", ".join(map(repr, given)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {asked}; found {entries}."])
-    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in given.values())
-    if not all(is_number) or not all(0 < share < math.inf for share in given.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {given!r}."])
-    total = sum(given.values())
-    return {name: given[str(name)] / total for name in names}
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
 
 
 def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
@@ -274,18 +274,18 @@ class Log:
     drop_bad_rows: bool = False
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
-    def __init__(self, data: Data = None, **given: Unpack[LogFields]) -> None:
-        unknown = sorted(set(given) - set(LogFields.__annotations__))
+    def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
+        unknown = sorted(set(parts) - set(LogFields.__annotations__))
         if unknown:
             raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
         # a table without its database is one that only its owner can reach: see `sql`
-        arrays = Arrays() if data is None and not (given.get("table") or given.get("query")) else None
-        parts = _normal(given, arrays)
+        arrays = Arrays() if data is None and not (parts.get("table") or parts.get("query")) else None
+        normal = _normal(parts, arrays)
         if arrays is not None:
             data = arrays
-        _check(data, parts)
+        _check(data, normal)
         for field in fields(self):
-            object.__setattr__(self, field.name, parts.get(field.name, field.default))
+            object.__setattr__(self, field.name, normal.get(field.name, field.default))
         object.__setattr__(self, "data", data)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
@@ -365,19 +365,19 @@ class Log:
         return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
-        told = [_shown(self.data)]
+        shown = [_shown(self.data)]
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "items" and value is not None:
-                told.append(f"items={_shown(value)}")
+                shown.append(f"items={_shown(value)}")
             elif field.name == "rows_are_independent" and value:
-                told.append("cluster=False")
+                shown.append("cluster=False")
             elif field.name not in ("data", "items") and value != field.default:
-                told.append(f"{field.name}={_single(value)!r}")
-        return f"Log({', '.join(told)})"
+                shown.append(f"{field.name}={_single(value)!r}")
+        return f"Log({', '.join(shown)})"
 
 
-def as_log(log: Log | Data, given: LogFields) -> Log:
+def as_log(log: Log | Data, parts: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as its data and parts; parts that a `Log` has not got yet are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
@@ -386,23 +386,23 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
     Log(1 array, reward='r', where='r > 0')
     """
     if not isinstance(log, Log):
-        made = Log(log, **given)
+        made = Log(log, **parts)
         check_own_names(made)
         return made
     check_own_names(log)
     default = {field.name: field.default for field in fields(Log)}
-    known = [part for part in given if part in default and getattr(log, part) is not default[part]]
+    known = [part for part in parts if part in default and getattr(log, part) is not default[part]]
     if known:
         raise OptionError(
             f"the log already says what its {known[0]} is.",
             do=f"Leave out {', '.join(known)}, or ask about log.but({known[0]}=…).",
         )
-    if given and log.is_arrays:
+    if parts and log.is_arrays:
         raise OptionError(
             "this log's parts are arrays, and others cannot be added to it by name.",
-            do=f"Make the log with {', '.join(given)} in it.",
+            do=f"Make the log with {', '.join(parts)} in it.",
         )
-    return log.but(**given) if given else log
+    return log.but(**parts) if parts else log
 
 
 def check_own_names(log: Log, *more: str) -> None:
@@ -428,9 +428,9 @@ def help_of(part: str) -> str:
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
 
 
-def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
+def _normal(raw: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
-    parts = {name: value for name, value in given.items() if value is not None}
+    parts = {name: value for name, value in raw.items() if value is not None}
     if parts.get("cluster") is False:
         del parts["cluster"]
         parts["rows_are_independent"] = True

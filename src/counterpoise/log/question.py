@@ -536,6 +536,11 @@ class Question:
         return [*read, *self.others]
 
     @property
+    def wanted_columns(self) -> list[str]:
+        """Every column or expression that rows from elsewhere need, by its text: those to read, and whether chosen actions were taken."""
+        return [*(column for _, column in self.columns), *(target.column for target in self.choices)]
+
+    @property
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
         context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()

@@ -74,15 +74,15 @@ class Problem:
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
     """Check that no two columns share a name, because engines would silently take the first; some cannot tell A from a."""
-    seen: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for name in names:
         key = name.casefold() if any_case else name
-        if key in seen:
-            both = repr(name) if seen[key] == name else f"{seen[key]!r} and {name!r}"
+        if key in by_key:
+            both = repr(name) if by_key[key] == name else f"{by_key[key]!r} and {name!r}"
             raise ColumnError(
                 f"every column needs a name of its own, but the log has two called {both}. Rename or drop one of them."
             )
-        seen[key] = name
+        by_key[key] = name
 
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Keys = NDArray[np.uint64]
@@ -208,10 +209,10 @@ def _bits(column: Any) -> Keys:
         if kind.startswith(("List", "Array")):
             return _of_lists(column)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
-            return _of_texts(column.cast(_text_type()) if kind != "Object" else column)
+            return _of_texts(column.cast(pl.String) if kind != "Object" else column)
         if kind.startswith(("Date", "Time", "Duration")):
             return _of_numbers(column.to_numpy())
-        return _of_numbers(column.cast(_float_type()).to_numpy())
+        return _of_numbers(column.cast(pl.Float64).to_numpy())
     array = np.ma.filled(column.astype(object), None) if np.ma.isMaskedArray(column) else np.asarray(column)
     if array.ndim == 2:
         return _of_table(array)
@@ -263,18 +264,6 @@ def _mixed(x: Keys) -> Keys:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
-
-
-def _text_type() -> Any:
-    import polars as pl
-
-    return pl.String
-
-
-def _float_type() -> Any:
-    import polars as pl
-
-    return pl.Float64
 
 
 @dataclass(frozen=True)

@@ -185,22 +185,22 @@ class Target:
         return f"counterpoise {kind} {self.name}"
 
 
-def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
+def targets_of(sources: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
     """The targets of a verb: one thing, a list of things, or a mapping of names to things.
 
     >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
     ['new', 'greedy']
     """
-    if given is None:
+    if sources is None:
         raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
-        if is_policy(given) or isinstance(given, Chosen | Probabilities | ActionGroup):
+        if is_policy(sources) or isinstance(sources, Chosen | Probabilities | ActionGroup):
             raise OptionError(
                 "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
             )
-        return tuple(Target(name, name) for name in column_names("target", given, arrays))
+        return tuple(Target(name, name) for name in column_names("target", sources, arrays))
     by_name: dict[str, Target] = {}
-    for name, source in _named(given):
+    for name, source in _named(sources):
         if name in by_name:
             raise OptionError(
                 f"two targets are called {name!r}.",
@@ -245,12 +245,12 @@ def is_policy(target: object) -> bool:
     )
 
 
-def _named(given: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(given, Mapping):
-        for name, target in given.items():
+def _named(sources: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(sources, Mapping):
+        for name, target in sources.items():
             yield str(name), _source(target)
         return
-    for target in given if isinstance(given, list | tuple) else [given]:
+    for target in sources if isinstance(sources, list | tuple) else [sources]:
         yield name_of(target), _source(target)
 
 

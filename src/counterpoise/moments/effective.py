@@ -40,10 +40,12 @@ class Weighed:
         declared = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
-        told = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
+        constants = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
         numbers = [float(value) for value in values.values() if _is_number(value)]
         constant = numbers[0] if len(numbers) == 1 else None
-        return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
+        return cls(
+            f"{type(weight).__name__}({constants})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant
+        )
 
     @property
     def unit(self) -> str:
@@ -151,8 +153,8 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Any, Any]) -> Any
             square, fourth = rewards.mean(2, end), rewards.mean(4, end)
             is_there = fourth > (1e-7 * width) ** 4  # rounding
             shares.append(np.where(is_there, np.square(square) / np.where(is_there, fourth, 1.0), 0.0))
-    seen = np.where(has_two_values(rewards, ends), 1.0, 0.5)
-    rows = seen * excess.n / excess.kurtosis * np.minimum(*shares)
+    factor = np.where(has_two_values(rewards, ends), 1.0, 0.5)
+    rows = factor * excess.n / excess.kurtosis * np.minimum(*shares)
     carrying = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
     return carrying if carrying.ndim else float(carrying)
 
@@ -176,8 +178,8 @@ def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> 
     for end in ends:
         first, square, third = (abs(float(rewards.mean(order, end))) for order in (1, 2, 3))
         shares.append(min(first**3 * third / square**3, 1.0) if square > 0 else 0.0)
-    seen = 1.0 if has_two_values(rewards, ends) else 0.5
-    return float(seen * excess.n / excess.kurtosis * min(shares))
+    factor = 1.0 if has_two_values(rewards, ends) else 0.5
+    return float(factor * excess.n / excess.kurtosis * min(shares))
 
 
 def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:

@@ -50,9 +50,9 @@ class Estimated:
         n, other = self.of + other.of, other.recenter(self.center)
         mine, theirs = self.of / max(n, 1), other.of / max(n, 1)
 
-        def added(first: Mapping[Place, Floats], two: Mapping[Place, Floats]) -> dict[Place, Floats]:
-            shared = {place: mine * first[place] + theirs * two[place] for place in first if place in two}
-            return {**first, **two, **shared}
+        def added(first: Mapping[Place, Floats], second: Mapping[Place, Floats]) -> dict[Place, Floats]:
+            shared = {place: mine * first[place] + theirs * second[place] for place in first if place in second}
+            return {**first, **second, **shared}
 
         known = [contrast for contrast in self.covariances if contrast in other.covariances]
         covariances = {contrast: added(self.covariances[contrast], other.covariances[contrast]) for contrast in known}

@@ -79,24 +79,24 @@ class OddsBins:
     @cached_property
     def _around(self) -> tuple[Moments, Moments, Moments]:
         """The moments at λ = 0, 1 and 2, by bin and group, from one center."""
-        at_1, zero, two = (rung.moments[self._key].recenter(self._center) for rung in self.log.ladder)
-        return zero, at_1, two
+        at_1, at_0, at_2 = (rung.moments[self._key].recenter(self._center) for rung in self.log.ladder)
+        return at_0, at_1, at_2
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats]:
         """The rows, and Σz as level + λ·slope, by bin and group."""
-        zero, at_1, _ = (each.n[..., None] * each.mean for each in self._around)
-        return self._around[0].n, zero, at_1 - zero
+        at_0, at_1, _ = (moments.n[..., None] * moments.mean for moments in self._around)
+        return self._around[0].n, at_0, at_1 - at_0
 
     @cached_property
     def _products(self) -> tuple[Floats, Floats, Floats]:
         """Σz·zᵀ as constant + λ·linear + λ²·quadratic, by bin and group."""
-        zero, at_1, two = (
-            each.scatter + each.n[..., None, None] * each.mean[..., :, None] * each.mean[..., None, :]
-            for each in self._around
+        at_0, at_1, at_2 = (
+            moments.scatter + moments.n[..., None, None] * moments.mean[..., :, None] * moments.mean[..., None, :]
+            for moments in self._around
         )
-        quadratic = (two - 2.0 * at_1 + zero) / 2.0
-        return zero, at_1 - zero - quadratic, quadratic
+        quadratic = (at_2 - 2.0 * at_1 + at_0) / 2.0
+        return at_0, at_1 - at_0 - quadratic, quadratic
 
 
 # -- Two policies on a log whose propensities are wrong in their odds: how far apart they could be, from sums by bin ---
@@ -116,8 +116,8 @@ class PairBins:
     its products quadratic. `sums` has those of y and of y(1 − p)/p, by bin and group, and `products` those of the products of these
     eight columns, by bin. Rewards are taken around `center`.
 
-    >>> one = PairBins.of(np.zeros(2, int), np.zeros(2, int), *np.array([[1.0, 0.0], [0.5, 0.5], [0.8, 0.2], [0.3, 0.7]]), (1, 1), 0.0)
-    >>> round(one.value(one.sums_at(np.ones(1)), DIFFERENCE).item(), 3)
+    >>> pair = PairBins.of(np.zeros(2, int), np.zeros(2, int), *np.array([[1.0, 0.0], [0.5, 0.5], [0.8, 0.2], [0.3, 0.7]]), (1, 1), 0.0)
+    >>> round(pair.value(pair.sums_at(np.ones(1)), DIFFERENCE).item(), 3)
     0.5
     """
 
@@ -184,11 +184,11 @@ class PairBins:
         that are best for either policy alone, too, since a difference of ratios may have several peaks.
         """
         sign = 1.0 if upper else -1.0
-        first, two = sign * mix[0], sign * mix[1]
+        first, second = sign * mix[0], sign * mix[1]
         start = np.ones(len(self.sums))
-        starts = [start, self._climb(start, gamma, (first, 0.0)), self._climb(start, gamma, (0.0, two))]
-        peaks = [self._climb(start, gamma, (first, two)) for start in starts]
-        return max(peaks, key=lambda odds: float(_height(self.sums_at(odds), (first, two))))
+        starts = [start, self._climb(start, gamma, (first, 0.0)), self._climb(start, gamma, (0.0, second))]
+        peaks = [self._climb(start, gamma, (first, second)) for start in starts]
+        return max(peaks, key=lambda odds: float(_height(self.sums_at(odds), (first, second))))
 
     def _climb(self, odds: Floats, gamma: float, mix: Mix) -> Floats:
         """The λ from which no step leads further up.

@@ -33,10 +33,12 @@ from counterpoise.readers.policies import item_ids
 # -- A log's files as they were when they were read: known again by their content, and not changed in the meantime -----
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
-Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still the same; its content's hash first
+Fingerprints = Mapping[
+    Path, tuple[object, ...]
+]  # what tells whether a file is still the same; its content's hash first
 
 
-def files_seen(log: Any, batch: str | None) -> Seen:
+def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
     """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
     is_files = files.is_paths(log) and not is_database(log)
     if batch is None and not is_files:
@@ -48,7 +50,7 @@ def files_seen(log: Any, batch: str | None) -> Seen:
                 ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
             ]
         )
-    seen: dict[Path, tuple[object, ...]] = {}
+    fingerprints: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
     for path in files.files_of(log) if is_files else ():
         fingerprint = _fingerprint(path)
@@ -57,8 +59,8 @@ def files_seen(log: Any, batch: str | None) -> Seen:
                 f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
                 do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
-        seen[path], known[fingerprint[0]] = fingerprint, path
-    return seen
+        fingerprints[path], known[fingerprint[0]] = fingerprint, path
+    return fingerprints
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
@@ -73,13 +75,13 @@ def _fingerprint(path: Path) -> tuple[object, ...]:
     return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
+def check_unchanged(before: Fingerprints, log: Any, batch: str | None) -> None:
     """Check that what was read is what the state will say was read."""
     try:
-        now = files_seen(log, batch)
+        now = fingerprints_of(log, batch)
     except OSError as error:
         raise MomentsError(f"cannot look at the log again after reading it: {error}. Nothing was stored.") from error
-    changed = [path for path in {**seen, **now} if seen.get(path) != now.get(path)]
+    changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
     if changed:
         raise MomentsError(
             f"the file {str(changed[0])!r} changed while the log was read: nobody can tell which of its rows were counted, and nothing "
@@ -90,9 +92,9 @@ def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
 # -- The question that a state answers, as it is kept: what must be the same every day, policies included --------------
 
 
-def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
+def check_same(path: str | PathLike[str], known: State, question: Mapping[str, Any]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
-    if known.question.get("smoothings", []) != asked.get("smoothings", []):
+    if known.question.get("smoothings", []) != question.get("smoothings", []):
         has = "smoothings" in known.question
         raise MomentsError(
             f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
@@ -104,8 +106,8 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
             ],
         )
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
-    for part in {**unsaid, **known.question, **asked}:
-        mine: Any = (unsaid | dict(asked)).get(part)
+    for part in {**unsaid, **known.question, **question}:
+        mine: Any = (unsaid | dict(question)).get(part)
         theirs: Any = (unsaid | known.question).get(part)
         if part == "version" and theirs != mine:
             name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
@@ -134,7 +136,7 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
 def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
     """What must be the same every day, as JSON keeps it."""
     rewards = list(question.log.reward)
-    asked = {
+    kept = {
         "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.propensity_named,
         "target": list(question.target_names),
@@ -158,45 +160,45 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.lists is not None:
         log = question.log
-        asked |= {
+        kept |= {
             "slate": log.slate,
             "position": log.position,
             "propensity_of": log.propensity_of,
             "discount": log.discount,
         }
     if question.log.candidates is not None and question.needs_python:
-        asked["candidates"] = question.log.candidates
+        kept["candidates"] = question.log.candidates
     if question.log.items is not None:
-        asked["items"] = _items_kept(question)
+        kept["items"] = _items_kept(question)
     if question.features:
-        asked["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
+        kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
     if question.propensity_model is not None:
-        asked["propensity_model"] = question.propensity_model.described
+        kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
-        asked["model"] = question.model.described
-    return dict(json.loads(json.dumps(asked)))
+        kept["model"] = question.model.described
+    return dict(json.loads(json.dumps(kept)))
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
     """The version of every target that has one: as given, or from a policy's code and parameters."""
-    given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) and text for text in given.values()):
+    named = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
+    if not isinstance(named, Mapping) or not all(isinstance(text, str) and text for text in named.values()):
         raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
-    for name in given:
+    for name in named:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
-    versions = {str(name): str(text) for name, text in given.items()}
+    versions = {str(name): str(text) for name, text in named.items()}
     for target in question.policies:
         name = target.name
         if name not in versions and target not in question.tables:
-            told = _identity_of(target.source)
-            if told is None:
+            digest = _identity_of(target.source)
+            if digest is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
                     f"could not tell it from another policy of that name.",
                     do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
-            versions[name] = told
+            versions[name] = digest
     weight = question.weight
     if not type(weight).__module__.startswith(
         "counterpoise."
@@ -235,7 +237,7 @@ class Addition:
     question: dict[str, Any]
     batch: Batch
     log: Any
-    seen: Seen
+    fingerprints: Fingerprints
     replaces: bool
 
 
@@ -256,13 +258,13 @@ def start(
         raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
-    log, asked = question.log.data, question_kept(question, version)
+    log, kept = question.log.data, question_kept(question, version)
     known = states.load(path)
     if known is not None:
-        check_same(path, known, asked)
-    seen = files_seen(log, batch)
-    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in seen.items()})
-    job = Addition(Path(path), asked, new, log, seen, replaces)
+        check_same(path, known, kept)
+    fingerprints = fingerprints_of(log, batch)
+    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
+    job = Addition(Path(path), kept, new, log, fingerprints, replaces)
     if known is not None:
         _outdated(job, known)
     return job
@@ -270,7 +272,7 @@ def start(
 
 def finish(job: Addition, today: Rewards) -> Rewards:
     """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
-    check_unchanged(job.seen, job.log, job.batch.key)
+    check_unchanged(job.fingerprints, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
@@ -356,8 +358,8 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
 def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
-    given = [job.log] if isinstance(job.log, str | PathLike) else job.log
-    for place in (Path(path).resolve() for path in given) if job.seen else ():
+    places = [job.log] if isinstance(job.log, str | PathLike) else job.log
+    for place in (Path(path).resolve() for path in places) if job.fingerprints else ():
         if place.is_dir():
             patterns.append(re.escape(f"{place}{os.sep}") + ".*")
         elif not place.exists():

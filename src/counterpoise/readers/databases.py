@@ -32,9 +32,8 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
     """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)
-        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-        fetched = {column: names.get(column, column) for column in asked}
-        if CLUSTER in names and asked.count(str(question.log.cluster)) == 1:
+        fetched = {column: names.get(column, column) for column in question.wanted_columns}
+        if CLUSTER in names and question.wanted_columns.count(str(question.log.cluster)) == 1:
             # already a number: Arrow does not take every id, such as a UUID
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()

@@ -35,8 +35,8 @@ def is_paths(log: object) -> bool:
 
 def files_of(log: Paths) -> list[Path]:
     """The files that a path, a folder, a glob or a list of them stands for, in order; all of them can be opened."""
-    given = [log] if isinstance(log, str | PathLike) else list(log)
-    paths = [path for name in given for path in _expand(Path(name))]
+    names = [log] if isinstance(log, str | PathLike) else list(log)
+    paths = [path for name in names for path in _expand(Path(name))]
     for path in paths:
         if path.is_symlink() and not path.exists():
             raise _dangling(path)
@@ -49,11 +49,11 @@ def files_of(log: Paths) -> list[Path]:
 
 def check_once(files: Sequence[Path]) -> None:
     """Check that no file is named twice, not even through a link."""
-    seen: set[Path] = set()
+    resolved: set[Path] = set()
     for path in files:
-        if path.resolve() in seen:
+        if path.resolve() in resolved:
             raise OptionError(f"the file {shown(path)!r} is given twice: its rows would count twice. Name it once.")
-        seen.add(path.resolve())
+        resolved.add(path.resolve())
 
 
 def shown(path: Path) -> str:
@@ -122,14 +122,14 @@ def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def _inside(folder: Path) -> Iterator[Path]:
     """The files in a folder and its subfolders, including linked ones; a folder that links lead back to is read once."""
-    links, seen = [folder], set[Path]()
+    links, visited = [folder], set[Path]()
     for link in links:  # which grows: folders proper come first, so that they go by their own names
         below = [link]
         for place in below:
             real = place.resolve()
-            if real in seen:
+            if real in visited:
                 continue
-            seen.add(real)
+            visited.add(real)
             for entry in _entries(place):
                 name = entry.relative_to(folder)
                 if entry.is_dir():
@@ -384,12 +384,12 @@ _NUMBERS = (
 
 def _values(texts: Sequence[str | None]) -> pl.Series:
     """The values of folders, all of one type; dates stay text, because '2026-01-01' compares and prints the same either way."""
-    given = [text for text in texts if text is not None]
-    if given and all(text in ("true", "false") for text in given):
+    present = [text for text in texts if text is not None]
+    if present and all(text in ("true", "false") for text in present):
         return pl.Series([None if text is None else text == "true" for text in texts], dtype=pl.Boolean)
     series = pl.Series(texts, dtype=pl.String)
     for pattern, dtype in _NUMBERS:
-        if given and all(re.fullmatch(pattern, text) for text in given):
+        if present and all(re.fullmatch(pattern, text) for text in present):
             return series.cast(dtype)
     return series
 

@@ -119,8 +119,8 @@ def _reads(exp: Any, statements: list[Any]) -> bool:
 
 
 def _is_one_column(exp: Any, tree: Any) -> bool:
-    given = {name for name, value in tree.args.items() if value}
-    if not isinstance(tree, exp.Select) or given != {"expressions"} or len(tree.expressions) != 1:
+    clauses = {name for name, value in tree.args.items() if value}
+    if not isinstance(tree, exp.Select) or clauses != {"expressions"} or len(tree.expressions) != 1:
         return False
     return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
 

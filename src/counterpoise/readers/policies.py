@@ -148,8 +148,8 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     context = shown.select(columns(question.log.context)).to_numpy()
     check_same_context(context, rows)
     items = shown.get_column(str(question.log.action)).to_numpy()
-    given = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
-    probability[kept[rows[rows >= 0]]] = given[rows >= 0]
+    listed = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
+    probability[kept[rows[rows >= 0]]] = listed[rows >= 0]
     return probability
 
 
@@ -316,11 +316,11 @@ def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> 
     if isinstance(policy.target, str):
         target = _of_all(frame, policy.target, len(known))
     else:
-        given = table_of(policy.target, frame, question)
-        classes = given.actions if hasattr(policy.target, "classes_") else known
+        table = table_of(policy.target, frame, question)
+        classes = table.actions if hasattr(policy.target, "classes_") else known
         target = np.zeros((frame.height, len(known)))
         at = _places(classes, known)
-        target[:, at[known[at] == classes]] = given.probabilities[:, known[at] == classes]
+        target[:, at[known[at] == classes]] = table.probabilities[:, known[at] == classes]
     same = group == group[place][:, None]  # the actions of the logged one's group
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)

@@ -106,6 +106,22 @@ class Ratio(Weight):
         return (target - other) / propensity
 
 
+class Rungs(Weight):
+    """Several weights side by side, of which the first, the importance weight, stands for all of them."""
+
+    def weight(self, target: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().weight(target, propensity)
+
+    def excess(self, target: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().excess(target, propensity)
+
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().difference(target, other, propensity)
+
+
 # -- The user's own weight, from a column of the log -------------------------------------------------------------------
 
 
