@@ -59,13 +59,13 @@ class Sentence(str):
 
     def __new__(cls, text: Text) -> Self:
         """A text, or its parts; sentences among them keep theirs."""
-        made = super().__new__(cls, _written(text, str))
+        made = super().__new__(cls, _write(text, str))
         made.parts = _pieces(text)
         return made
 
     def render(self, argument: Writer = str) -> str:
         """The sentence with every argument written by `argument`."""
-        return _written(self.parts, argument)
+        return _write(self.parts, argument)
 
 
 def in_units(said: str, unit: str) -> str:
@@ -114,7 +114,7 @@ class CounterpoiseError(Exception):
 
     def render(self, argument: Writer = str) -> str:
         """The whole message, with every argument written by `argument`, and no password in it."""
-        return masked(" ".join(said for part in self.parts if (said := _written(part, argument))))
+        return masked(" ".join(said for part in self.parts if (said := _write(part, argument))))
 
     def __reduce__(self) -> tuple[Any, ...]:
         named = {"where": self.where, "found": self.found, "do": self.do, "suggestion": self.suggestion}
@@ -176,7 +176,7 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _written(text: Text, argument: Writer) -> str:
+def _write(text: Text, argument: Writer) -> str:
     return "".join(argument(part) if isinstance(part, Argument) else part for part in _pieces(text))
 
 

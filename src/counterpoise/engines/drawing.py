@@ -68,7 +68,7 @@ def units_of(question: Question, *, rows: int, center: float, random: np.random.
                 distinct = None if distinct.height > MOST else distinct
             if rows > MOST:
                 dealt = pl.Series(GROUP, random.integers(MOST, size=batch.height))
-                blocks = _added([blocks, _sums(batch.with_columns(dealt), query)])
+                blocks = _add_up([blocks, _sums(batch.with_columns(dealt), query)])
         if distinct is None:
             return _units(question, center, blocks, np.ones(blocks.height), "blocks of rows")
         mass = distinct.get_column(COPIES).to_numpy().astype(np.float64)
@@ -82,13 +82,13 @@ def _by_cluster(batches: Iterator[pl.DataFrame], query: Query) -> pl.DataFrame:
     whole, is_hashed = pl.DataFrame(), False
     for batch in batches:
         sums = _sums(batch.rename({CLUSTER: GROUP}), query)
-        whole = _added([whole, _hashed(sums) if is_hashed else sums])
+        whole = _add_up([whole, _hash_units(sums) if is_hashed else sums])
         if whole.height > MOST and not is_hashed:
-            whole, is_hashed = _added([_hashed(whole)]), True
+            whole, is_hashed = _add_up([_hash_units(whole)]), True
     return whole
 
 
-def _hashed(frame: pl.DataFrame) -> pl.DataFrame:
+def _hash_units(frame: pl.DataFrame) -> pl.DataFrame:
     hashed: pl.DataFrame = with_groups(nw.from_native(frame, eager_only=True), MOST).to_native()
     return hashed
 
@@ -118,7 +118,7 @@ def peak(target: str) -> str:
     return f"{target}_peak"
 
 
-def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _add_up(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """The sums of units that are in several parts."""
     known = [part for part in parts if part.width]
     whole = pl.concat(known)
@@ -211,24 +211,24 @@ def drawn_again(
     drawn falls into one of them at random, as a cluster that is hashed.
     """
     step = max(1, CELLS // (len(units) + (groups - 1) * len(units.sums)))
-    parts = [_summed(units, units.mass[None, :], groups, random)]
+    parts = [_sums_of_logs(units, units.mass[None, :], groups, random)]
     share = units.mass / units.mass.sum()
     for start in range(0, runs, step):
         counts = random.multinomial(round(units.mass.sum()), share, size=min(step, runs - start))
-        parts.append(_summed(units, counts.astype(np.float64), groups, random))
+        parts.append(_sums_of_logs(units, counts.astype(np.float64), groups, random))
         if report is not None:
             report(len(counts))
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return _assembled(units, together, groups)
+    return _as_moments(units, together, groups)
 
 
 def each_unit(units: Units) -> LogMoments:
     """The moments of every unit by itself, one per segment."""
     alone = {name: column[:, None] for name, column in units.sums.items()}
-    return _assembled(units, alone | dict(units.lowest) | dict(units.highest), 1)
+    return _as_moments(units, alone | dict(units.lowest) | dict(units.highest), 1)
 
 
-def _summed(units: Units, counts: Floats, groups: int, random: np.random.Generator) -> dict[str, Floats]:
+def _sums_of_logs(units: Units, counts: Floats, groups: int, random: np.random.Generator) -> dict[str, Floats]:
     """The sums of some drawn logs, logs × groups, and their extremes."""
     columns = np.stack(list(units.sums.values()), axis=1)
     sums = (counts @ columns)[:, None] if groups == 1 else _by_group(counts, columns, groups, random)
@@ -252,7 +252,7 @@ def _by_group(counts: Floats, columns: Floats, groups: int, random: np.random.Ge
     return np.asarray(summed).reshape(logs, groups, -1)
 
 
-def _assembled(units: Units, sums: Mapping[str, Floats], groups: int) -> LogMoments:
+def _as_moments(units: Units, sums: Mapping[str, Floats], groups: int) -> LogMoments:
     """Sums of logs × groups as moments, as an engine's answer would be."""
     names = Names(replace(units.question, segment=(DRAWN,), groups=groups))
     logs = len(sums[ROWS])

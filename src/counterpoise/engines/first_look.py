@@ -12,7 +12,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect, prepare_there
 from counterpoise.engines.query import Frame
-from counterpoise.engines.registry import columns_of, engine_of, first_rows, scanned
+from counterpoise.engines.registry import columns_of, engine_of, first_rows, over_scan
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
@@ -52,7 +52,7 @@ def first_look(question: Question) -> Look:
             frame, names = spark.complete(lean)
             return _there(frame, names, lean, data.columns, lambda name: "`" + name.replace("`", "``") + "`")
     if files.is_paths(data):
-        return scanned(lean, lambda scan: _scanned(scan, lean))
+        return over_scan(lean, lambda scan: _look_at_scan(scan, lean))
     return _in_memory(engine_of(log).frame(data), lean)
 
 
@@ -63,7 +63,7 @@ def _there(frame: Frame, names: Mapping[str, str], question: Question, columns: 
     return _look(rows.to_series(), reward, columns, is_boolean, quote)
 
 
-def _scanned(scan: pl.LazyFrame, question: Question) -> Look:
+def _look_at_scan(scan: pl.LazyFrame, question: Question) -> Look:
     (reward,) = question.log.reward
     frame = frames.selected(scan, question)
     rows = prepare_lazily(frame, question).select(REWARD).head(ROWS).collect(engine="streaming")
@@ -141,7 +141,7 @@ def _ends(log: Log, position: str) -> tuple[float | None, float | None]:
             frame, names = spark.complete(lean)
             return _pair(collect(prepare_there(frame, lean, names).select(*wanted)))
     if files.is_paths(log.data):
-        return scanned(lean, lambda scan: _pair(_of_scan(frames.selected(scan, lean), position)))
+        return over_scan(lean, lambda scan: _pair(_of_scan(frames.selected(scan, lean), position)))
     return engine_of(log).over_rows(lean, lambda batches: _pair(_together(batches, position)), None)
 
 
@@ -211,12 +211,12 @@ def quoting(log: Log) -> Callable[[str], str]:
             names = {name: connections.quoted(native, name) for name in native.columns}
         return lambda text: names.get(text, f"({text})")
     if spark.is_spark(log.data):
-        return lambda text: _quoted(text, log.data.columns, "`")
+        return lambda text: _quote(text, log.data.columns, "`")
     columns = columns_of(log.but(propensity=None, logger=None, shares=None))
-    return lambda text: _quoted(text, columns, '"')
+    return lambda text: _quote(text, columns, '"')
 
 
-def _quoted(text: str, columns: Collection[str], sign: str) -> str:
+def _quote(text: str, columns: Collection[str], sign: str) -> str:
     return f"{sign}{text.replace(sign, sign * 2)}{sign}" if text in columns else f"({text})"
 
 

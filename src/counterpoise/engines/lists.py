@@ -49,10 +49,10 @@ def collapse(
     """
     names = question.names
     chosen = list(names.targets if targets is None else targets)
-    rows = fence(_marked(rows, question, chosen))
+    rows = fence(_with_marks(rows, question, chosen))
     rows = fence(_by_rank(rows, question, chosen))
-    by_list = fence(_added(rows, question, chosen))
-    by_list = fence(_weighed(by_list, question, chosen))
+    by_list = fence(_sum_lists(rows, question, chosen))
+    by_list = fence(_with_weights(by_list, question, chosen))
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
@@ -60,7 +60,7 @@ def collapse(
     return by_list.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
 
 
-def _marked(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _with_marks(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The rows with a mark for each rule that they break, and no numbers where they break any."""
     of_rows = question.of_rows
     rules = rules_of(of_rows, targets)
@@ -97,7 +97,7 @@ def _apart(question: Question, targets: Sequence[str]) -> list[str]:
     return columns + ([MODEL_REWARD, DISCOUNT, *(v for v, _ in _values(question, targets))] if names.values else [])
 
 
-def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The sums of every list, and the ends of what must be the same on all of its rows."""
     names, lists = question.names, cast(Lists, question.lists)
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
@@ -112,7 +112,7 @@ def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     return by_list.with_columns(*(nw.col(f"{name}_low").alias(name) for name in kept)) if kept else by_list
 
 
-def _weighed(by_list: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _with_weights(by_list: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The lists with their weights, and what those make of their rewards."""
     names, weight = question.names, question.weight
     if not targets:
@@ -292,13 +292,8 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
     starts.append(ids.gather(first))
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
     spot = None if (length == lists.depth).all() else (np.cumsum(is_new) - 1) * lists.depth + rank.astype(np.int64) - 1
-    made = _made(
-        {name: _table(column, len(first), lists.depth, spot) for name, column in columns.items()},
-        question,
-        lists,
-        length,
-    )
-    made |= {LENGTH: length.astype(np.float64)}
+    tables = {name: _table(column, len(first), lists.depth, spot) for name, column in columns.items()}
+    made = _made(tables, question, lists, length) | {LENGTH: length.astype(np.float64)}
     if not all(is_number(column).all() for column in made.values()):
         raise OutOfOrderError
     frame = pl.DataFrame(made)

@@ -111,12 +111,10 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         numbers |= _sums(columns, lane, names)
         for name, (column, order) in powers_of(names, [lane]).items():
             numbers.setdefault(name, np.array([_power_sum(columns[column], order)]))
-        for smoothed_lane in smoothed_lanes(names, [lane]):
-            sums = Smoothed.of(
-                (1.0 + columns[smoothed_lane.excess]) * columns[names.rewards[smoothed_lane.reward]],
-                question.smoothings,
-            ).sums
-            numbers |= {names.smoothed(smoothed_lane, k): sums[k : k + 1] for k in range(len(sums))}
+        if smoothed_lanes(names, [lane]):
+            weighted = (1.0 + columns[lane.excess]) * columns[names.rewards[lane.reward]]
+            sums = Smoothed.of(weighted, question.smoothings).sums
+            numbers |= {names.smoothed(lane, k): sums[k : k + 1] for k in range(len(sums))}
         if not lane.contrast[1]:
             numbers[lane.zeros] = np.array([float(lane.weight.is_zero(columns[lane.target]).sum())])
 
@@ -180,11 +178,7 @@ class Batches:
     def add_summary(self, summary: Summary) -> None:
         """Add what is known about some more rows."""
         if summary.moments:
-            self.total = (
-                tuple(a + b for a, b in zip(self.total, summary.moments, strict=True))
-                if self.total
-                else summary.moments
-            )
+            self.total = tuple(map(add, self.total, summary.moments)) if self.total else summary.moments
         if summary.left_out:
             self.left_out = tuple(map(add, self.left_out, summary.left_out)) if self.left_out else summary.left_out
         self.rows += summary.rows

@@ -70,14 +70,14 @@ def aggregate(
     lanes = names.lanes if lanes is None else lanes
     if not context:
         lanes = [lane.without_context for lane in lanes]
-    excess, weighted = _with_excess(frame, query, lanes), _weighted(names, lanes)
+    excess, weighted = _with_excess(frame, query, lanes), _weighted_rewards(names, lanes)
     rows = watch(excess.with_columns(**weighted) if weighted else excess)
     products = {name: pair for lane in lanes for name, pair in lane.products.items()}
     if products:
         rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
-    squares |= _smoothed(names, lanes)
+    squares |= _smoothed_rewards(names, lanes)
     zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
     wanted += [nw.col(name).sum() for name in singles_of(lanes)]
@@ -219,13 +219,13 @@ def smoothed_lanes(names: Names, lanes: Sequence[Lane]) -> list[Lane]:
     return [lane for lane in lanes if not lane.contrast[1]] if names.question.smoothings else []
 
 
-def _weighted(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+def _weighted_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
     """The weighted rewards that are smoothed."""
     smoothed = smoothed_lanes(names, lanes)
     return {names.weighted(lane): (nw.col(lane.excess) + 1.0) * nw.col(names.rewards[lane.reward]) for lane in smoothed}
 
 
-def _smoothed(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
     """log(1 + λx)/λ of every weighted reward x, for every λ.
 
     Where 1 + λx would lose the digits of λx, it is the series; and it is 0 for a negative x, at whose logarithm databases would stop.

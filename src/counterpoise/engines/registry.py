@@ -33,7 +33,7 @@ from counterpoise.threads import check_threads
 T = TypeVar("T")
 
 
-def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
+def over_scan(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
     """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
     numbers = sorted(question.number_columns)
     paths = files.files_of(question.log.data)
@@ -61,10 +61,8 @@ IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whe
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
-SOME, MOST = (
-    500,
-    100_000,
-)  # ids, where nothing but their order tells which to fetch; and rows that are fetched of them at most
+SOME = 500  # ids, where nothing but their order tells which to fetch
+MOST = 100_000  # rows of some ids that are fetched
 
 
 class LogEngine:
@@ -87,13 +85,13 @@ class LogEngine:
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """The moments of a question, one for each reward."""
         with progress_bar(progress) as report:
-            rows = frames.told(self.frame(question.log.data), question)
-            whole = frames.with_policies(rows, question, report)
-            return summarize_batches(whole, question, has_order=self.has_order)
+            rows = frames.batches_or_error(self.frame(question.log.data), question)
+            return summarize_batches(frames.with_policies(rows, question, report), question, has_order=self.has_order)
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
-        return work(frames.with_policies(frames.told(self.frame(question.log.data), question, number), question))
+        rows = frames.batches_or_error(self.frame(question.log.data), question, number)
+        return work(frames.with_policies(rows, question))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Some rows with everything that the question names."""
@@ -138,7 +136,7 @@ class LogEngine:
         if isinstance(data, pl.LazyFrame | pl.DataFrame):
             return data.lazy()
         try:
-            return _fetched(data)
+            return _fetch(data)
         except TypeError as error:
             raise OptionError(
                 f"a log is a file, a frame or a database's table; found {type(data).__name__}."
@@ -172,7 +170,7 @@ class Frames(LogEngine):
         """Their names, which a frame in memory tells at once."""
         if isinstance(log.data, Mapping):
             return list(log.data)
-        return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
+        return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.as_narwhals(log.data).columns
 
 
 class Files(LogEngine):
@@ -185,15 +183,15 @@ class Files(LogEngine):
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
         with progress_bar(progress) as report:
-            return scanned(question, lambda scan: _of_scan(scan, question, report))
+            return over_scan(question, lambda scan: _of_scan(scan, question, report))
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows of a scan."""
-        return scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
+        return over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """The first of a scan."""
-        return scanned(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
+        return over_scan(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Some of a scan."""
@@ -201,7 +199,7 @@ class Files(LogEngine):
         def some(scan: pl.LazyFrame) -> pl.DataFrame:
             return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
 
-        return scanned(question, some)
+        return over_scan(question, some)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those of a scan, fetched."""
@@ -211,7 +209,7 @@ class Files(LogEngine):
             rows: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
             return rows
 
-        return question.log.of(scanned(question, fetched))
+        return question.log.of(over_scan(question, fetched))
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
@@ -245,25 +243,23 @@ class Databases(LogEngine):
         """Whichever come first."""
         with connections.opened(question.log) as native:
             frame, names = databases.complete(native, question)
-            return _renamed(frame, question, names, rows)
+            return _rename_head(frame, question, names, rows)
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Whichever come first: a database would read all rows for others."""
-        with connections.opened(question.log) as native:
-            frame, names = databases.complete(native, question)
-            return _renamed(frame, question, names, rows)
+        return self.first_rows(question, rows)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those that the database chooses."""
         by_id = replace(question, log=question.log.but(cluster=column))
         with connections.opened(question.log) as native:
             frame, names = databases.complete(native, by_id)
-            return _fetched_ids(frame, question, names, column, parts)
+            return _fetch_ids(frame, question, names, column, parts)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
         with connections.opened(log) as native:
-            return _fetched(native)
+            return _fetch(native)
 
     def columns(self, log: Log) -> list[str]:
         """As the database names them."""
@@ -292,13 +288,13 @@ class Spark(LogEngine):
         """Whichever come first."""
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(question)
-            return _renamed(frame, question, names, rows)
+            return _rename_head(frame, question, names, rows)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those that Spark chooses."""
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(replace(question, log=question.log.but(cluster=column)))
-            return _fetched_ids(frame, question, names, column, parts)
+            return _fetch_ids(frame, question, names, column, parts)
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """Drawn by Spark, so that no more rows travel."""
@@ -338,16 +334,14 @@ def first_rows(question: Question, rows: int) -> pl.DataFrame:
     return engine_of(question.log).first_rows(question, rows)
 
 
-def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
+def _rename_head(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
     columns = {names.get(column, column): column for column in question.wanted_columns}
     head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
     return head.rename(columns)
 
 
-def _fetched_ids(
-    frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int
-) -> Log:
+def _fetch_ids(frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int) -> Log:
     """The rows of some ids from elsewhere: by the remainder of a number, or of a text's checksum, or else of whichever ids come first."""
     name = names.get(CLUSTER, names.get(column, column))
     if parts > 1:
@@ -357,7 +351,7 @@ def _fetched_ids(
         else:
             first = frame.select(nw.col(name)).unique().head(SOME)
             frame = frame.join(first, on=name, how="semi")
-    rows = _renamed(frame, question, names, MOST)
+    rows = _rename_head(frame, question, names, MOST)
     return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
 
 
@@ -379,7 +373,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     return summarize(engine, question)
 
 
-def _fetched(native: Any) -> pl.LazyFrame:
+def _fetch(native: Any) -> pl.LazyFrame:
     frame = nw.from_native(native)
     if isinstance(frame, nw.LazyFrame):
         fetched: pl.DataFrame = frame.collect("polars").to_native()

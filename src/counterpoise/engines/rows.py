@@ -26,7 +26,7 @@ ID = "the id as a number"
 
 def rows_of(log: Log) -> pl.LazyFrame:
     """The rows of a log that meet its condition: files are scanned, tables of a database are fetched."""
-    return only(_open(log), log.where)
+    return only(engine_of(log).scan(log), log.where)
 
 
 def over_good_rows(
@@ -122,7 +122,3 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
         return frame.collect(engine="streaming")
     except files.UNREADABLE as error:
         raise LogError(f"cannot read the log: {first_line(error)}.") from error
-
-
-def _open(log: Log) -> pl.LazyFrame:
-    return engine_of(log).scan(log)

@@ -27,7 +27,8 @@ class Scatter:
         self._names, self._lock = names, Lock()
         self._keys = list(names.keys)
         self._lanes = names.lanes if names.is_wide else ()
-        self._columns = sorted({*names.features, *_needed(self._lanes), *self._keys} - set(names.centered_features))
+        needed = {*names.features, *_needed_columns(self._lanes), *self._keys}
+        self._columns = sorted(needed - set(names.centered_features))
         self._centers = [feature.center for feature in names.question.features]
         self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))
 
@@ -36,7 +37,7 @@ class Scatter:
         if not self._lanes:
             return rows
         native: pl.LazyFrame = rows.to_native()
-        return nw.from_native(native.map_batches(self._passed, streamable=True, validate_output_schema=False))
+        return nw.from_native(native.map_batches(self._pass_on, streamable=True, validate_output_schema=False))
 
     def see(self, piece: pl.DataFrame) -> None:
         """Add one more piece, whose rows have their u and s."""
@@ -64,7 +65,7 @@ class Scatter:
                 numbers.setdefault(self._names.product(columns[i], columns[j]), whole[:, i, j])
         return numbers
 
-    def _passed(self, piece: pl.DataFrame) -> pl.DataFrame:
+    def _pass_on(self, piece: pl.DataFrame) -> pl.DataFrame:
         self.see(piece)
         return piece
 
@@ -131,7 +132,7 @@ def _fill(z: Floats, lane: Lane, columns: Mapping[str, Floats], phi: Floats) -> 
         np.multiply(phi, excess, out=z[context[0] : context[-1] + 1])
 
 
-def _needed(lanes: Sequence[Lane]) -> set[str]:
+def _needed_columns(lanes: Sequence[Lane]) -> set[str]:
     """The columns of a frame from which those of the lanes are made."""
     return {lane.factors.get(name, column) for lane in lanes for name, column in lane.columns.items()}
 

@@ -54,7 +54,7 @@ class Watcher:
         if not self._keys:
             return {(): np.sort(np.concatenate([np.empty(0), *self._kept]))[::-1][:KEPT]}
         largest: dict[Label, Floats] = {}
-        for row in self._ranked().rows() if self._rows else []:
+        for row in self._ranks().rows() if self._rows else []:
             label = as_label(row[:-1])
             values = np.concatenate([largest.get(label, np.empty(0)), np.asarray(row[-1], dtype=np.float64)])
             largest[label] = np.sort(values)[::-1][:KEPT]
@@ -79,14 +79,14 @@ class Watcher:
             self._rows.append(few)
             self._held += few.height
             if self._held > PENDING * (1 if least is None else 1 + least.height):
-                ranked = self._ranked()
+                ranked = self._ranks()
                 self._least = ranked.filter(pl.col("x").list.len() == KEPT).select(
                     *self._keys, least=pl.col("x").list.min()
                 )
                 self._rows = [ranked.explode("x")]
                 self._held = self._rows[0].height
 
-    def _ranked(self) -> pl.DataFrame:
+    def _ranks(self) -> pl.DataFrame:
         return pl.concat(self._rows).group_by(self._keys).agg(pl.col("x").top_k(KEPT))
 
 

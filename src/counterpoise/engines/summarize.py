@@ -115,9 +115,8 @@ def survey(engine: Engine, question: Question) -> Summary:
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)
     problems: list[Problem] = []
-    is_settled = (
-        engine.skips_bad_rows and question.log.drop_bad_rows and bool(answer.labels)
-    )  # nobody will ask what is wrong
+    # nobody will ask what is wrong
+    is_settled = engine.skips_bad_rows and question.log.drop_bad_rows and bool(answer.labels)
     if answer.rows and not answer.is_clean and not is_settled:
         problems = engine.problems()
     if problems and not question.log.drop_bad_rows:

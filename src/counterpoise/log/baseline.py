@@ -19,9 +19,8 @@ LEVELS: dict[Kind, tuple[type, str, str]] = {  # the type of a level, what the c
     "truth": (bool, "truth values", "Pass True or False."),
     "category": (str, "text", "Pass text in quotes."),
 }
-How = (
-    tuple[Hashable, ...] | int | None
-)  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
+# a category's levels, into how many buckets its values are hashed, or whatever suits its type
+How = tuple[Hashable, ...] | int | None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
     names = {f"counterpoise expression {k}": text for k, text in enumerate(expressions)}
     more = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
     try:
-        frame = _checked_sql(frame, f"SELECT *{more} FROM self", *expressions)
+        frame = _run_sql(frame, f"SELECT *{more} FROM self", *expressions)
         schema = frame.collect_schema()
     except pl.exceptions.PolarsError as error:
         texts = " or ".join(map(repr, expressions))
@@ -93,7 +93,7 @@ def only(frame: Frame, where: str | None) -> Frame:
         return frame
     try:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
-        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
+        return _run_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
         raise ColumnError(
             [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
@@ -111,7 +111,7 @@ def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
-def _checked_sql(frame: Frame, query: str, *texts: str) -> Frame:
+def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
     """The answer to a query; whatever a NaN is compared with in its `texts`, the answer is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}

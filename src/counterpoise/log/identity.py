@@ -76,7 +76,7 @@ class _Hashes:
             case _ if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor, which pickles with its addresses
                 return (str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy())
             case _:
-                return _reduced(value)
+                return _pickled_parts(value)
 
 
 def _function(function: FunctionType) -> Iterator[Any]:
@@ -98,7 +98,7 @@ def _class(kind: type) -> Iterator[Any]:
                 yield from (name, value)
 
 
-def _reduced(value: Any) -> Iterator[Any]:
+def _pickled_parts(value: Any) -> Iterator[Any]:
     """What pickle would write of an object."""
     reduced = value.__reduce_ex__(4)
     if isinstance(reduced, str):  # the name of something that its module has

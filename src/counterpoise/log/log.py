@@ -243,9 +243,8 @@ class Log:
     data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
-    propensity: Any = (
-        None  # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
-    )
+    # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
+    propensity: Any = None
     logger: str | None = None
     shares: Mapping[Any, float] | None = None
     action: str | None = None
@@ -365,11 +364,11 @@ class Log:
         return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
-        shown = [_shown(self.data)]
+        shown = [_describe(self.data)]
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "items" and value is not None:
-                shown.append(f"items={_shown(value)}")
+                shown.append(f"items={_describe(value)}")
             elif field.name == "rows_are_independent" and value:
                 shown.append("cluster=False")
             elif field.name not in ("data", "items") and value != field.default:
@@ -570,7 +569,7 @@ def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     return column_names(part, value, arrays)
 
 
-def _shown(data: Data) -> str:
+def _describe(data: Data) -> str:
     if isinstance(data, Mapping):
         return f"{len(data)} array{'s' if len(data) != 1 else ''}"
     if isinstance(data, str | PathLike):

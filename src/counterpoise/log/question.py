@@ -325,9 +325,8 @@ class Question:
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
     propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
-    lists: Lists | None = (
-        None  # what the rows are positions of: everything is then about lists, which engines make of rows
-    )
+    # what the rows are positions of: everything is then about lists, which engines make of rows
+    lists: Lists | None = None
     is_about_rows: bool = False  # the rows of those lists, before they are made
     learning: Learning | None = None
 
@@ -425,29 +424,23 @@ class Question:
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
+        targets = [target.column for target in self.targets]
+        values = [self.model_value[name] for name in self.target_names] if names.values else []
+        parts = _of_part("reward", names.rewards, log.reward)
         if self.makes_lists:
-            parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
-            parts |= {name: ("weight", target.column) for name, target in zip(names.targets, self.targets, strict=True)}
-            owners = zip(names.values, self.target_names, strict=False)
-            return parts | {name: ("model_value", self.model_value[owner]) for name, owner in owners}
-        parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
+            return parts | _of_part("weight", names.targets, targets) | _of_part("model_value", names.values, values)
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
-        parts |= {
-            name: (self.weight.part, target.column) for name, target in zip(names.targets, self.targets, strict=True)
-        }
+        parts |= _of_part(self.weight.part, names.targets, targets)
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
-            values = [self.model_value[name] for name in self.target_names]
-            parts |= {name: ("model_value", column) for name, column in zip(names.values, values, strict=True)}
+            parts |= _of_part("model_value", names.values, values)
         if self.lists is not None:
             parts[POSITION] = ("position", self.lists.position)
             if self.lists.discount_column is not None:
                 parts[DISCOUNT] = ("discount", self.lists.discount_column)
-        parts |= {name: ("control", column) for name, column in zip(names.controls, self.control, strict=True)}
-        return parts | {
-            name: ("baseline", feature.column) for name, feature in zip(names.features, self.features, strict=True)
-        }
+        parts |= _of_part("control", names.controls, self.control)
+        return parts | _of_part("baseline", names.features, [feature.column for feature in self.features])
 
     @property
     def makes_lists(self) -> bool:
@@ -474,9 +467,8 @@ class Question:
         """The columns of the log that must contain numbers, which the categories of a baseline need not."""
         if self.makes_lists:
             return self.of_rows.number_columns
-        labels = {
-            name for name, feature in zip(self.names.features, self.features, strict=True) if not feature.is_number
-        }
+        features = zip(self.names.features, self.features, strict=True)
+        labels = {name for name, feature in features if not feature.is_number}
         return {column for name, (_, column) in self.numbers.items() if name not in labels}
 
     @property
@@ -549,6 +541,11 @@ class Question:
         return (
             ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
         )
+
+
+def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Internal name → (part, column) for the columns of one part."""
+    return {name: (part, column) for name, column in zip(names, columns, strict=True)}
 
 
 def ask(

@@ -292,17 +292,17 @@ def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
     what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    raise LogError([f"of {rows:,} {what}: ", *_listed(merged)])
+    raise LogError([f"of {rows:,} {what}: ", *_list_problems(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
     merged = merge_problems(problems)
     what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
-    return LogError([f"all {rows:,} {what} are bad. ", *_listed(merged)])
+    return LogError([f"all {rows:,} {what} are bad. ", *_list_problems(merged)])
 
 
-def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+def _list_problems(problems: Sequence[Problem]) -> Iterator[str]:
     for k, problem in enumerate(problems):
         yield from [" Also: ", problem.said] if k else [problem.said]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 Keys = NDArray[np.uint64]
@@ -36,8 +35,8 @@ def row_keys(context: Sequence[Any], action: Any, reward: Any) -> Keys:
     """
     seed = np.zeros(len(action), dtype=np.uint64)
     for column in context:
-        seed = _mixed(seed ^ _bits(column))
-    whole = _mixed(_mixed(seed ^ _bits(action)) ^ _bits(reward))
+        seed = _mix(seed ^ _bits(column))
+    whole = _mix(_mix(seed ^ _bits(action)) ^ _bits(reward))
     return (seed & UPPER) | (whole >> HALF)
 
 
@@ -206,6 +205,8 @@ def _bits(column: Any) -> Keys:
         column = column.detach().cpu().numpy()
     kind = str(getattr(column, "dtype", ""))
     if hasattr(column, "to_physical"):  # a series of polars
+        import polars as pl
+
         if kind.startswith(("List", "Array")):
             return _of_lists(column)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
@@ -253,11 +254,11 @@ def _of_lists(values: Any) -> Keys:
 def _of_table(array: NDArray[Any]) -> Keys:
     seed = np.zeros(len(array), dtype=np.uint64)
     for column in array.T:
-        seed = _mixed(seed ^ _of_numbers(column))
+        seed = _mix(seed ^ _of_numbers(column))
     return seed
 
 
-def _mixed(x: Keys) -> Keys:
+def _mix(x: Keys) -> Keys:
     """The output function of splitmix64, after one step."""
     with np.errstate(over="ignore"):
         x = x + STEP

@@ -200,16 +200,15 @@ def targets_of(sources: Any, log: Log, arrays: Arrays | None = None) -> tuple[Ta
             )
         return tuple(Target(name, name) for name in column_names("target", sources, arrays))
     by_name: dict[str, Target] = {}
-    for name, source in _named(sources):
+    for name, source in _names_and_sources(sources):
         if name in by_name:
             raise OptionError(
                 f"two targets are called {name!r}.",
                 do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
             )
-        is_sum = isinstance(source, ActionGroup) and source.groups is None  # the log has the sums over groups
-        by_name[name] = Target(
-            name, source.expression(log.propensity) if is_sum else source, isinstance(source, ActionGroup)
-        )
+        is_group = isinstance(source, ActionGroup)
+        has_sums = is_group and source.groups is None  # the log has the sums over groups
+        by_name[name] = Target(name, source.expression(log.propensity) if has_sums else source, is_group)
     targets = tuple(by_name.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
@@ -245,7 +244,7 @@ def is_policy(target: object) -> bool:
     )
 
 
-def _named(sources: Any) -> Iterator[tuple[str, Any]]:
+def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(sources, Mapping):
         for name, target in sources.items():
             yield str(name), _source(target)

@@ -40,12 +40,10 @@ class Weighed:
         declared = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
-        constants = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
+        how = f"{type(weight).__name__}({', '.join(f'{name}={_as_text(value)}' for name, value in values.items())})"
         numbers = [float(value) for value in values.values() if _is_number(value)]
         constant = numbers[0] if len(numbers) == 1 else None
-        return cls(
-            f"{type(weight).__name__}({constants})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant
-        )
+        return cls(how, bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
 
     @property
     def unit(self) -> str:
@@ -77,13 +75,13 @@ class Weighed:
         return cls(how, **raw, constant=constant)
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A parameter as text, the same for 10 and 10.0."""
     if _is_number(value):
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
     if isinstance(value, tuple):
-        return f"({', '.join(map(_written, value))})"
+        return f"({', '.join(map(_as_text, value))})"
     return value.__name__ if isinstance(value, type) else repr(value)
 
 

@@ -84,10 +84,7 @@ class Estimated:
             "covariances": [
                 [
                     list(contrast),
-                    [
-                        [None if place is None else list(place), covariance.tolist()]
-                        for place, covariance in by_place.items()
-                    ],
+                    [[None if place is None else list(place), matrix.tolist()] for place, matrix in by_place.items()],
                 ]
                 for contrast, by_place in self.covariances.items()
             ],

@@ -84,7 +84,7 @@ class LogMoments:
         _check_alike(self, other)
         segments = in_order(self.segments + other.segments)
         other = other._with_features_around(dict(self.features))
-        mine, theirs = self._aligned(segments), other._aligned(segments)
+        mine, theirs = self._align(segments), other._align(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
             # what each of the two had chosen from its ladder is forgotten: both together choose anew
@@ -92,15 +92,15 @@ class LogMoments:
         return replace(
             mine,
             moments={key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
-            tails={key: _added(mine.tails[key], theirs.tails[key]) for key in mine.tails},
-            excess={key: _added(mine.excess[key], theirs.excess[key]) for key in mine.excess},
+            tails={key: _add_each(mine.tails[key], theirs.tails[key]) for key in mine.tails},
+            excess={key: _add_each(mine.excess[key], theirs.excess[key]) for key in mine.excess},
             reward_min=np.fmin(mine.reward_min, theirs.reward_min),
             reward_max=np.fmax(mine.reward_max, theirs.reward_max),
-            rewards=_added(mine.rewards, theirs.rewards),
+            rewards=_add_each(mine.rewards, theirs.rewards),
             dropped=self.dropped + other.dropped,
-            smoothed={key: _added(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
+            smoothed={key: _add_each(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
             duplicates=duplicates,
-            ladder=_added(self.ladder, other.ladder),
+            ladder=_add_each(self.ladder, other.ladder),
             left_out=self.left_out + other.left_out,
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
         )
@@ -136,7 +136,7 @@ class LogMoments:
             features=tuple((name, centers[name]) for name, _ in self.features),
         )
 
-    def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
+    def _align(self, segments: tuple[Label, ...]) -> LogMoments:
         """The same moments with a slot for each of these segments, in this order."""
         if segments == self.segments:
             return self
@@ -159,7 +159,7 @@ class LogMoments:
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=chosen(self.rewards, NOTHING),
-            ladder=tuple(rung._aligned(segments) for rung in self.ladder),
+            ladder=tuple(rung._align(segments) for rung in self.ladder),
             smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
         )
 
@@ -227,20 +227,18 @@ class LogMoments:
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
         smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
-        for contrast in stored.items(raw["contrasts"], "contrasts"):
-            contrast = stored.record(
-                contrast, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
+        for entry in stored.items(raw["contrasts"], "contrasts"):
+            entry = stored.record(
+                entry, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
             )
-            key = stored.text(contrast["target"], "target"), stored.text(contrast["against"], "against")
+            key = stored.text(entry["target"], "target"), stored.text(entry["against"], "against")
             if key in stacks:
                 raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} appears twice")
-            stacks[key] = Moments.from_plain(contrast["moments"])
-            excess[key] = tuple(Powers.from_plain(powers) for powers in stored.items(contrast["excess"], "excess"))
-            if "smoothed" in contrast:
-                smoothed[key] = tuple(
-                    Smoothed.from_plain(sums) for sums in stored.items(contrast["smoothed"], "smoothed")
-                )
-            if own_tails := tuple(_tail(tail) for tail in stored.items(contrast["tails"], "tails")):
+            stacks[key] = Moments.from_plain(entry["moments"])
+            excess[key] = tuple(map(Powers.from_plain, stored.items(entry["excess"], "excess")))
+            if "smoothed" in entry:
+                smoothed[key] = tuple(map(Smoothed.from_plain, stored.items(entry["smoothed"], "smoothed")))
+            if own_tails := tuple(map(_tail, stored.items(entry["tails"], "tails"))):
                 tails[key] = own_tails
         made = cls(
             stacks,
@@ -263,9 +261,8 @@ class LogMoments:
             Estimated.from_plain(raw["estimated"]) if "estimated" in raw else None,
         )
         if made.weight.unit == "list" and raw.get("lists") != LISTS:
-            made = replace(
-                made, moments={key: _of_equal_lists(made.weight, stack) for key, stack in made.moments.items()}
-            )
+            stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
+            made = replace(made, moments=stacks)
         _check_whole(made)
         return made
 
@@ -367,7 +364,7 @@ def _sizes(log: LogMoments) -> list[Any]:
     return [log.segments, next(iter(log.moments.values())).n.tolist()]
 
 
-def _added(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
+def _add_each(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
     """What two logs have of every segment, added."""
     return tuple(map(add, first, second))
 

@@ -176,7 +176,7 @@ def store(path: Path, state: State) -> None:
 def _from_plain(raw: Any) -> State:
     """A state whose parts all belong together; if one does not, a ValueError says which."""
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
-    question = _checked_question(raw["question"])
+    question = _read_question(raw["question"])
     batches = tuple(_batch(entry) for entry in stored.items(raw["batches"], "batches"))
     how = question["weight"]
     unsaid = Weighed(how, mean_is_one=how == PLAIN.how, may_be_negative=how == "Own()")
@@ -193,11 +193,8 @@ def _from_plain(raw: Any) -> State:
         contrasts = [list(contrast) for contrast in moments.moments]
         if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
             raise ValueError("its moments answer another question than it asks")
-        if any(
-            list(smoothed.lambdas) != question.get("smoothings")
-            for sums in moments.smoothed.values()
-            for smoothed in sums
-        ):
+        smoothed = (sums for by_segment in moments.smoothed.values() for sums in by_segment)
+        if any(list(sums.lambdas) != question.get("smoothings") for sums in smoothed):
             raise ValueError("its moments are smoothed in another way than it says")
     return State(question, batches, older, recent)
 
@@ -243,7 +240,7 @@ _OF_LISTS = ("slate", "position", "propensity_of", "discount")
 _SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
 
 
-def _checked_question(raw: Any) -> dict[str, Any]:
+def _read_question(raw: Any) -> dict[str, Any]:
     optional = ("smoothings", "baseline", *_SAID, *_OF_LISTS)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[Any], bool]] = {

@@ -33,9 +33,8 @@ from counterpoise.readers.policies import item_ids
 # -- A log's files as they were when they were read: known again by their content, and not changed in the meantime -----
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
-Fingerprints = Mapping[
-    Path, tuple[object, ...]
-]  # what tells whether a file is still the same; its content's hash first
+# what tells whether a file is still the same; its content's hash first
+Fingerprints = Mapping[Path, tuple[object, ...]]
 
 
 def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
@@ -200,9 +199,8 @@ def _versions(question: Question, version: str | Mapping[str, str] | None) -> di
                 )
             versions[name] = digest
     weight = question.weight
-    if not type(weight).__module__.startswith(
-        "counterpoise."
-    ):  # one of the user's own, whose name says nothing of its formula
+    # the name of one of the user's own says nothing of its formula
+    if not type(weight).__module__.startswith("counterpoise."):
         versions[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
     return dict(sorted(versions.items()))
 
@@ -266,7 +264,7 @@ def start(
     new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
     job = Addition(Path(path), kept, new, log, fingerprints, replaces)
     if known is not None:
-        _outdated(job, known)
+        _find_outdated(job, known)
     return job
 
 
@@ -280,7 +278,7 @@ def finish(job: Addition, today: Rewards) -> Rewards:
             state = State(job.question, (new,), (), (today,))
         else:
             check_same(job.place, known, job.question)
-            outdated = _outdated(job, known)
+            outdated = _find_outdated(job, known)
             if job.batch.key is None:
                 _check_no_copy(job, known, outdated, today)
             state = known.added(new, today, outdated)
@@ -295,7 +293,7 @@ def stored_state(path: str | PathLike[str] | None) -> State:
     return states.existing(path)
 
 
-def _outdated(job: Addition, known: State) -> set[int]:
+def _find_outdated(job: Addition, known: State) -> set[int]:
     """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)
     if not job.replaces:

@@ -179,9 +179,8 @@ FORMATS = {
 }
 
 INFERRED = 10_000  # rows from which the types of text formats are guessed
-CHECKED = (
-    10_000  # lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
-)
+# lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
+CHECKED = 10_000
 
 # what polars raises for a file that it cannot read; a panic is no ordinary exception
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -238,14 +237,14 @@ def _open(
         case "parquet":
             return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
         case "ipc":
-            return pl.scan_ipc(_escaped(names), hive_partitioning=False)
+            return pl.scan_ipc(_escape(names), hive_partitioning=False)
         case "csv" | "tsv":
             return pl.scan_csv(names, glob=False, separator="," if kind == "csv" else "\t", **text)
         case _:
-            return pl.scan_ndjson(_escaped(names), **text)
+            return pl.scan_ndjson(_escape(names), **text)
 
 
-def _escaped(names: Sequence[str]) -> list[str]:
+def _escape(names: Sequence[str]) -> list[str]:
     """File names, escaped for scans that take globs and, in the oldest polars we support, nothing else."""
     return [glob.escape(name) for name in names]
 

@@ -42,7 +42,7 @@ def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
     """Refuse any of these texts (text → the part it plays) that is not one condition or expression."""
     if dialect != "duckdb":
         for text, part in texts.items():
-            parsed(part, text, dialect)
+            tree_of(part, text, dialect)
     elif texts:
         with _duckdb_parser() as parse:
             for text, part in texts.items():
@@ -54,7 +54,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
 
 
-def parsed(part: str, text: str, dialect: Any) -> Any:
+def tree_of(part: str, text: str, dialect: Any) -> Any:
     """The tree of a text that is one condition or expression in a dialect.
 
     It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
@@ -104,11 +104,7 @@ def _what(part: str) -> str:
 
 def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
     statements = sqlglot.parse(text, read=dialect)
-    return [
-        statement
-        for statement in statements
-        if statement is not None and not isinstance(statement, sqlglot.exp.Semicolon)
-    ]
+    return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
 
 def _reads(exp: Any, statements: list[Any]) -> bool:

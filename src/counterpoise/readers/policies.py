@@ -55,9 +55,8 @@ def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
-    known = frame.get_column(
-        str(question.log.action)
-    ).is_not_null()  # without an action a row is bad, and no policy's concern
+    # without an action a row is bad, and no policy's concern
+    known = frame.get_column(str(question.log.action)).is_not_null()
     shown = frame if known.all() else frame.filter(known)
     columns = []
     for target in question.policies:
@@ -89,9 +88,8 @@ def checked(returned: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise LogError(
-            f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {error}."
-        ) from error
+        message = f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {error}."
+        raise LogError(message) from error
     if values.shape != (frame.height,):
         raise LogError(
             f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
@@ -142,9 +140,7 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
     number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
     rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
     rows = rows[rows[:, 0] >= 0]  # a list without a top is bad, and no policy's concern
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
+    check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = shown.select(columns(question.log.context)).to_numpy()
     check_same_context(context, rows)
     items = shown.get_column(str(question.log.action)).to_numpy()
@@ -169,29 +165,26 @@ def has_table(policy: Any) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        listed = _of_lists(policy, frame, question)
-        return _checked_sums(listed, f"the lists of probabilities in {policy.column!r}")
+        return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
-    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
+    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered_actions(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    return _checked_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
+    return _check_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
 
 
-def _checked_sums(table: Table, what: str) -> Table:
+def _check_sums(table: Table, what: str) -> Table:
     """The table, if no row adds up to more than 1 by far; less than 1 leaves some for actions that it does not have."""
     sums = table.probabilities.sum(axis=1)
     bad = np.flatnonzero(sums > 1.0 + ROUNDED)
     if len(bad):
-        rows, do = (
-            (f"{len(bad):,} of {len(sums):,} rows", "add") if len(bad) > 1 else (f"1 of {len(sums):,} rows", "adds")
-        )
+        do = "add" if len(bad) > 1 else "adds"
         raise LogError(
-            f"{what} must add up to at most 1 in every row: {rows} {do} up to more; the first is row {bad[0]:,} with "
-            f"{sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
+            f"{what} must add up to at most 1 in every row: {len(bad):,} of {len(sums):,} rows {do} up to more; the "
+            f"first is row {bad[0]:,} with {sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
         )
     return table
 
@@ -209,14 +202,12 @@ def gives_propensity(policy: Any) -> bool:
 
 def _context(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     """The contexts of the rows as a policy takes them: a frame if it knows what to make of one, else an array."""
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
+    check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = frame.select(columns(question.log.context))
     if getattr(policy, "encoding_", None) is not None:
         return context  # it knows what to make of every column
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return _named(context) if hasattr(policy, "feature_names_in_") else _array(context)
+    return _with_names(context) if hasattr(policy, "feature_names_in_") else _array(context)
 
 
 def _array(context: pl.DataFrame) -> NDArray[Any]:
@@ -282,9 +273,8 @@ def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None =
     `rows` says which row of the table each action belongs to, if they do not go one by one.
     """
     column = _places(actions, table.actions)
-    probability = np.asarray(
-        table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64
-    )
+    row = np.arange(len(actions)) if rows is None else rows
+    probability = np.asarray(table.probabilities[row, column], dtype=np.float64)
     return np.where(table.actions[column] == actions, probability, 0.0)
 
 
@@ -339,7 +329,7 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
+def _numbered_actions(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
     """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
     count = np.shape(table)[1] if np.ndim(table) == 2 else 0
     other = actions[~np.isin(actions, np.arange(count))]
@@ -363,7 +353,7 @@ def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
         )
 
 
-def _named(context: pl.DataFrame) -> Any:
+def _with_names(context: pl.DataFrame) -> Any:
     """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
     sklearn = sys.modules.get("sklearn")
     if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):
