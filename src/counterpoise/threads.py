@@ -60,11 +60,7 @@ def threads(work: float) -> Iterator[int]:
             pass
         else:
             controller = ThreadpoolController()
-            limits = {
-                pool["prefix"]: min(count, pool["num_threads"])
-                for pool in controller.info()
-                if pool["num_threads"] > count
-            }
+            limits = {pool["prefix"]: count for pool in controller.info() if pool["num_threads"] > count}
             if limits:
                 stack.enter_context(controller.limit(limits=limits))
         yield count

@@ -50,7 +50,7 @@ def first_look(question: Question) -> Look:
     if spark.is_spark(data):
         with spark.errors_told():
             frame, names = spark.complete(lean)
-            return _there(frame, names, lean, data.columns, lambda name: "`" + name.replace("`", "``") + "`")
+            return _there(frame, names, lean, data.columns, lambda name: _in_quotes(name, "`"))
     if files.is_paths(data):
         return over_scan(lean, lambda scan: _look_at_scan(scan, lean))
     return _in_memory(engine_of(log).frame(data), lean)
@@ -80,13 +80,11 @@ def _in_memory(data: Any, question: Question) -> Look:
     return _look(rewards.gather_every(step), reward, columns, batch.schema[reward] == pl.Boolean)
 
 
-def _doubly_quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _in_quotes(name: str, sign: str = '"') -> str:
+    return f"{sign}{name.replace(sign, sign * 2)}{sign}"
 
 
-def _look(
-    rewards: pl.Series, reward: str, columns: Sequence[str], is_boolean: bool, quote: Any = _doubly_quoted
-) -> Look:
+def _look(rewards: pl.Series, reward: str, columns: Sequence[str], is_boolean: bool, quote: Any = _in_quotes) -> Look:
     text = quote(reward) if reward in columns else f"({reward}\n)"
     if is_boolean:  # which not every database compares with numbers
         text = f"(CASE WHEN {text} THEN 1 ELSE 0 END)"
@@ -217,7 +215,7 @@ def quoting(log: Log) -> Callable[[str], str]:
 
 
 def _quote(text: str, columns: Collection[str], sign: str) -> str:
-    return f"{sign}{text.replace(sign, sign * 2)}{sign}" if text in columns else f"({text})"
+    return _in_quotes(text, sign) if text in columns else f"({text})"
 
 
 # -- What the columns of a context baseline are, seen in a log's first rows: numbers around some center, truth values or categories ---

@@ -331,11 +331,10 @@ class Log:
             raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
         if self.max_segments is not None and verb not in ("evaluate", "compare"):
             raise OptionError([f"{limits.what} makes no segments: leave out ", Argument("max_segments"), "."])
-        several = isinstance(self.propensity, Mapping)
-        extra = (
-            None if several else "logger" if self.logger is not None else "shares" if self.shares is not None else None
-        )
-        if extra is not None and verb != "ab_test":  # whose arms they are about
+        names_loggers = self.logger is not None or self.shares is not None
+        if (
+            names_loggers and not isinstance(self.propensity, Mapping) and verb != "ab_test"
+        ):  # whose arms they are about
             check_loggers("", self.logger, self.shares)
 
     def need_one_logger(self, who: str) -> None:
@@ -503,9 +502,7 @@ def column_name(part: str, value: Any, arrays: Arrays | None) -> str:
 
 def column_names(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
-    if value is None:
-        return ()
-    if isinstance(value, list | tuple) and len(value) == 0:
+    if value is None or (isinstance(value, list | tuple) and not value):
         return ()
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(column_name(part, name, arrays) for name in value)
