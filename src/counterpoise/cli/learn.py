@@ -132,11 +132,11 @@ def _search(
     """Several ways to learn: what to say of what was found, and its numbers."""
     from counterpoise.learn import learn_policy
 
-    unfit = [*training, *(["candidates"] if parts.get("candidates") is not None else [])]
-    if unfit:
+    if training:
+        name = next(iter(training))
         raise OptionError(
-            [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
-            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
+            [Argument(name), " only works with ", Argument("objective"), "."],
+            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
         )
     budget: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
     best = learn_policy(data, fallback=fallback, seed=seed, **budget, **parts)

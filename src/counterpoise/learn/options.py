@@ -618,6 +618,11 @@ def _check_policy(policy: Any, n_actions: int | None) -> None:
             f"policy must be a Policy; found {type(policy).__name__}.",
             do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
         )
+    if not any(parameter.requires_grad for parameter in policy.parameters()):
+        raise OptionError(
+            f"{type(policy).__name__} has no parameters that gradients could train.",
+            do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
+        )
     if n_actions not in (None, policy.n_actions):
         raise OptionError(
             f"the policy has {policy.n_actions} actions, but n_actions is {n_actions}.",

@@ -41,10 +41,10 @@ def _calibration(reading: Reading) -> Safe:
             "tr",
             *(
                 el("td", said, class_="number")
-                for said in (f"{one.rows:,}", f"{one.predicted:.4g}", f"{one.observed:.4g}")
+                for said in (f"{group.rows:,}", f"{group.predicted:.4g}", f"{group.observed:.4g}")
             ),
         )
-        for one in quality.calibration
+        for group in quality.calibration
     ]
     caption = "Calibration: tenths of the rows by what was predicted"
     table = el("table", el("caption", caption), el("thead", head), el("tbody", *rows))

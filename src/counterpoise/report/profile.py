@@ -45,41 +45,41 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     reward = question.names.rewards[0]
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
-        found = {target: Profile() for target in targets}
+        profiles = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
-        seen, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
+        before, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
             r = batch.get_column(reward).to_numpy()
             p = batch.get_column(PROPENSITY).to_numpy() if question.weight.needs_propensity else r
             center = float(r.mean()) if center is None and len(r) else center
-            for part in _parts(len(r), seen, every):
-                seen += part.stop - part.start
+            for part in _parts(len(r), before, every):
+                before += part.stop - part.start
                 for target, column in chosen.items():
                     w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
                     running[target] += Moments.of(w, r[part], center=center)
-                    _count(found[target], w)
-                    if seen % every == 0:
-                        found[target].steps.append(_step(running[target], level))
-        for target in targets if seen % every else ():
-            found[target].steps.append(_step(running[target], level))
-        return found
+                    _count(profiles[target], w)
+                    if before % every == 0:
+                        profiles[target].steps.append(_step(running[target], level))
+        for target in targets if before % every else ():
+            profiles[target].steps.append(_step(running[target], level))
+        return profiles
 
     return over_good_rows(question, pass_over)
 
 
-def _parts(length: int, seen: int, every: int) -> Iterator[slice]:
-    """A batch, cut wherever a checkpoint falls into it: `seen` rows came before it, and there is a checkpoint `every` so many rows."""
+def _parts(length: int, before: int, every: int) -> Iterator[slice]:
+    """A batch, cut wherever a checkpoint falls into it: `before` rows came before it, and there is a checkpoint `every` so many rows."""
     first = 0
     while first < length:
-        last = min(length, first + every - (seen + first) % every)
+        last = min(length, first + every - (before + first) % every)
         yield slice(first, last)
         first = last
 
 
-def _count(found: Profile, w: Floats) -> None:
+def _count(profile: Profile, w: Floats) -> None:
     some = w[w > 0]
-    found.counts += np.histogram(np.clip(some, EDGES[0], EDGES[-1]), EDGES)[0]
-    found.zeros += len(w) - len(some)
+    profile.counts += np.histogram(np.clip(some, EDGES[0], EDGES[-1]), EDGES)[0]
+    profile.zeros += len(w) - len(some)
 
 
 def _step(moments: Moments, level: float) -> Estimate:
