@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 
@@ -58,13 +59,13 @@ class Sentence(str):
 
     def __new__(cls, text: Text) -> Self:
         """A text, or its parts; sentences among them keep theirs."""
-        made = super().__new__(cls, _written(text, str))
+        made = super().__new__(cls, _write(text, str))
         made.parts = _pieces(text)
         return made
 
     def render(self, argument: Writer = str) -> str:
         """The sentence with every argument written by `argument`."""
-        return _written(self.parts, argument)
+        return _write(self.parts, argument)
 
 
 def in_units(said: str, unit: str) -> str:
@@ -82,7 +83,7 @@ def in_units(said: str, unit: str) -> str:
 def _in_units(text: str, unit: str) -> str:
     return re.sub(
         r"'[^']*'|`[^`]*`|\b([Rr])ow(s?)\b",
-        lambda found: found[0] if found[1] is None else (unit if found[1] == "r" else unit.capitalize()) + found[2],
+        lambda match: match[0] if match[1] is None else (unit if match[1] == "r" else unit.capitalize()) + match[2],
         text,
     )
 
@@ -113,10 +114,11 @@ class CounterpoiseError(Exception):
 
     def render(self, argument: Writer = str) -> str:
         """The whole message, with every argument written by `argument`, and no password in it."""
-        return masked(" ".join(said for part in self.parts if (said := _written(part, argument))))
+        return masked(" ".join(said for part in self.parts if (said := _write(part, argument))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.what, self.where, self.found, self.do, self.suggestion)
+        named = {"where": self.where, "found": self.found, "do": self.do, "suggestion": self.suggestion}
+        return partial(type(self), self.what, **named), ()
 
 
 class ColumnError(CounterpoiseError):
@@ -153,7 +155,7 @@ def masked(text: str) -> str:
     >>> masked("no file 'postgresql:/me:hunter2@db/shop' nor 'host=db password=hunter2'")
     "no file 'postgresql:/me:…@db/shop' nor 'host=db password=…'"
     """
-    text = re.sub(r"[^\s'\"]+", lambda found: _without_userinfo(found[0]), text)
+    text = re.sub(r"[^\s'\"]+", lambda match: _without_userinfo(match[0]), text)
     return re.sub(r"(?i)((?:password|passwd|pwd)=)(?:'[^']*'|[^\s&'\"]+)", r"\1…", text)
 
 
@@ -174,7 +176,7 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _written(text: Text, argument: Writer) -> str:
+def _write(text: Text, argument: Writer) -> str:
     return "".join(argument(part) if isinstance(part, Argument) else part for part in _pieces(text))
 
 
@@ -185,9 +187,3 @@ def _pieces(text: Text) -> tuple[str | Argument, ...]:
     if isinstance(text, str):
         return (text,)
     return tuple(piece for part in text for piece in (part.parts if isinstance(part, Sentence) else (part,)))
-
-
-def _again(kind: type[CounterpoiseError], *parts: Text) -> CounterpoiseError:
-    """An error that went from one process to another."""
-    what, where, found, do, suggestion = parts
-    return kind(what, where=where, found=found, do=do, suggestion=suggestion)

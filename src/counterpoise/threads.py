@@ -24,8 +24,8 @@ def processors() -> int:
     """How many threads can run at once: the processors of this process, as far as its container and OMP_NUM_THREADS let it have them."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    limits = [count, int(asked) if asked.isdecimal() and int(asked) else count, _quota() or count]
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    limits = [count, int(setting) if setting.isdecimal() and int(setting) else count, _quota() or count]
     return max(1, min(limits))
 
 
@@ -59,12 +59,10 @@ def threads(work: float) -> Iterator[int]:
         except ImportError:  # comes with scikit-learn
             pass
         else:
-            found = ThreadpoolController()
-            limits = {
-                one["prefix"]: min(count, one["num_threads"]) for one in found.info() if one["num_threads"] > count
-            }
+            controller = ThreadpoolController()
+            limits = {pool["prefix"]: count for pool in controller.info() if pool["num_threads"] > count}
             if limits:
-                stack.enter_context(found.limit(limits=limits))
+                stack.enter_context(controller.limit(limits=limits))
         yield count
 
 

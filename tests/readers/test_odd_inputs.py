@@ -516,7 +516,7 @@ def test_a_crash_of_ours_exits_70_and_asks_for_a_report(tmp_path, monkeypatch, e
         raise error
 
     shop(200).write_parquet(tmp_path / "log.parquet")
-    monkeypatch.setattr("counterpoise.engines.rows._open", crash)
+    monkeypatch.setattr("counterpoise.engines.rows.engine_of", crash)
     found = invoke("doctor", tmp_path / "log.parquet")
     assert found.exit_code == 70
     first = str(error).partition("\n")[0]
@@ -534,7 +534,7 @@ def test_a_missing_package_is_no_crash(tmp_path, monkeypatch):
     def crash(*arguments, **options):
         raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
 
-    monkeypatch.setattr("counterpoise.engines.rows._open", crash)
+    monkeypatch.setattr("counterpoise.engines.rows.engine_of", crash)
     found = invoke("doctor", tmp_path / "log.parquet")
     assert (found.exit_code, "pip install" in found.stderr) == (2, True)
 

@@ -19,10 +19,9 @@ import numpy as np
 import polars as pl
 
 from counterpoise.engines.query import Query
-from counterpoise.engines.summarize import Answer, Largest
+from counterpoise.engines.summarize import Answer, Largest, Shortcut
 from counterpoise.log.question import PROPENSITY, ROWS, Lane, Question
-from counterpoise.log.rules import Problem
-from counterpoise.moments import Floats, Powers
+from counterpoise.moments import Floats
 from counterpoise.moments.spread import KEPT
 from counterpoise.readers.progress import Report
 from counterpoise.weights import Ratio
@@ -50,15 +49,10 @@ def answers(question: Question) -> bool:
 
 
 @dataclass
-class InMemory:
+class InMemory(Shortcut):
     """The compiled loop over a frame, with parts of it on every core."""
 
     inner: Memory
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""
@@ -70,30 +64,13 @@ class InMemory:
             list(pool.map(running.see, [frame.slice(int(i), int(j - i)) for i, j in pairwise(ends)]))
         return running.answer() or self.inner.aggregate(query)
 
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted over all batches."""
-        return None
-
 
 @dataclass
-class OnScan:
+class OnScan(Shortcut):
     """The compiled loop on the pieces of a scan: one pass, or one per fifty lanes of a wide log."""
 
     inner: Streaming
     report: Report | None = None
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by the compiled loop if no row is bad."""
@@ -103,26 +80,14 @@ class OnScan:
         for k in range(0, 0 if query.only_good else len(lanes), size):
             running = Running(query, lanes[k : k + size], None if answers else self.report)
             self.inner.frame.select(running.expression()).collect(engine="streaming")
-            found = running.answer()
-            if found is None:
+            answer = running.answer()
+            if answer is None:
                 break
-            answers.append(found)
+            answers.append(answer)
         else:
             if answers:
                 return _together(answers)
         return self.inner.aggregate(query)
-
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted by the engine that this one wraps."""
-        return self.inner.duplicates(n)
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -131,7 +96,7 @@ def _together(answers: Sequence[Answer]) -> Answer:
     by_lane = [answer.largest for answer in answers]
 
     def largest(lane: Lane) -> Largest:
-        return next(found for one in by_lane if (found := one(lane)))
+        return next(weights for largest_of in by_lane if (weights := largest_of(lane)))
 
     return Answer(numbers, [()], answers[0].rows, True, largest)
 
@@ -162,9 +127,9 @@ class Running:
         for part in self._parts:
             p, t, minus = columns[PROPENSITY], columns[part.target], columns[part.minus]
             r, center = columns[self._reward(part)], self._centers[part.lane.reward]
-            found = self._loop(p, t, minus, r, center, part.threshold)
+            sums = self._loop(p, t, minus, r, center, part.threshold)
             with self._lock:
-                self._bad += part.add(*found)
+                self._bad += part.add(*sums)
         with self._lock:
             self._rows += piece.height
             if self._report is not None:

@@ -68,12 +68,12 @@ def units_of(question: Question, *, rows: int, center: float, random: np.random.
                 distinct = None if distinct.height > MOST else distinct
             if rows > MOST:
                 dealt = pl.Series(GROUP, random.integers(MOST, size=batch.height))
-                blocks = _added([blocks, _sums(batch.with_columns(dealt), query)])
+                blocks = _add_up([blocks, _sums(batch.with_columns(dealt), query)])
         if distinct is None:
             return _units(question, center, blocks, np.ones(blocks.height), "blocks of rows")
         mass = distinct.get_column(COPIES).to_numpy().astype(np.float64)
-        one = _sums(distinct.drop(COPIES).with_columns(pl.int_range(pl.len()).alias(GROUP)), query).sort(GROUP)
-        return _units(question, center, one, mass, "rows")
+        sums = _sums(distinct.drop(COPIES).with_columns(pl.int_range(pl.len()).alias(GROUP)), query).sort(GROUP)
+        return _units(question, center, sums, mass, "rows")
 
     return over_good_rows(question, work)
 
@@ -81,16 +81,16 @@ def units_of(question: Question, *, rows: int, center: float, random: np.random.
 def _by_cluster(batches: Iterator[pl.DataFrame], query: Query) -> pl.DataFrame:
     whole, is_hashed = pl.DataFrame(), False
     for batch in batches:
-        one = _sums(batch.rename({CLUSTER: GROUP}), query)
-        whole = _added([whole, _hashed(one) if is_hashed else one])
+        sums = _sums(batch.rename({CLUSTER: GROUP}), query)
+        whole = _add_up([whole, _hash_units(sums) if is_hashed else sums])
         if whole.height > MOST and not is_hashed:
-            whole, is_hashed = _added([_hashed(whole)]), True
+            whole, is_hashed = _add_up([_hash_units(whole)]), True
     return whole
 
 
-def _hashed(frame: pl.DataFrame) -> pl.DataFrame:
-    found: pl.DataFrame = with_groups(nw.from_native(frame, eager_only=True), MOST).to_native()
-    return found
+def _hash_units(frame: pl.DataFrame) -> pl.DataFrame:
+    hashed: pl.DataFrame = with_groups(nw.from_native(frame, eager_only=True), MOST).to_native()
+    return hashed
 
 
 def _distinct(known: pl.DataFrame, batch: pl.DataFrame, *, equal: bool) -> pl.DataFrame:
@@ -109,8 +109,8 @@ def _sums(frame: pl.DataFrame, query: Query) -> pl.DataFrame:
     p = nw.col(PROPENSITY) if weight.needs_propensity else None
     peaks = {peak(target): weight.weight(nw.col(target), p) for target in names.targets}
     rows = nw.from_native(frame.lazy()).with_columns(**peaks)
-    found: pl.DataFrame = aggregate(rows, query, peaks=list(peaks)).to_native().collect()
-    return found
+    sums: pl.DataFrame = aggregate(rows, query, peaks=list(peaks)).to_native().collect()
+    return sums
 
 
 def peak(target: str) -> str:
@@ -118,7 +118,7 @@ def peak(target: str) -> str:
     return f"{target}_peak"
 
 
-def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _add_up(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """The sums of units that are in several parts."""
     known = [part for part in parts if part.width]
     whole = pl.concat(known)
@@ -146,7 +146,7 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     names, rows = units.question.names, float(units.mass @ units.sums[ROWS])
     s = reward - units.center
     mean = {name: float(units.mass @ units.sums[name]) / rows for name in singles_of(names.lanes)}
-    column = {name: np.full(len(mass), one) for name, one in mean.items()}
+    column = {name: np.full(len(mass), average) for name, average in mean.items()}
     for lane in names.lanes:
         own = lane.columns
         column |= {own["u"]: u[lane.excess], own["s"]: s, own["us"]: u[lane.excess] * s}
@@ -161,9 +161,9 @@ def with_unseen(units: Units, u: dict[str, Floats], weights: dict[str, Floats], 
     high = dict.fromkeys(units.highest, reward) | {peak(t): weights[t] for t in names.targets}
     return replace(
         units,
-        sums={name: np.append(one, more[name]) for name, one in units.sums.items()},
-        lowest={name: np.append(one, reward) for name, one in units.lowest.items()},
-        highest={name: np.append(one, high[name]) for name, one in units.highest.items()},
+        sums={name: np.append(column, more[name]) for name, column in units.sums.items()},
+        lowest={name: np.append(column, reward) for name, column in units.lowest.items()},
+        highest={name: np.append(column, high[name]) for name, column in units.highest.items()},
         mass=np.append(units.mass, mass),
     )
 
@@ -211,31 +211,31 @@ def drawn_again(
     drawn falls into one of them at random, as a cluster that is hashed.
     """
     step = max(1, CELLS // (len(units) + (groups - 1) * len(units.sums)))
-    parts = [_summed(units, units.mass[None, :], groups, random)]
+    parts = [_sums_of_logs(units, units.mass[None, :], groups, random)]
     share = units.mass / units.mass.sum()
     for start in range(0, runs, step):
         counts = random.multinomial(round(units.mass.sum()), share, size=min(step, runs - start))
-        parts.append(_summed(units, counts.astype(np.float64), groups, random))
+        parts.append(_sums_of_logs(units, counts.astype(np.float64), groups, random))
         if report is not None:
             report(len(counts))
     together = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return _assembled(units, together, groups)
+    return _as_moments(units, together, groups)
 
 
 def each_unit(units: Units) -> LogMoments:
     """The moments of every unit by itself, one per segment."""
-    alone = {name: one[:, None] for name, one in units.sums.items()}
-    return _assembled(units, alone | dict(units.lowest) | dict(units.highest), 1)
+    alone = {name: column[:, None] for name, column in units.sums.items()}
+    return _as_moments(units, alone | dict(units.lowest) | dict(units.highest), 1)
 
 
-def _summed(units: Units, counts: Floats, groups: int, random: np.random.Generator) -> dict[str, Floats]:
+def _sums_of_logs(units: Units, counts: Floats, groups: int, random: np.random.Generator) -> dict[str, Floats]:
     """The sums of some drawn logs, logs × groups, and their extremes."""
     columns = np.stack(list(units.sums.values()), axis=1)
     sums = (counts @ columns)[:, None] if groups == 1 else _by_group(counts, columns, groups, random)
-    found = {name: sums[..., k] for k, name in enumerate(units.sums)}
+    numbers = {name: sums[..., k] for k, name in enumerate(units.sums)}
     there = counts > 0
-    found |= {name: np.where(there, one, np.inf).min(axis=1) for name, one in units.lowest.items()}
-    return found | {name: np.where(there, one, -np.inf).max(axis=1) for name, one in units.highest.items()}
+    numbers |= {name: np.where(there, column, np.inf).min(axis=1) for name, column in units.lowest.items()}
+    return numbers | {name: np.where(there, column, -np.inf).max(axis=1) for name, column in units.highest.items()}
 
 
 def _by_group(counts: Floats, columns: Floats, groups: int, random: np.random.Generator) -> Floats:
@@ -252,7 +252,7 @@ def _by_group(counts: Floats, columns: Floats, groups: int, random: np.random.Ge
     return np.asarray(summed).reshape(logs, groups, -1)
 
 
-def _assembled(units: Units, sums: Mapping[str, Floats], groups: int) -> LogMoments:
+def _as_moments(units: Units, sums: Mapping[str, Floats], groups: int) -> LogMoments:
     """Sums of logs × groups as moments, as an engine's answer would be."""
     names = Names(replace(units.question, segment=(DRAWN,), groups=groups))
     logs = len(sums[ROWS])
@@ -262,7 +262,7 @@ def _assembled(units: Units, sums: Mapping[str, Floats], groups: int) -> LogMome
     def largest(lane: Lane) -> dict[Label, Floats]:
         return {(k,): peaks[lane.target][k : k + 1] for k in range(logs)}
 
-    numbers = {name: np.repeat(one, groups) if one.ndim == 1 else one.ravel() for name, one in sums.items()}
+    numbers = {name: np.repeat(column, groups) if column.ndim == 1 else column.ravel() for name, column in sums.items()}
     numbers |= {lane.zeros: np.zeros(logs * groups) for lane in names.lanes}
     numbers |= {GROUP: np.tile(np.arange(groups, dtype=np.float64), logs), ROWS: np.rint(numbers[ROWS])}
     rows = int(numbers[ROWS].sum())

@@ -12,7 +12,7 @@ import polars as pl
 from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect, prepare_there
 from counterpoise.engines.query import Frame
-from counterpoise.engines.registry import columns_of, engine_of, first_rows, scanned
+from counterpoise.engines.registry import columns_of, engine_of, first_rows, over_scan
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number
@@ -50,9 +50,9 @@ def first_look(question: Question) -> Look:
     if spark.is_spark(data):
         with spark.errors_told():
             frame, names = spark.complete(lean)
-            return _there(frame, names, lean, data.columns, lambda name: "`" + name.replace("`", "``") + "`")
+            return _there(frame, names, lean, data.columns, lambda name: _in_quotes(name, "`"))
     if files.is_paths(data):
-        return scanned(lean, lambda scan: _scanned(scan, lean))
+        return over_scan(lean, lambda scan: _look_at_scan(scan, lean))
     return _in_memory(engine_of(log).frame(data), lean)
 
 
@@ -63,7 +63,7 @@ def _there(frame: Frame, names: Mapping[str, str], question: Question, columns: 
     return _look(rows.to_series(), reward, columns, is_boolean, quote)
 
 
-def _scanned(scan: pl.LazyFrame, question: Question) -> Look:
+def _look_at_scan(scan: pl.LazyFrame, question: Question) -> Look:
     (reward,) = question.log.reward
     frame = frames.selected(scan, question)
     rows = prepare_lazily(frame, question).select(REWARD).head(ROWS).collect(engine="streaming")
@@ -80,13 +80,11 @@ def _in_memory(data: Any, question: Question) -> Look:
     return _look(rewards.gather_every(step), reward, columns, batch.schema[reward] == pl.Boolean)
 
 
-def _doubly_quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _in_quotes(name: str, sign: str = '"') -> str:
+    return f"{sign}{name.replace(sign, sign * 2)}{sign}"
 
 
-def _look(
-    rewards: pl.Series, reward: str, columns: Sequence[str], is_boolean: bool, quote: Any = _doubly_quoted
-) -> Look:
+def _look(rewards: pl.Series, reward: str, columns: Sequence[str], is_boolean: bool, quote: Any = _in_quotes) -> Look:
     text = quote(reward) if reward in columns else f"({reward}\n)"
     if is_boolean:  # which not every database compares with numbers
         text = f"(CASE WHEN {text} THEN 1 ELSE 0 END)"
@@ -122,10 +120,10 @@ def lists_of(log: Log) -> Lists:
                 ".",
             ],
         )
-    found = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
-    if found.depth > 1:
-        _check_rewards(log, found)
-    return found
+    lists = Lists(str(log.slate), position, str(log.propensity_of), log.discount, int(low), int(high))
+    if lists.depth > 1:
+        _check_rewards(log, lists)
+    return lists
 
 
 def _ends(log: Log, position: str) -> tuple[float | None, float | None]:
@@ -141,7 +139,7 @@ def _ends(log: Log, position: str) -> tuple[float | None, float | None]:
             frame, names = spark.complete(lean)
             return _pair(collect(prepare_there(frame, lean, names).select(*wanted)))
     if files.is_paths(log.data):
-        return scanned(lean, lambda scan: _pair(_of_scan(frames.selected(scan, lean), position)))
+        return over_scan(lean, lambda scan: _pair(_of_scan(frames.selected(scan, lean), position)))
     return engine_of(log).over_rows(lean, lambda batches: _pair(_together(batches, position)), None)
 
 
@@ -155,8 +153,8 @@ def _together(batches: Iterable[pl.DataFrame], position: str) -> pl.DataFrame:
     return parts.select(pl.col("low").min(), pl.col("high").max())
 
 
-def _pair(found: pl.DataFrame) -> tuple[float | None, float | None]:
-    low, high = found.row(0)
+def _pair(ends: pl.DataFrame) -> tuple[float | None, float | None]:
+    low, high = ends.row(0)
     return (None if low is None else float(low)), (None if high is None else float(high))
 
 
@@ -211,13 +209,13 @@ def quoting(log: Log) -> Callable[[str], str]:
             names = {name: connections.quoted(native, name) for name in native.columns}
         return lambda text: names.get(text, f"({text})")
     if spark.is_spark(log.data):
-        return lambda text: _quoted(text, log.data.columns, "`")
+        return lambda text: _quote(text, log.data.columns, "`")
     columns = columns_of(log.but(propensity=None, logger=None, shares=None))
-    return lambda text: _quoted(text, columns, '"')
+    return lambda text: _quote(text, columns, '"')
 
 
-def _quoted(text: str, columns: Collection[str], sign: str) -> str:
-    return f"{sign}{text.replace(sign, sign * 2)}{sign}" if text in columns else f"({text})"
+def _quote(text: str, columns: Collection[str], sign: str) -> str:
+    return _in_quotes(text, sign) if text in columns else f"({text})"
 
 
 # -- What the columns of a context baseline are, seen in a log's first rows: numbers around some center, truth values or categories ---

@@ -49,18 +49,18 @@ def collapse(
     """
     names = question.names
     chosen = list(names.targets if targets is None else targets)
-    rows = fence(_marked(rows, question, chosen))
+    rows = fence(_with_marks(rows, question, chosen))
     rows = fence(_by_rank(rows, question, chosen))
-    found = fence(_added(rows, question, chosen))
-    found = fence(_weighed(found, question, chosen))
+    by_list = fence(_sum_lists(rows, question, chosen))
+    by_list = fence(_with_weights(by_list, question, chosen))
     is_whole = nw.all_horizontal(*(rule.holds for rule in list_rules(question, chosen)), ignore_nulls=False)
     values = [name for name, t in zip(names.values, names.targets, strict=False) if t in chosen]
     numbers = [*names.rewards, *chosen, *values, *names.made_of(chosen)]
     # numbered faults stay, for whoever asks what is wrong
-    return found.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
+    return by_list.with_columns(*(nw.when(is_whole).then(nw.col(name)).alias(name) for name in numbers))
 
 
-def _marked(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _with_marks(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The rows with a mark for each rule that they break, and no numbers where they break any."""
     of_rows = question.of_rows
     rules = rules_of(of_rows, targets)
@@ -92,12 +92,12 @@ def _by_rank(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
 def _apart(question: Question, targets: Sequence[str]) -> list[str]:
     """The columns of which a list keeps every position apart."""
     names, weight = question.names, question.weight
-    found = [*targets] if weight.is_running or weight.by_position else []
-    found += names.rewards if weight.by_position else []
-    return found + ([MODEL_REWARD, DISCOUNT, *(v for v, _ in _values(question, targets))] if names.values else [])
+    columns = [*targets] if weight.is_running or weight.by_position else []
+    columns += names.rewards if weight.by_position else []
+    return columns + ([MODEL_REWARD, DISCOUNT, *(v for v, _ in _values(question, targets))] if names.values else [])
 
 
-def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _sum_lists(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The sums of every list, and the ends of what must be the same on all of its rows."""
     names, lists = question.names, cast(Lists, question.lists)
     marks = [fault_of(rule, question) for rule in rules_of(question.of_rows, targets)]
@@ -107,20 +107,20 @@ def _added(rows: Frame, question: Question, targets: Sequence[str]) -> Frame:
     for name in [*names.segments, *([GROUP] if question.groups > 1 else [])]:
         wanted += [nw.col(name).min().alias(f"{name}_low"), nw.col(name).max().alias(f"{name}_high")]
         wanted.append(nw.col(name).count().cast(nw.Float64).alias(f"{name}_count"))
-    found = rows.group_by(LIST).agg(*wanted)
+    by_list = rows.group_by(LIST).agg(*wanted)
     kept = [*names.segments, *([GROUP] if question.groups > 1 else [])]
-    return found.with_columns(*(nw.col(f"{name}_low").alias(name) for name in kept)) if kept else found
+    return by_list.with_columns(*(nw.col(f"{name}_low").alias(name) for name in kept)) if kept else by_list
 
 
-def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
+def _with_weights(by_list: Frame, question: Question, targets: Sequence[str]) -> Frame:
     """The lists with their weights, and what those make of their rewards."""
     names, weight = question.names, question.weight
     if not targets:
-        return found
+        return by_list
     if not weight.is_running and not weight.by_position:
         # of a list's weight less 1, 1 − K + Σw − 1 = Σ(w − 1), the sum is there already
         lengths = {length_of(t): nw.col(LENGTH) * nw.col(t) for t in targets}
-        return found.with_columns(**_of_whole(names.rewards, targets), **lengths)
+        return by_list.with_columns(**_of_whole(names.rewards, targets), **lengths)
     lists = cast(Lists, question.lists)
     depth = lists.depth
     for k in range(1, depth + 1):  # step by step, or the text of a statement would double each time
@@ -129,10 +129,10 @@ def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
             u = nw.col(_at(t, k))
             above = nw.col(excess_of(t, k - 1)) if weight.is_running and k > 1 else None
             made[excess_of(t, k)] = u if above is None else above * (u + 1.0) + u
-        found = found.with_columns(**made)
+        by_list = by_list.with_columns(**made)
     if not weight.by_position:
-        found = found.with_columns(**{t: nw.col(excess_of(t, depth)) for t in targets})
-        return found.with_columns(**_of_whole(names.rewards, targets))
+        by_list = by_list.with_columns(**{t: nw.col(excess_of(t, depth)) for t in targets})
+        return by_list.with_columns(**_of_whole(names.rewards, targets))
     # below the end of a list, where u is 0, a running product stays what it was, so that its mean is 1 wherever lists end
     made = {}
     for t in targets:
@@ -145,7 +145,7 @@ def _weighed(found: Frame, question: Question, targets: Sequence[str]) -> Frame:
             made[length_of(t)] = nw.col(LENGTH) * _sum(list(excess.values()))
     if names.values:
         made |= _with_model(question, targets)
-    return found.with_columns(**made)
+    return by_list.with_columns(**made)
 
 
 def _with_model(question: Question, targets: Sequence[str]) -> dict[str, nw.Expr]:
@@ -196,18 +196,18 @@ def _counts(rank: nw.Expr, lists: Lists) -> nw.Expr:
     """What the rewards count at each rank, where no column says it."""
     if lists.discount is None:
         return rank * 0.0 + 1.0
-    found = nw.lit(lists.counts(lists.depth))
+    counts = nw.lit(lists.counts(lists.depth))
     for k in range(1, lists.depth):
-        found = nw.when(rank == k).then(nw.lit(lists.counts(k))).otherwise(found)
-    return found
+        counts = nw.when(rank == k).then(nw.lit(lists.counts(k))).otherwise(counts)
+    return counts
 
 
 def _powers_of_two(depth: int) -> nw.Expr:
     """2 to the power of the rank less 1: n of them add up to 2ⁿ − 1 only if they are 1, 2, 4, … once each."""
-    found = nw.lit(0.0)
+    powers = nw.lit(0.0)
     for k in range(1, depth + 1):
-        found = nw.when(nw.col(RANK) == k).then(nw.lit(2.0 ** (k - 1))).otherwise(found)
-    return found
+        powers = nw.when(nw.col(RANK) == k).then(nw.lit(2.0 ** (k - 1))).otherwise(powers)
+    return powers
 
 
 def _at(name: str, rank: int) -> str:
@@ -215,10 +215,10 @@ def _at(name: str, rank: int) -> str:
 
 
 def _sum(terms: Sequence[nw.Expr]) -> nw.Expr:
-    found = terms[0]
-    for one in terms[1:]:
-        found = found + one
-    return found
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
 
 
 # -- Lists whose rows stand together and in order, as loggers write them: NumPy makes lists of them in passing, without a query ---
@@ -245,7 +245,7 @@ def in_order(batches: Iterable[pl.DataFrame], question: Question) -> Iterator[pl
     held: list[pl.DataFrame] = []
     for lists in _one_by_one(batches, question):
         held.append(lists)
-        if sum(one.height for one in held) >= TOGETHER:
+        if sum(lists.height for lists in held) >= TOGETHER:
             yield pl.concat(held)
             held = []
     if held:
@@ -292,16 +292,14 @@ def _lists(rows: pl.DataFrame, question: Question, lists: Lists, starts: list[pl
     starts.append(ids.gather(first))
     columns = {name: _good(rows.get_column(name).to_numpy(), name, question) for name in question.of_rows.numbers}
     spot = None if (length == lists.depth).all() else (np.cumsum(is_new) - 1) * lists.depth + rank.astype(np.int64) - 1
-    made = _made(
-        {name: _table(one, len(first), lists.depth, spot) for name, one in columns.items()}, question, lists, length
-    )
-    made |= {LENGTH: length.astype(np.float64)}
-    if not all(is_number(one).all() for one in made.values()):
+    tables = {name: _table(column, len(first), lists.depth, spot) for name, column in columns.items()}
+    made = _made(tables, question, lists, length) | {LENGTH: length.astype(np.float64)}
+    if not all(is_number(column).all() for column in made.values()):
         raise OutOfOrderError
-    found = pl.DataFrame(made)
+    frame = pl.DataFrame(made)
     if question.groups > 1:
-        found = found.with_columns(_same(rows.get_column(GROUP), first, is_new))
-    return found
+        frame = frame.with_columns(_same(rows.get_column(GROUP), first, is_new))
+    return frame
 
 
 def _good(values: Floats, name: str, question: Question) -> Floats:
@@ -324,9 +322,9 @@ def _table(values: Floats, lists: int, depth: int, spot: Array | None) -> Floats
     """Lists × positions, with 0 below the end of a list."""
     if spot is None:
         return values.reshape(lists, depth)
-    found = np.zeros(lists * depth)
-    found[spot] = values
-    return found.reshape(lists, depth)
+    table = np.zeros(lists * depth)
+    table[spot] = values
+    return table.reshape(lists, depth)
 
 
 def _made(tables: Columns, question: Question, lists: Lists, length: Array) -> dict[str, Floats]:
@@ -335,7 +333,7 @@ def _made(tables: Columns, question: Question, lists: Lists, length: Array) -> d
     counts = np.array([lists.counts(k) for k in range(1, lists.depth + 1)])
     there = None if (length == len(counts)).all() else np.arange(len(counts)) < length[:, None]
     rewards = [tables[name] * counts for name in names.rewards]
-    made = {name: one.sum(axis=1) for name, one in zip(names.rewards, rewards, strict=True)}
+    made = {name: reward.sum(axis=1) for name, reward in zip(names.rewards, rewards, strict=True)}
     share = np.array(list(lists.shares.values()))
     for target in names.targets:
         excess = (
@@ -363,7 +361,7 @@ def _made(tables: Columns, question: Question, lists: Lists, length: Array) -> d
 
 def _running(excess: Floats) -> Floats:
     """The excess of products down the list: w₁⋯wₖ − 1 = (w₁⋯wₖ₋₁ − 1)(1 + uₖ) + uₖ, which keeps the digits of weights near 1."""
-    found = excess.copy()
+    products = excess.copy()
     for k in range(1, excess.shape[1]):
-        found[:, k] += found[:, k - 1] * (1.0 + excess[:, k])
-    return found
+        products[:, k] += products[:, k - 1] * (1.0 + excess[:, k])
+    return products

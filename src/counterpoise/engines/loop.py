@@ -19,7 +19,7 @@ from counterpoise.moments.spread import KEPT
 BLOCK = 2048  # rows whose weights stay in the first-level cache
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled on first use and kept on disk for the next process if there is a place for it.
 
     Sums may be reordered into vector lanes, but comparisons must still see a NaN. Everything that would branch is a count,
@@ -31,16 +31,16 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _inlined(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _inline(rule: Callable[..., Any]) -> Callable[..., Any]:
     """A rule for a good row, compiled into the loop."""
     return numba.njit(inline="always")(rule)
 
 
-_propensity, _probability = _inlined(is_propensity), _inlined(is_probability)
-_number, _believable = _inlined(is_number), _inlined(is_believable)
+_propensity, _probability = _inline(is_propensity), _inline(is_probability)
+_number, _believable = _inline(is_number), _inline(is_believable)
 
 
-@_compiled
+@_compile
 def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any) -> None:
     s1 = u1 = us1 = ss = sus = uu = uus = usus = u3 = u4 = s3 = s4 = 0.0
     for k in range(len(p)):
@@ -55,7 +55,7 @@ def _add(p: Any, t: Any, minus: Any, r: Any, c: float, weights: Any, total: Any)
         total[k] += x
 
 
-@_compiled
+@_compile
 def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: float) -> Any:
     good = zeros = outside = above = 0
     for k in range(len(p)):
@@ -67,7 +67,7 @@ def _count(p: Any, t: Any, r: Any, u: Any, threshold: float, low: float, high: f
     return good, zeros, outside, above
 
 
-@_compiled
+@_compile
 def loop(p: Any, t: Any, minus: Any, r: Any, c: float, threshold: float) -> Any:
     """The thirteen sums of some rows, how many rows are bad, the extremes of the rewards, and every u above a threshold.
 

@@ -25,7 +25,7 @@ from counterpoise.engines.polars_frames import (
 )
 from counterpoise.engines.query import Query, aggregate, left_out, of_lists, powers_of, smoothed_lanes
 from counterpoise.engines.scatter import Scatter, gram
-from counterpoise.engines.summarize import Answer, Engine, Largest, Summary, finish, survey
+from counterpoise.engines.summarize import Answer, Engine, Largest, Shortcut, Summary, finish, survey
 from counterpoise.log.good import is_believable, is_number, is_probability, is_propensity
 from counterpoise.log.lists import LENGTH
 from counterpoise.log.question import KEY, MODEL_ERROR, MODEL_REWARD, PROPENSITY, ROWS, Lane, Names, Question
@@ -48,15 +48,10 @@ def suits(frame: pl.DataFrame, question: Question) -> bool:
 
 
 @dataclass
-class Short:
+class Short(Shortcut):
     """The engine for short logs; bad rows are the other engine's business."""
 
     inner: Memory
-    skips_bad_rows = False
-
-    def centers(self, *, only_good: bool) -> tuple[float, ...]:
-        """The median of some rewards."""
-        return self.inner.centers(only_good=only_good)
 
     def aggregate(self, query: Query) -> Answer:
         """The sums, by NumPy."""
@@ -71,18 +66,6 @@ class Short:
         if not _is_clean(columns, names):
             return self.inner.aggregate(query)
         return _answer(columns, query, frame.height)
-
-    def problems(self) -> list[Problem]:
-        """The bad rows, by number."""
-        return self.inner.problems()
-
-    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
-        """The good rewards of bad rows."""
-        return self.inner.left_out(centers)
-
-    def duplicates(self, n: int) -> int | None:
-        """Counted over all batches."""
-        return None
 
 
 def _is_clean(columns: Mapping[str, Floats], names: Names) -> bool:
@@ -128,11 +111,10 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
         numbers |= _sums(columns, lane, names)
         for name, (column, order) in powers_of(names, [lane]).items():
             numbers.setdefault(name, np.array([_power_sum(columns[column], order)]))
-        for one in smoothed_lanes(names, [lane]):
-            sums = Smoothed.of(
-                (1.0 + columns[one.excess]) * columns[names.rewards[one.reward]], question.smoothings
-            ).sums
-            numbers |= {names.smoothed(one, k): sums[k : k + 1] for k in range(len(sums))}
+        if smoothed_lanes(names, [lane]):
+            weighted = (1.0 + columns[lane.excess]) * columns[names.rewards[lane.reward]]
+            sums = Smoothed.of(weighted, question.smoothings).sums
+            numbers |= {names.smoothed(lane, k): sums[k : k + 1] for k in range(len(sums))}
         if not lane.contrast[1]:
             numbers[lane.zeros] = np.array([float(lane.weight.is_zero(columns[lane.target]).sum())])
 
@@ -144,8 +126,8 @@ def _answer(columns: dict[str, Floats], query: Query, rows: int) -> Answer:
 
 def _excess(columns: Mapping[str, Floats], lane: Lane) -> Floats:
     weight, t, p = lane.weight, columns[lane.target], columns.get(PROPENSITY)
-    found = weight.excess(t, p) if lane.other is None else weight.difference(t, columns[lane.other], p)
-    return np.asarray(found, dtype=np.float64)
+    excess = weight.excess(t, p) if lane.other is None else weight.difference(t, columns[lane.other], p)
+    return np.asarray(excess, dtype=np.float64)
 
 
 def _power_sum(x: Floats, order: int) -> float:
@@ -159,10 +141,10 @@ def _sums(columns: Mapping[str, Floats], lane: Lane, names: Names) -> dict[str, 
     used = list(lane.columns.values())
     rows = np.stack([columns[name] for name in used])
     products = rows @ rows.T if rows.shape[1] <= LONGEST else gram(rows)
-    found = {name: np.array([total]) for name, total in zip(used, rows.sum(axis=1), strict=True)}
+    sums = {name: np.array([total]) for name, total in zip(used, rows.sum(axis=1), strict=True)}
     for i, j in combinations_with_replacement(range(len(used)), 2):
-        found.setdefault(names.product(used[i], used[j]), np.array([products[i, j]]))
-    return found
+        sums.setdefault(names.product(used[i], used[j]), np.array([products[i, j]]))
+    return sums
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -189,21 +171,18 @@ class Batches:
             return
         first_row = self.rows if self.has_order else None
         engine = Memory(prepare(batch, self.question, self.rows), self.question, first_row)
-        found = engine.survey()
-        self.add_summary(found)
+        self.add_summary(engine.survey())
         if self.question.log.key:
             self.keys.append(engine.good_rows().get_column(KEY))
 
-    def add_summary(self, found: Summary) -> None:
+    def add_summary(self, summary: Summary) -> None:
         """Add what is known about some more rows."""
-        if found.moments:
-            self.total = (
-                tuple(a + b for a, b in zip(self.total, found.moments, strict=True)) if self.total else found.moments
-            )
-        if found.left_out:
-            self.left_out = tuple(map(add, self.left_out, found.left_out)) if self.left_out else found.left_out
-        self.rows += found.rows
-        self.problems += found.problems
+        if summary.moments:
+            self.total = tuple(map(add, self.total, summary.moments)) if self.total else summary.moments
+        if summary.left_out:
+            self.left_out = tuple(map(add, self.left_out, summary.left_out)) if self.left_out else summary.left_out
+        self.rows += summary.rows
+        self.problems += summary.problems
 
     @property
     def summary(self) -> Summary:
@@ -225,9 +204,9 @@ def summarize_batches(
     whole = Batches(question, has_order=has_order)
     if question.makes_lists:
         rows = pl.concat(batches)  # the rows of a list may be in several
-        found = summarize_in_order(lambda: iter([rows_of_lists(rows.lazy(), question).collect()]), question)
-        if found is not None:
-            return found
+        moments = summarize_in_order(lambda: iter([rows_of_lists(rows.lazy(), question).collect()]), question)
+        if moments is not None:
+            return moments
         batches = [rows]
     for batch in batches:
         whole.add(batch)

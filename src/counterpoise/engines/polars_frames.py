@@ -28,8 +28,8 @@ def prepare(batch: pl.DataFrame, question: Question, first_row: int) -> pl.DataF
     """A batch under internal names: numbers as float64 (or float32, widened when used), segments, groups, keys."""
     if question.makes_lists:
         # a list has rows anywhere in the batch, which is all there is of the log
-        found: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
-        return found
+        prepared: pl.DataFrame = prepare_lazily(batch.lazy(), question).collect(engine="streaming")
+        return prepared
     hashes = {checksum_of(name): integer_ids(batch.get_column(name).cast(pl.String)) for name in question.hashed}
     batch = batch.with_columns(ids.alias(name) for name, ids in hashes.items())
     chosen: list[pl.Series] = list(_columns(batch.get_column, batch.schema, question))
@@ -116,8 +116,8 @@ def _indicator(get: Callable[[str], Any], feature: Feature) -> Any:
 
 def grouped(frame: Frame, question: Question) -> Frame:
     """The rows with the ids of clusters hashed to groups, if there are any."""
-    found: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
-    return found
+    hashed: Frame = with_groups(nw.from_native(frame), question.groups).to_native() if question.groups > 1 else frame
+    return hashed
 
 
 def center_of(rewards: pl.Series) -> float:
@@ -153,10 +153,10 @@ def collect(frame: nw.LazyFrame[Any]) -> pl.DataFrame:
     return answer
 
 
-def answer_of(found: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest], scatter: Scatter) -> Answer:
+def answer_of(sums: pl.DataFrame, query: Query, largest: Callable[[Lane], Largest], scatter: Scatter) -> Answer:
     """The small answer of the aggregate, with the sums of a context baseline."""
     names = query.names
-    numbers, labels = scatter.numbers(found) | numbers_of(found, names), labels_of(found, names)
-    keys = found.select(names.segments) if names.segments else None
+    numbers, labels = scatter.numbers(sums) | numbers_of(sums, names), labels_of(sums, names)
+    keys = sums.select(names.segments) if names.segments else None
     rows = int(numbers[ROWS].sum())
     return Answer(numbers, labels if rows else [], rows, is_clean(numbers, names), largest, keys)

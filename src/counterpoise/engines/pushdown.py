@@ -41,8 +41,8 @@ def with_natural_logs(frame: Frame) -> Frame:
             return ops.Ln(changed["arg"] if changed else node.arg)
         return node.__recreate__(changed) if changed else node
 
-    found: Frame = nw.from_native(native.op().replace(natural).to_expr())
-    return found
+    rewritten: Frame = nw.from_native(native.op().replace(natural).to_expr())
+    return rewritten
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class PushedDown:
             _one({part.n for part in parts})
         first = parts[0].answer
         numbers: Numbers = {
-            name: one for part in parts for name, one in _aligned(part.answer, first, query.names).items()
+            name: column for part in parts for name, column in _align(part.answer, first, query.names).items()
         }
         labels = labels_of(first, query.names)
         keys = first.select(query.names.segments) if query.names.segments else None
@@ -109,7 +109,7 @@ class PushedDown:
         known: dict[tuple[str, str, str], Problem] = {}
         for chunk in _chunks(self.question.names):
             rules = rules_of(self.question, chunk.targets)
-            known |= {key_of(one.rule): one for one in self._broken(rules, chunk.targets)}
+            known |= {key_of(problem.rule): problem for problem in self._broken_rules(rules, chunk.targets)}
         return [known[key] for key in map(key_of, rules_of(self.question)) if key in known]
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
@@ -175,7 +175,7 @@ class PushedDown:
         for k in range(0, len(wanted), SUMS):
             some = wanted[k : k + SUMS]
             sums = context_aggregate(good, query, chunk.lanes, some, lambda rows: self.fence(rows, part))
-            numbers = _aligned(collect(sums), answer, names)
+            numbers = _align(collect(sums), answer, names)
             answer = answer.with_columns(pl.Series(name, numbers[name]) for name in some)
         return answer
 
@@ -195,17 +195,17 @@ class PushedDown:
         grouped = top.group_by(keys).agg(pl.col("w").cast(pl.Float64))
         return {as_label(row[:-1]): np.sort(np.asarray(row[-1], dtype=np.float64))[::-1] for row in grouped.rows()}
 
-    def _broken(self, rules: Sequence[Any], targets: Sequence[str]) -> list[Problem]:
+    def _broken_rules(self, rules: Sequence[Any], targets: Sequence[str]) -> list[Problem]:
         bad = {f"rule{k}": ~rule.holds.fill_null(False) for k, rule in enumerate(rules)}
         marked = self._rows(targets).with_columns(**bad)
-        shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(one.shows)) for k, one in enumerate(rules)}
+        shown = {f"rule{k}_value": nw.when(nw.col(f"rule{k}")).then(nw.col(rule.shows)) for k, rule in enumerate(rules)}
         marked = marked.with_columns(**{f"{name}_count": indicator(nw.col(name)) for name in bad}, **shown)
         counts = [nw.col(f"{name}_count").sum() for name in bad]
-        found = collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
+        answer = collect(marked.select(*counts, *(nw.col(name).max() for name in shown))).row(0, named=True)
         return [
-            Problem(rule, int(found[f"rule{k}_count"]), None, found[f"rule{k}_value"])
+            Problem(rule, int(answer[f"rule{k}_count"]), None, answer[f"rule{k}_value"])
             for k, rule in enumerate(rules)
-            if found[f"rule{k}_count"]
+            if answer[f"rule{k}_count"]
         ]
 
     def _culprits(self, chunks: Sequence[_Chunk]) -> tuple[str, ...]:
@@ -213,16 +213,16 @@ class PushedDown:
 
         Rows are often bad for many targets at once, and then the first of those targets will do.
         """
-        found: tuple[str, ...] = ()
+        culprits: tuple[str, ...] = ()
         for chunk in chunks:
-            asked = [*found, *(target for target in chunk.targets if target not in found)]
+            targets = [*culprits, *(target for target in chunk.targets if target not in culprits)]
             first = nw.lit(-1)
-            for k, target in reversed(list(enumerate(asked))):
+            for k, target in reversed(list(enumerate(targets))):
                 own = [rule.holds for rule in rules_of(self.question, [target]) if rule.target == target]
                 first = nw.when(nw.all_horizontal(*own, ignore_nulls=False)).then(first).otherwise(nw.lit(k))
-            places = collect(self._rows(asked).select(first=first).unique()).to_series().to_list()
-            found = tuple(target for k, target in enumerate(asked) if target in found or k in places)
-        return found
+            places = collect(self._rows(targets).select(first=first).unique()).to_series().to_list()
+            culprits = tuple(target for k, target in enumerate(targets) if target in culprits or k in places)
+        return culprits
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def _one(counts: set[int]) -> int:
     return counts.pop()
 
 
-def _aligned(answer: pl.DataFrame, first: pl.DataFrame, names: Names) -> dict[str, Floats]:
+def _align(answer: pl.DataFrame, first: pl.DataFrame, names: Names) -> dict[str, Floats]:
     """The numbers of an answer in the order of the first one's segments and groups."""
     if answer is not first and names.keys:
         order = first.select(names.keys).with_row_index("order")
@@ -295,7 +295,7 @@ def prepare_there(
 ) -> Frame:
     """The columns under internal names, for all targets or some of them: numbers as float64, segments, groups."""
     schema, log = frame.collect_schema(), question.log
-    chosen = _chosen(question, frame, names, targets)
+    chosen = _internal_columns(question, frame, names, targets)
     if question.groups > 1:
         if log.cluster is None:
             raise OptionError(
@@ -319,7 +319,9 @@ def _ids(cluster: str, schema: Any, names: Mapping[str, str]) -> str:
     return ids
 
 
-def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets: Sequence[str] | None) -> list[nw.Expr]:
+def _internal_columns(
+    question: Question, frame: Frame, names: Mapping[str, str], targets: Sequence[str] | None
+) -> list[nw.Expr]:
     """Numbers, segments and keys under internal names."""
     schema = frame.collect_schema()
     chosen = []
@@ -329,9 +331,9 @@ def _chosen(question: Question, frame: Frame, names: Mapping[str, str], targets:
         if name in features and not features[name].is_number:
             chosen.append(indicator(_is_one(features[name], names)).alias(name))
             continue
-        found = names.get(column, column)
-        check_type(part, column, schema[found])
-        chosen.append(_number(nw.col(found), schema[found]).alias(name))
+        source = names.get(column, column)
+        check_type(part, column, schema[source])
+        chosen.append(_number(nw.col(source), schema[source]).alias(name))
     segments = zip(question.names.segments, question.segment, strict=True)
     chosen += [_label(frame, names.get(column, column)).alias(name) for name, column in segments]
     keys = enumerate(question.log.key)
@@ -360,7 +362,7 @@ def prepare_lists(
     if question.groups > 1:
         ids = _ids(log.cluster or str(log.slate), schema, names)
         more.append((nw.col(ids) % PRIME).cast(nw.Int64).alias(GROUP))
-    rows = frame.select(*_chosen(question.of_rows, frame, names, targets), *more)
+    rows = frame.select(*_internal_columns(question.of_rows, frame, names, targets), *more)
     lists = collapse(fence(rows), question, targets, fence)
     return with_groups(lists, question.groups) if question.groups > 1 else lists
 

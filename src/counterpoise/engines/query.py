@@ -70,14 +70,14 @@ def aggregate(
     lanes = names.lanes if lanes is None else lanes
     if not context:
         lanes = [lane.without_context for lane in lanes]
-    excess, weighted = _with_excess(frame, query, lanes), _weighted(names, lanes)
+    excess, weighted = _with_excess(frame, query, lanes), _weighted_rewards(names, lanes)
     rows = watch(excess.with_columns(**weighted) if weighted else excess)
     products = {name: pair for lane in lanes for name, pair in lane.products.items()}
     if products:
         rows = rows.with_columns(**{name: nw.col(a) * nw.col(b) for name, (a, b) in products.items()})
     squares = {name: nw.col(a) * nw.col(b) for name, (a, b) in squares_of(names, lanes).items()}
     squares |= {name: _power(x, order) for name, (x, order) in powers_of(names, lanes).items()}
-    squares |= _smoothed(names, lanes)
+    squares |= _smoothed_rewards(names, lanes)
     zeros = {lane.zeros: indicator(_is_zero(lane, names)) for lane in lanes if not lane.contrast[1]}
     wanted = [nw.len().alias(ROWS)] + ([nw.col(name).max() for name in names.centers] if query.own is not None else [])
     wanted += [nw.col(name).sum() for name in singles_of(lanes)]
@@ -114,9 +114,9 @@ def _with_excess(frame: Frame, query: Query, lanes: Sequence[Lane]) -> Frame:
             first |= {made: nw.col(a) - nw.col(b) - center for made, (a, b) in differences if made in used}
     means = zip(names.centered_controls, names.controls, question.control.values(), strict=True)
     first |= {made: nw.col(name) - mean for made, name, mean in means}
-    if any(lane.columns.keys() & {one.name for one in question.features} for lane in lanes):
+    if any(lane.columns.keys() & {feature.name for feature in question.features} for lane in lanes):
         features = zip(names.centered_features, names.features, question.features, strict=True)
-        first |= {made: nw.col(name) - one.center for made, name, one in features}
+        first |= {made: nw.col(name) - feature.center for made, name, feature in features}
     p = nw.col(PROPENSITY) if question.weight.needs_propensity else None
     for lane in lanes:
         t, weight = nw.col(lane.target), lane.weight
@@ -142,10 +142,10 @@ def of_lists(lane: Lane, names: Names, center: Any, get: Callable[[str], Any]) -
     gain, u = get(gain_of(lane.target, j)), get(lane.target)
     if other is None:
         return {lane.columns["us"]: gain - center * u}
-    found = {lane.columns["us"]: (gain - get(gain_of(other, j))) - center * (u - get(other))}
+    columns = {lane.columns["us"]: (gain - get(gain_of(other, j))) - center * (u - get(other))}
     for k in names.question.ranks:
-        found[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
-    return found
+        columns[f"{lane.shared}at{k}"] = get(excess_of(lane.target, k)) - get(excess_of(other, k))
+    return columns
 
 
 def _is_known(lane: Lane) -> nw.Expr:
@@ -172,12 +172,12 @@ def singles_of(lanes: Sequence[Lane]) -> list[str]:
 
 def squares_of(names: Names, lanes: Sequence[Lane]) -> dict[str, tuple[str, str]]:
     """The products that are also added up: name → its two factors."""
-    found = {}
+    products = {}
     for lane in lanes:
         for a, b in combinations_with_replacement(sorted(lane.columns.values()), 2):
-            found[names.product(a, b)] = (a, b)
+            products[names.product(a, b)] = (a, b)
     singles = set(singles_of(lanes))
-    return {name: pair for name, pair in sorted(found.items()) if name not in singles}
+    return {name: pair for name, pair in sorted(products.items()) if name not in singles}
 
 
 def context_sums_of(names: Names, lanes: Sequence[Lane]) -> list[str]:
@@ -193,7 +193,7 @@ def context_aggregate(
     """Some of the sums of a context baseline, one row per segment and group; `watch` sees the rows with all products."""
     names, factors = query.names, squares_of(query.names, lanes)
     pairs = {name: pair for lane in lanes for name, pair in lane.products.items()}
-    used = {one for name in wanted for one in factors.get(name, (name,))}
+    used = {factor for name in wanted for factor in factors.get(name, (name,))}
     rows = _with_excess(frame, query, lanes)
     made = {name: nw.col(a) * nw.col(b) for name, (a, b) in pairs.items() if name in used}
     rows = watch(rows.with_columns(**made) if made else rows)
@@ -219,25 +219,25 @@ def smoothed_lanes(names: Names, lanes: Sequence[Lane]) -> list[Lane]:
     return [lane for lane in lanes if not lane.contrast[1]] if names.question.smoothings else []
 
 
-def _weighted(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+def _weighted_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
     """The weighted rewards that are smoothed."""
-    found = smoothed_lanes(names, lanes)
-    return {names.weighted(lane): (nw.col(lane.excess) + 1.0) * nw.col(names.rewards[lane.reward]) for lane in found}
+    smoothed = smoothed_lanes(names, lanes)
+    return {names.weighted(lane): (nw.col(lane.excess) + 1.0) * nw.col(names.rewards[lane.reward]) for lane in smoothed}
 
 
-def _smoothed(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
+def _smoothed_rewards(names: Names, lanes: Sequence[Lane]) -> dict[str, nw.Expr]:
     """log(1 + λx)/λ of every weighted reward x, for every λ.
 
     Where 1 + λx would lose the digits of λx, it is the series; and it is 0 for a negative x, at whose logarithm databases would stop.
     """
-    found = {}
+    smoothed = {}
     for lane in smoothed_lanes(names, lanes):
-        for k, one in enumerate(names.question.smoothings):
-            x = nw.col(names.weighted(lane)) * one
+        for k, smoothing in enumerate(names.question.smoothings):
+            x = nw.col(names.weighted(lane)) * smoothing
             series = x * (1.0 - x * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x / 5))))
             small = nw.when(x >= 0.0).then(series).otherwise(x * 0.0)  # so that a null stays one
-            found[names.smoothed(lane, k)] = nw.when(x > SMALL).then((x + 1.0).log()).otherwise(small) / one
-    return found
+            smoothed[names.smoothed(lane, k)] = nw.when(x > SMALL).then((x + 1.0).log()).otherwise(small) / smoothing
+    return smoothed
 
 
 def is_clean(numbers: Numbers, names: Names) -> bool:
@@ -294,7 +294,7 @@ def moments_of(
         return np.bincount(at, np.nan_to_num(parts), segments * groups).reshape(segments, groups)
 
     n = added(counts_of(numbers, names, reward)).astype(np.int64)
-    found = {}
+    moments = {}
     for lane in names.lanes_of(reward, rung):
         columns = list(lane.columns.values())
         d = len(columns)
@@ -303,8 +303,8 @@ def moments_of(
             sums[..., i] = added(numbers[a])
             for j, b in enumerate(columns[: i + 1]):
                 products[..., i, j] = products[..., j, i] = added(numbers[names.product(a, b)])
-        found[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
-    return found
+        moments[lane.contrast] = Moments.of_sums(n, sums, products, center, tuple(lane.columns))
+    return moments
 
 
 def spread_of(
@@ -315,7 +315,7 @@ def spread_of(
     parts = [count, numbers[column], numbers[names.product(column, column)], *powers]
     n, *sums = (np.bincount(place, np.nan_to_num(part), len(center)) for part in parts)
     rows = zip(n.astype(np.int64).tolist(), center.tolist(), np.stack(sums, axis=1), strict=True)
-    return tuple(Powers(*one) for one in rows)
+    return tuple(Powers(*row) for row in rows)
 
 
 def smoothed_of(
@@ -325,7 +325,7 @@ def smoothed_of(
     lambdas = names.question.smoothings
     parts = [numbers[names.smoothed(lane, k)] for k in range(len(lambdas))]
     sums = np.stack([np.bincount(place, np.nan_to_num(part), segments) for part in parts], axis=1)
-    return tuple(Smoothed(lambdas, one) for one in sums)
+    return tuple(Smoothed(lambdas, totals) for totals in sums)
 
 
 # -- What dropping bad rows leaves out: the rewards of those whose reward was good -------------------------------------
@@ -354,10 +354,8 @@ def left_out(
         marked = marked.with_columns(**{f"{x}_{order}": nw.col(f"{x}_{order - 1}") * nw.col(f"{x}_1") for x in rewards})
     wanted = [nw.col(f"{name}_{order}").sum() for name in rewards for order in ORDERS]
     counts = [nw.col(f"{name}_1").count().alias(f"{name}_count") for name in rewards]
-    found = collect(marked.select(*wanted, *counts)).cast(pl.Float64).row(0, named=True)
+    sums = collect(marked.select(*wanted, *counts)).cast(pl.Float64).row(0, named=True)
     return tuple(
-        Powers(
-            int(found[f"{name}_count"] or 0), center, np.array([found[f"{name}_{order}"] or 0.0 for order in ORDERS])
-        )
+        Powers(int(sums[f"{name}_count"] or 0), center, np.array([sums[f"{name}_{order}"] or 0.0 for order in ORDERS]))
         for name, center in zip(rewards, centers, strict=True)
     )

@@ -33,11 +33,11 @@ from counterpoise.threads import check_threads
 T = TypeVar("T")
 
 
-def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
+def over_scan(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
     """What `work` makes of a scan of the files; it is called again if later rows of a text file break what the first ones promise."""
     numbers = sorted(question.number_columns)
-    found = files.files_of(question.log.data)
-    files.check_keys(found)
+    paths = files.files_of(question.log.data)
+    files.check_keys(paths)
     try:
         return work(files.scan(question.log.data, numbers))
     except files.UNREADABLE as error:
@@ -49,7 +49,7 @@ def scanned(question: Question, work: Callable[[pl.LazyFrame], T]) -> T:
         reason = next(iter(str(first).splitlines()), type(first).__name__)
         raise ColumnError(f"{wrong} The first rows read well, but then: {reason}.") from first
     except files.UNREADABLE as error:
-        raise (files.find_damaged(found) or LogError(f"cannot read the files: {error}.")) from error
+        raise (files.find_damaged(paths) or LogError(f"cannot read the files: {error}.")) from error
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -61,10 +61,8 @@ IN_MEMORY = (Mapping, pl.DataFrame, pl.LazyFrame)  # which need not be asked whe
 LONG = 5_000_000_000  # bytes times targets from which files are worth the half second that the compiled loop takes to start
 
 LISTED = 100_000  # rows that are made into lists at a time, which stay in the cache
-SOME, MOST = (
-    500,
-    100_000,
-)  # ids, where nothing but their order tells which to fetch; and rows that are fetched of them at most
+SOME = 500  # ids, where nothing but their order tells which to fetch
+MOST = 100_000  # rows of some ids that are fetched
 
 
 class LogEngine:
@@ -87,13 +85,13 @@ class LogEngine:
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """The moments of a question, one for each reward."""
         with progress_bar(progress) as report:
-            rows = frames.told(self.frame(question.log.data), question)
-            whole = frames.with_policies(rows, question, report)
-            return summarize_batches(whole, question, has_order=self.has_order)
+            rows = frames.batches_or_error(self.frame(question.log.data), question)
+            return summarize_batches(frames.with_policies(rows, question, report), question, has_order=self.has_order)
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """What `work` makes of the rows with everything that the question names; `number` names a column for the rows' own."""
-        return work(frames.with_policies(frames.told(self.frame(question.log.data), question, number), question))
+        rows = frames.batches_or_error(self.frame(question.log.data), question, number)
+        return work(frames.with_policies(rows, question))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """Some rows with everything that the question names."""
@@ -138,7 +136,7 @@ class LogEngine:
         if isinstance(data, pl.LazyFrame | pl.DataFrame):
             return data.lazy()
         try:
-            return _fetched(data)
+            return _fetch(data)
         except TypeError as error:
             raise OptionError(
                 f"a log is a file, a frame or a database's table; found {type(data).__name__}."
@@ -173,7 +171,7 @@ class Frames(LogEngine):
         if isinstance(log.data, Mapping):
             return list(log.data)
         with frames.errors_told(log.data):
-            return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
+            return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.as_narwhals(log.data).columns
 
 
 class Files(LogEngine):
@@ -186,15 +184,15 @@ class Files(LogEngine):
     def moments(self, question: Question, progress: bool | None) -> tuple[LogMoments, ...]:
         """By polars' streaming engine, or by the compiled loop where that saves more than it takes to start."""
         with progress_bar(progress) as report:
-            return scanned(question, lambda scan: _of_scan(scan, question, report))
+            return over_scan(question, lambda scan: _of_scan(scan, question, report))
 
     def over_rows(self, question: Question, work: Callable[[Batches], T], number: str | None) -> T:
         """The rows of a scan."""
-        return scanned(question, lambda scan: work(frames.completed(scan, question, number=number)))
+        return over_scan(question, lambda scan: work(frames.completed(scan, question, number=number)))
 
     def first_rows(self, question: Question, rows: int) -> pl.DataFrame:
         """The first of a scan."""
-        return scanned(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
+        return over_scan(question, lambda scan: frames.selected(scan, question).head(rows).collect(engine="streaming"))
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Some of a scan."""
@@ -202,17 +200,17 @@ class Files(LogEngine):
         def some(scan: pl.LazyFrame) -> pl.DataFrame:
             return some_of(frames.selected(scan, question), rows, total).collect(engine="streaming")
 
-        return scanned(question, some)
+        return over_scan(question, some)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those of a scan, fetched."""
 
         def fetched(scan: pl.LazyFrame) -> pl.DataFrame:
             wanted = scan.select(columns(plan(question, scan.collect_schema().names()).read))
-            found: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
-            return found
+            rows: pl.DataFrame = of_some_ids(wanted, column, parts).collect(engine="streaming")
+            return rows
 
-        return question.log.of(scanned(question, fetched))
+        return question.log.of(over_scan(question, fetched))
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """The scan itself."""
@@ -246,25 +244,23 @@ class Databases(LogEngine):
         """Whichever come first."""
         with connections.opened(question.log) as native:
             frame, names = databases.complete(native, question)
-            return _renamed(frame, question, names, rows)
+            return _rename_head(frame, question, names, rows)
 
     def drawn(self, question: Question, rows: int, total: int) -> pl.DataFrame:
         """Whichever come first: a database would read all rows for others."""
-        with connections.opened(question.log) as native:
-            frame, names = databases.complete(native, question)
-            return _renamed(frame, question, names, rows)
+        return self.first_rows(question, rows)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those that the database chooses."""
         by_id = replace(question, log=question.log.but(cluster=column))
         with connections.opened(question.log) as native:
             frame, names = databases.complete(native, by_id)
-            return _fetched_ids(frame, question, names, column, parts)
+            return _fetch_ids(frame, question, names, column, parts)
 
     def scan(self, log: Log) -> pl.LazyFrame:
         """All rows, fetched."""
         with connections.opened(log) as native:
-            return _fetched(native)
+            return _fetch(native)
 
     def columns(self, log: Log) -> list[str]:
         """As the database names them."""
@@ -293,13 +289,13 @@ class Spark(LogEngine):
         """Whichever come first."""
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(question)
-            return _renamed(frame, question, names, rows)
+            return _rename_head(frame, question, names, rows)
 
     def some_ids(self, question: Question, column: str, parts: int) -> Log:
         """Those that Spark chooses."""
         with spark_frames.errors_told():
             frame, names = spark_frames.complete(replace(question, log=question.log.but(cluster=column)))
-            return _fetched_ids(frame, question, names, column, parts)
+            return _fetch_ids(frame, question, names, column, parts)
 
     def sampled(self, question: Question, rows: int) -> pl.DataFrame:
         """Drawn by Spark, so that no more rows travel."""
@@ -339,17 +335,14 @@ def first_rows(question: Question, rows: int) -> pl.DataFrame:
     return engine_of(question.log).first_rows(question, rows)
 
 
-def _renamed(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
+def _rename_head(frame: Any, question: Question, names: Mapping[str, str], rows: int) -> pl.DataFrame:
     """Some rows from elsewhere, with the columns under the names that the question has for them."""
-    asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-    columns = {names.get(column, column): column for column in asked}
-    found: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
-    return found.rename(columns)
+    columns = {names.get(column, column): column for column in question.wanted_columns}
+    head: pl.DataFrame = frame.select(*map(nw.col, columns)).head(rows).collect("polars").to_native()
+    return head.rename(columns)
 
 
-def _fetched_ids(
-    frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int
-) -> Log:
+def _fetch_ids(frame: nw.LazyFrame[Any], question: Question, names: Mapping[str, str], column: str, parts: int) -> Log:
     """The rows of some ids from elsewhere: by the remainder of a number, or of a text's checksum, or else of whichever ids come first."""
     name = names.get(CLUSTER, names.get(column, column))
     if parts > 1:
@@ -359,7 +352,7 @@ def _fetched_ids(
         else:
             first = frame.select(nw.col(name)).unique().head(SOME)
             frame = frame.join(first, on=name, how="semi")
-    rows = _renamed(frame, question, names, MOST)
+    rows = _rename_head(frame, question, names, MOST)
     return question.log.of(rows).but(where=None, table=None, query=None, external_access=False)
 
 
@@ -369,9 +362,9 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     if question.makes_lists:
         rows = rows_of_lists(frames.selected(scan, question), question)
         batches = partial(rows.collect_batches, chunk_size=LISTED, engine="streaming", maintain_order=True)
-        found = summarize_in_order(batches, question, report)
-        if found is not None:
-            return found
+        moments = summarize_in_order(batches, question, report)
+        if moments is not None:
+            return moments
     size = sum(path.stat().st_size for path in files.files_of(question.log.data))
     frame = prepare_lazily(frames.selected(scan, question), question)
     engine: Engine = Streaming(frame, question, report)
@@ -381,7 +374,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     return summarize(engine, question)
 
 
-def _fetched(native: Any) -> pl.LazyFrame:
+def _fetch(native: Any) -> pl.LazyFrame:
     frame = nw.from_native(native)
     if isinstance(frame, nw.LazyFrame):
         fetched: pl.DataFrame = frame.collect("polars").to_native()
@@ -389,5 +382,5 @@ def _fetched(native: Any) -> pl.LazyFrame:
     chosen = {name: frame[name] for name in frame.columns}
     # unknown are decimals too wide for polars, which are numbers
     return pl.LazyFrame(
-        {name: frames.series_of(one, is_number=one.dtype == nw.Unknown) for name, one in chosen.items()}
+        {name: frames.series_of(column, is_number=column.dtype == nw.Unknown) for name, column in chosen.items()}
     )

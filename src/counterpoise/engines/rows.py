@@ -26,7 +26,7 @@ ID = "the id as a number"
 
 def rows_of(log: Log) -> pl.LazyFrame:
     """The rows of a log that meet its condition: files are scanned, tables of a database are fetched."""
-    return only(_open(log), log.where)
+    return only(engine_of(log).scan(log), log.where)
 
 
 def over_good_rows(
@@ -73,9 +73,9 @@ def _good(
 
 def rows_of_ids(question: Question, column: str, parts: int, others: Sequence[str] = ()) -> tuple[Log, pl.DataFrame]:
     """All rows of about one in so many of a column's ids, with what the question names but policies, and other columns; and their log."""
-    asked = _with_columns(question, (column, *others))
-    some = engine_of(asked.log).some_ids(asked, column, parts)
-    return some, pl.concat(frames.batches(some.data, replace(asked, log=some)))
+    wider = _with_columns(question, (column, *others))
+    some = engine_of(wider.log).some_ids(wider, column, parts)
+    return some, pl.concat(frames.batches(some.data, replace(wider, log=some)))
 
 
 def first_rows_with(question: Question, rows: int, others: Sequence[str]) -> pl.DataFrame:
@@ -122,7 +122,3 @@ def collect(frame: pl.LazyFrame) -> pl.DataFrame:
         return frame.collect(engine="streaming")
     except files.UNREADABLE as error:
         raise LogError(f"cannot read the log: {first_line(error)}.") from error
-
-
-def _open(log: Log) -> pl.LazyFrame:
-    return engine_of(log).scan(log)

@@ -29,13 +29,13 @@ def sample_of(batches: Iterable[pl.DataFrame], rows: int) -> pl.DataFrame:
     >>> sample_of([whole], 3).equals(sample_of([whole[:4], whole[4:]], 3))
     True
     """
-    random, seen = np.random.default_rng(0), 0
+    random, before = np.random.default_rng(0), 0
     held: list[pl.DataFrame] = []
     for batch in batches:
-        places = np.arange(seen, seen + batch.height)
+        places = np.arange(before, before + batch.height)
         held.append(batch.with_columns(pl.Series(TICKET, random.random(batch.height)), pl.Series(PLACE, places)))
-        seen += batch.height
-        if sum(one.height for one in held) > 2 * rows:
+        before += batch.height
+        if sum(part.height for part in held) > 2 * rows:
             held = [pl.concat(held).bottom_k(rows, by=TICKET)]
     whole = together(held)
     if whole.height > rows:
@@ -72,7 +72,7 @@ def rows_of_some_ids(data: Any, names: Sequence[str], column: str, parts: int) -
     """The same of some columns of arrays or a frame in memory, as the same kind of thing."""
     if isinstance(data, Mapping):
         rows = _places(from_array(column, data[column], is_number=False), parts)
-        return {name: _taken(data[name], rows) for name in names}
+        return {name: _take(data[name], rows) for name in names}
     if isinstance(data, pl.DataFrame):
         return data.select(exactly_all(names))[_places(data.get_column(column), parts)]
     frame = nw.from_native(data).select(list(names))
@@ -81,7 +81,7 @@ def rows_of_some_ids(data: Any, names: Sequence[str], column: str, parts: int) -
     return frame[_places(series_of(frame[column], is_number=False, is_label=True), parts)].to_native()
 
 
-def _taken(values: Any, rows: NDArray[np.int64]) -> Any:
+def _take(values: Any, rows: NDArray[np.int64]) -> Any:
     """Some rows of an array, a list or a series."""
     if isinstance(values, list | tuple):
         return [values[row] for row in rows]

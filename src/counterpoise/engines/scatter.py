@@ -27,8 +27,9 @@ class Scatter:
         self._names, self._lock = names, Lock()
         self._keys = list(names.keys)
         self._lanes = names.lanes if names.is_wide else ()
-        self._columns = sorted({*names.features, *_needed(self._lanes), *self._keys} - set(names.centered_features))
-        self._centers = [one.center for one in names.question.features]
+        needed = {*names.features, *_needed_columns(self._lanes), *self._keys}
+        self._columns = sorted(needed - set(names.centered_features))
+        self._centers = [feature.center for feature in names.question.features]
         self._sums: dict[tuple[Any, ...], list[Floats]] = defaultdict(lambda: [np.zeros(())] * (len(self._lanes) + 1))
 
     def watch(self, rows: Frame) -> Frame:
@@ -36,17 +37,17 @@ class Scatter:
         if not self._lanes:
             return rows
         native: pl.LazyFrame = rows.to_native()
-        return nw.from_native(native.map_batches(self._passed, streamable=True, validate_output_schema=False))
+        return nw.from_native(native.map_batches(self._pass_on, streamable=True, validate_output_schema=False))
 
     def see(self, piece: pl.DataFrame) -> None:
         """Add one more piece, whose rows have their u and s."""
         if not self._lanes or not piece.height:
             return
         for key, rows in self._parts(piece.select(self._columns)):
-            found = self._products(rows)
+            products = self._products(rows)
             with self._lock:
                 known = self._sums[key]
-                self._sums[key] = [a + b for a, b in zip(known, found, strict=True)]
+                self._sums[key] = [a + b for a, b in zip(known, products, strict=True)]
 
     def numbers(self, answer: pl.DataFrame) -> dict[str, Floats]:
         """The sums under the names that the aggregate gives them, in the order of the answer's segments and groups."""
@@ -55,16 +56,16 @@ class Scatter:
         keys = answer.select(self._keys).rows() if self._keys else [()] * answer.height
         empty = [np.zeros(()), *(np.zeros((len(lane.columns) + 1,) * 2) for lane in self._lanes)]
         each = [self._sums.get(key, empty) for key in keys]
-        numbers = {FEATURES: np.array([one[0] for one in each])}
+        numbers = {FEATURES: np.array([sums[0] for sums in each])}
         for k, lane in enumerate(self._lanes):
-            whole, columns = np.stack([one[k + 1] for one in each]), list(lane.columns.values())
+            whole, columns = np.stack([sums[k + 1] for sums in each]), list(lane.columns.values())
             for i, name in enumerate(columns):
                 numbers.setdefault(name, whole[:, i, -1])
             for i, j in combinations_with_replacement(range(len(columns)), 2):
                 numbers.setdefault(self._names.product(columns[i], columns[j]), whole[:, i, j])
         return numbers
 
-    def _passed(self, piece: pl.DataFrame) -> pl.DataFrame:
+    def _pass_on(self, piece: pl.DataFrame) -> pl.DataFrame:
         self.see(piece)
         return piece
 
@@ -76,8 +77,8 @@ class Scatter:
 
     def _products(self, rows: pl.DataFrame) -> list[Floats]:
         """The sum of the features' squares, and for each lane Σzzᵀ over its columns and a last one of ones."""
-        found = {name: _array(rows.get_column(name)) for name in rows.columns}
-        features = [found[name] for name in self._names.features]
+        columns = {name: _array(rows.get_column(name)) for name in rows.columns}
+        features = [columns[name] for name in self._names.features]
         size = min(BLOCK, rows.height)
         whole = np.empty((len(features), size))
         tables = [np.ones((len(lane.columns) + 1, size)) for lane in self._lanes]
@@ -89,7 +90,7 @@ class Scatter:
                 for row, column, center in zip(phi, features, self._centers, strict=True):
                     np.subtract(column[start:stop], center, out=row)
                 totals[0] = totals[0] + np.matmul(phi[:, None, :], phi[:, :, None]).sum()
-                here = {name: column[start:stop] for name, column in found.items()}
+                here = {name: column[start:stop] for name, column in columns.items()}
                 for k, (lane, table) in enumerate(zip(self._lanes, tables, strict=True)):
                     z = table[:, : stop - start]
                     _fill(z, lane, here, phi)
@@ -131,12 +132,12 @@ def _fill(z: Floats, lane: Lane, columns: Mapping[str, Floats], phi: Floats) -> 
         np.multiply(phi, excess, out=z[context[0] : context[-1] + 1])
 
 
-def _needed(lanes: Sequence[Lane]) -> set[str]:
+def _needed_columns(lanes: Sequence[Lane]) -> set[str]:
     """The columns of a frame from which those of the lanes are made."""
     return {lane.factors.get(name, column) for lane in lanes for name, column in lane.columns.items()}
 
 
 def _array(column: pl.Series) -> Floats:
     """A column as an array, in which a null is NaN."""
-    found: Floats = column.to_numpy()
-    return found
+    array: Floats = column.to_numpy()
+    return array

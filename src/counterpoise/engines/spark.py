@@ -46,13 +46,13 @@ def _with_policies(question: Question) -> tuple[LogMoments, ...]:
     answers = frame.to_native().mapInArrow(partial_moments(question, names), "partial string").collect()
     whole, rules = Batches(question), rules_of(question)
     for (text,) in answers:
-        found = json.loads(text)
-        if "error" in found:
-            raise LogError(found["error"])
-        moments = tuple(LogMoments.from_json(one) for one in found["moments"])
-        problems = tuple(Problem(rules[k], count, None, value) for k, count, value in found["problems"])
-        left_out = tuple(Powers.from_plain(one) for one in found["left_out"])
-        whole.add_summary(Summary(moments, problems, found["rows"], left_out))
+        answer = json.loads(text)
+        if "error" in answer:
+            raise LogError(answer["error"])
+        moments = tuple(LogMoments.from_json(raw) for raw in answer["moments"])
+        problems = tuple(Problem(rules[k], count, None, value) for k, count, value in answer["problems"])
+        left_out = tuple(Powers.from_plain(raw) for raw in answer["left_out"])
+        whole.add_summary(Summary(moments, problems, answer["rows"], left_out))
     return finish(whole.summary, question, lambda n: _duplicates(frame, question, names, n))
 
 
@@ -117,7 +117,7 @@ def _as_text(partial: Batches) -> str:
         (expected.index(key_of(problem.rule)), problem.count, problem.value)
         for problem in merge_problems(partial.problems)
     ]
-    moments = [one.to_json() for one in partial.total if one.n]  # without rows there are no segments
-    left_out = [one.to_plain() for one in partial.left_out]
-    found = {"moments": moments, "rows": partial.rows, "problems": problems, "left_out": left_out}
-    return json.dumps(found, default=str)
+    moments = [log.to_json() for log in partial.total if log.n]  # without rows there are no segments
+    left_out = [powers.to_plain() for powers in partial.left_out]
+    answer = {"moments": moments, "rows": partial.rows, "problems": problems, "left_out": left_out}
+    return json.dumps(answer, default=str)

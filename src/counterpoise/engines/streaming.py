@@ -53,12 +53,12 @@ class Watcher:
         """The largest values of each segment, in descending order."""
         if not self._keys:
             return {(): np.sort(np.concatenate([np.empty(0), *self._kept]))[::-1][:KEPT]}
-        found: dict[Label, Floats] = {}
-        for row in self._ranked().rows() if self._rows else []:
+        largest: dict[Label, Floats] = {}
+        for row in self._ranks().rows() if self._rows else []:
             label = as_label(row[:-1])
-            values = np.concatenate([found.get(label, np.empty(0)), np.asarray(row[-1], dtype=np.float64)])
-            found[label] = np.sort(values)[::-1][:KEPT]
-        return found
+            values = np.concatenate([largest.get(label, np.empty(0)), np.asarray(row[-1], dtype=np.float64)])
+            largest[label] = np.sort(values)[::-1][:KEPT]
+        return largest
 
     def _see(self, x: Floats) -> None:
         few = x[x > self._threshold]  # one equal to the least of those kept would change nothing
@@ -79,14 +79,14 @@ class Watcher:
             self._rows.append(few)
             self._held += few.height
             if self._held > PENDING * (1 if least is None else 1 + least.height):
-                ranked = self._ranked()
+                ranked = self._ranks()
                 self._least = ranked.filter(pl.col("x").list.len() == KEPT).select(
                     *self._keys, least=pl.col("x").list.min()
                 )
                 self._rows = [ranked.explode("x")]
                 self._held = self._rows[0].height
 
-    def _ranked(self) -> pl.DataFrame:
+    def _ranks(self) -> pl.DataFrame:
         return pl.concat(self._rows).group_by(self._keys).agg(pl.col("x").top_k(KEPT))
 
 
@@ -155,12 +155,12 @@ class Streaming:
             *(pl.col(name).sum().alias(f"{name}_count") for name in bad),
             *(pl.when(pl.col(name)).then(pl.col(ROW_NUMBER)).min().alias(f"{name}_row") for name in bad),
         )
-        found = counts.collect(engine="streaming").row(0, named=True)
-        first = {found[f"rule{k}_row"] for k in range(len(rules))} - {None}
+        answer = counts.collect(engine="streaming").row(0, named=True)
+        first = {answer[f"rule{k}_row"] for k in range(len(rules))} - {None}
         shown = rows.filter(pl.col(ROW_NUMBER).is_in(sorted(first))).collect(engine="streaming")
         problems = []
         for k, rule in enumerate(rules):
-            count, row = found[f"rule{k}_count"], found[f"rule{k}_row"]
+            count, row = answer[f"rule{k}_count"], answer[f"rule{k}_row"]
             if count:
                 value = shown.filter(pl.col(ROW_NUMBER) == row).get_column(rule.shows).item()
                 problems.append(Problem(rule, int(count), int(row), value))
@@ -174,11 +174,11 @@ class Streaming:
             pl.col(rule.shows).filter(pl.col(name)).max().alias(f"{name}_list")
             for name, rule in zip(bad, rules, strict=True)
         ]
-        found = lists.select(*counts, *shown).collect(engine="streaming").row(0, named=True)
+        answer = lists.select(*counts, *shown).collect(engine="streaming").row(0, named=True)
         return [
-            Problem(rule, int(found[f"{name}_count"]), None, found[f"{name}_list"])
+            Problem(rule, int(answer[f"{name}_count"]), None, answer[f"{name}_list"])
             for name, rule in zip(bad, rules, strict=True)
-            if found[f"{name}_count"]
+            if answer[f"{name}_count"]
         ]
 
     def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:

@@ -69,6 +69,30 @@ class Engine(Protocol):
         """How many of `n` good rows have the key of another; None if no key was named."""
 
 
+@dataclass
+class Shortcut:
+    """An engine that has a faster way to add up, where nothing is in the way of it, and leaves all else to the one that it wraps."""
+
+    inner: Engine
+    skips_bad_rows = False
+
+    def centers(self, *, only_good: bool) -> tuple[float, ...]:
+        """The median of some rewards."""
+        return self.inner.centers(only_good=only_good)
+
+    def problems(self) -> list[Problem]:
+        """The bad rows, by number."""
+        return self.inner.problems()
+
+    def left_out(self, centers: Sequence[float]) -> tuple[Powers, ...]:
+        """The good rewards of bad rows."""
+        return self.inner.left_out(centers)
+
+    def duplicates(self, n: int) -> int | None:
+        """Those that the wrapped engine counts."""
+        return self.inner.duplicates(n)
+
+
 @dataclass(frozen=True)
 class Summary:
     """What we know about some rows: the moments of each reward's good ones, and the problems of the others."""
@@ -81,8 +105,7 @@ class Summary:
 
 def summarize(engine: Engine, question: Question) -> tuple[LogMoments, ...]:
     """The moments of a log, one for each reward; raises an error if any row is bad, unless bad rows are to be dropped."""
-    found = survey(engine, question)
-    return finish(found, question, engine.duplicates)
+    return finish(survey(engine, question), question, engine.duplicates)
 
 
 def survey(engine: Engine, question: Question) -> Summary:
@@ -92,9 +115,8 @@ def survey(engine: Engine, question: Question) -> Summary:
     query = Query(names, engine.centers(only_good=False))
     answer = engine.aggregate(query)
     problems: list[Problem] = []
-    is_settled = (
-        engine.skips_bad_rows and question.log.drop_bad_rows and bool(answer.labels)
-    )  # nobody will ask what is wrong
+    # nobody will ask what is wrong
+    is_settled = engine.skips_bad_rows and question.log.drop_bad_rows and bool(answer.labels)
     if answer.rows and not answer.is_clean and not is_settled:
         problems = engine.problems()
     if problems and not question.log.drop_bad_rows:
@@ -117,21 +139,21 @@ def survey(engine: Engine, question: Question) -> Summary:
 
 
 def finish(
-    found: Summary, question: Question, duplicates: Callable[[int], int | None] = lambda n: None
+    summary: Summary, question: Question, duplicates: Callable[[int], int | None] = lambda n: None
 ) -> tuple[LogMoments, ...]:
     """The moments, or the error that says what is wrong with the rows."""
-    if not found.rows:
+    if not summary.rows:
         raise LogError("the log has no rows.")
-    if found.problems and not question.log.drop_bad_rows:
-        refuse(found.problems, found.rows)
-    if not found.moments or any(one.n == 0 for one in found.moments):
-        raise all_bad(found.problems, found.rows)
-    check_segments(question, found.moments[0].segments)  # of all batches together
-    counted = duplicates(found.moments[0].n)
-    left_out = found.left_out or (NOTHING,) * len(found.moments)
+    if summary.problems and not question.log.drop_bad_rows:
+        refuse(summary.problems, summary.rows)
+    if not summary.moments or any(moments.n == 0 for moments in summary.moments):
+        raise all_bad(summary.problems, summary.rows)
+    check_segments(question, summary.moments[0].segments)  # of all batches together
+    counted = duplicates(summary.moments[0].n)
+    left_out = summary.left_out or (NOTHING,) * len(summary.moments)
     return tuple(
-        replace(one, dropped=found.rows - one.n, duplicates=counted, left_out=own)
-        for one, own in zip(found.moments, left_out, strict=True)
+        replace(moments, dropped=summary.rows - moments.n, duplicates=counted, left_out=own)
+        for moments, own in zip(summary.moments, left_out, strict=True)
     )
 
 
@@ -149,10 +171,10 @@ def check_segments(
         columns = columns[:-1]  # which nobody asked for
     count, limit = len({label[: len(columns)] for label in labels}), question.log.max_segments
     if count > (limit or MOST_SEGMENTS):
-        asked = Argument("segment", columns[0]) if len(columns) == 1 else Argument("segment")
+        segment = Argument("segment", columns[0]) if len(columns) == 1 else Argument("segment")
         why = f"we ask before we answer for more than {MOST_SEGMENTS:,}" if limit is None else f"{limit:,} may be made"
         raise OptionError(
-            [asked, f" makes {count:,} segments, and {why}."],
+            [segment, f" makes {count:,} segments, and {why}."],
             do=[
                 "Pass ",
                 Argument("max_segments", count),
@@ -241,25 +263,25 @@ def _of_reward(answer: Answer, query: Query, reward: int, rows: int, rung: int =
         lane.contrast: spread_of(numbers, names, lane.excess, count, np.zeros(len(segments)), at)
         for lane in names.lanes_of(reward, rung)
     }
-    found = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
+    log_moments = LogMoments(moments, tails, excess, segments, lowest, highest, rewards, question.segment, log.cluster)
     smoothed = {
         lane.contrast: smoothed_of(numbers, names, lane, at, len(segments))
         for lane in smoothed_lanes(names, names.lanes_of(reward, rung))
     }
-    n = found.n
+    n = log_moments.n
     weight = Weighed.of(question.rungs[rung])
-    features = tuple((one.name, one.center) for one in question.features)
-    found = replace(found, dropped=rows - n, weight=weight, smoothed=smoothed, features=features)
-    return replace(found, control=tuple(question.control.items()))
+    features = tuple((feature.name, feature.center) for feature in question.features)
+    log_moments = replace(log_moments, dropped=rows - n, weight=weight, smoothed=smoothed, features=features)
+    return replace(log_moments, control=tuple(question.control.items()))
 
 
 def _peaks(answer: Answer, lane: Lane) -> Largest:
     """The largest weight of every segment, from the sums themselves: ranking those of every rung would take a query for each."""
-    found: dict[Label, Floats] = {}
+    largest: dict[Label, Floats] = {}
     for label, peak in zip(answer.labels, 1.0 + answer.numbers[lane.peak], strict=True):
         if not np.isnan(peak):
-            found[label] = np.maximum(found.get(label, -np.inf), [peak])
-    return found
+            largest[label] = np.maximum(largest.get(label, -np.inf), [peak])
+    return largest
 
 
 def numbers_of(answer: pl.DataFrame, names: Names) -> dict[str, Floats]:
@@ -274,7 +296,7 @@ def labels_of(answer: pl.DataFrame, names: Names) -> list[Label]:
     if not keys:
         return [()] * answer.height
     rows = answer.select(keys).rows()
-    if names.question.groups == 1 or any(one.is_nested() for one in answer.select(keys).dtypes):
+    if names.question.groups == 1 or any(dtype.is_nested() for dtype in answer.select(keys).dtypes):
         return [as_label(row) for row in rows]
     known = {row: as_label(row) for row in set(rows)}  # by group, a segment has many rows
     return [known[row] for row in rows]

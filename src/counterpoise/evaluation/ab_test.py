@@ -30,7 +30,7 @@ from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
-from counterpoise.log.log import Log, LogFields, as_log, checked_shares, one
+from counterpoise.log.log import Log, LogFields, as_log, checked_shares, column_name
 from counterpoise.log.question import ask
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.arms import names_of_arms, pair_of_arms
@@ -346,10 +346,10 @@ def _with_arm(log: Log, arm: Any) -> Log:
     if log.propensity is not None and not isinstance(log.propensity, Mapping):
         raise OptionError([Argument("propensity"), " maps every arm to its policy's probability of the logged action."])
     if not log.is_arrays:
-        column = one("arm", arm, None)
+        column = column_name("arm", arm, None)
         return log.but(logger=column)
     arrays = log.data.copy()
-    column = one("arm", arm, arrays)
+    column = column_name("arm", arm, arrays)
     return with_names(log.of(arrays)).but(logger=column)
 
 

@@ -39,7 +39,7 @@ from counterpoise.evaluation.result import above
 from counterpoise.log.expressions import check_digits, column, columns
 from counterpoise.log.good import is_number, is_propensity
 from counterpoise.log.guess import targets_among, usual
-from counterpoise.log.log import Data, Log, LogFields, as_log, logged_propensity, many
+from counterpoise.log.log import Data, Log, LogFields, as_log, column_names, logged_propensity
 from counterpoise.log.question import GROUPS, NoWeight, Question, RowWeight
 from counterpoise.log.rules import Problem, rules_of
 from counterpoise.log.targets import Target
@@ -133,7 +133,7 @@ def doctor(
     schema = frame.collect_schema()
     names = schema.names()
     check_digits(schema, names)
-    segments = many("segment", segment, None)
+    segments = column_names("segment", segment, None)
     check_columns(schema, [*segments, *([day] if day else []), *columns_of(distribution)])
     for name in (reward, propensity, action, *asked_targets, *key):
         if name is not None and name not in names:
@@ -219,7 +219,7 @@ def _target_columns(target: Any) -> tuple[str, ...]:
                 [Argument("target"), f" of doctor must name columns of the log, found {type(name).__name__}."],
                 do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
             )
-    return tuple(dict.fromkeys(many("target", names, None)))
+    return tuple(dict.fromkeys(column_names("target", names, None)))
 
 
 def _about_lists(

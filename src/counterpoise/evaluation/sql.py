@@ -192,7 +192,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
     taken = {choice.column: choice.source.column for choice in question.choices}
 
     def value(text: str) -> Any:
-        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.parsed(parts[text], text, dialect)
+        return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.tree_of(parts[text], text, dialect)
 
     def made(text: str) -> Any:
         return (
@@ -200,7 +200,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
         )
 
     query = sqlglot.select(*(made(text).as_(name, quoted=True) for text, name in names.items())).from_(place)
-    return query.where(judge.parsed("where", where, dialect)) if where else query
+    return query.where(judge.tree_of("where", where, dialect)) if where else query
 
 
 def _is_same(exp: Any, left: Any, right: Any) -> Any:

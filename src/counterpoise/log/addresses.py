@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"[\w+.:-]*[:;]?/+")
 def looks_like_address(text: str) -> bool:
     """Whether a text is meant as the address of a database, mistyped or not: a scheme, a user with a password, or settings.
 
-    >>> [looks_like_address(one) for one in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
+    >>> [looks_like_address(text) for text in ("postgresql:/me:pw@db", "host=db password=pw", "logs/10:30.parquet")]
     [True, True, False]
     """
     return (
@@ -87,10 +87,10 @@ def secrets_of(address: str) -> list[str]:
         return []
     scheme = _SCHEME.match(address)
     rest = address[scheme.end() :] if scheme else address
-    found = [
+    secrets = [
         rest.rpartition("@")[0].partition(":")[2],
         *re.findall(rf"{_SETTING}{_VALUE}", address),
     ]
     # pieces too: a driver that misreads an address may quote a part of the password as a port or a path
-    found += [piece for secret in found for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
-    return sorted({one for secret in found for one in (secret, unquote(secret)) if one}, key=len, reverse=True)
+    secrets += [piece for secret in secrets for piece in re.split(r"[@:/?#]", secret) if len(piece) > 2]
+    return sorted({text for secret in secrets for text in (secret, unquote(secret)) if text}, key=len, reverse=True)

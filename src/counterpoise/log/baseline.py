@@ -19,9 +19,8 @@ LEVELS: dict[Kind, tuple[type, str, str]] = {  # the type of a level, what the c
     "truth": (bool, "truth values", "Pass True or False."),
     "category": (str, "text", "Pass text in quotes."),
 }
-How = (
-    tuple[Hashable, ...] | int | None
-)  # a category's levels, into how many buckets its values are hashed, or whatever suits its type
+# a category's levels, into how many buckets its values are hashed, or whatever suits its type
+How = tuple[Hashable, ...] | int | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Feature:
 def features_of(column: str, how: How, kind: Kind, center: float = 0.0) -> tuple[Feature, ...]:
     """The features of one column, by its kind and what is known of its levels.
 
-    >>> [one.name for one in features_of("country", ("de", "fr"), "category")]
+    >>> [feature.name for feature in features_of("country", ("de", "fr"), "category")]
     ['u·country=de', 'u·country=fr']
     >>> len(features_of("country", None, "category")), len(features_of("age", None, "number", 40.0))
     (16, 1)
@@ -102,7 +101,7 @@ def check_features(features: tuple[Feature, ...]) -> None:
             [Argument("baseline"), f" makes {len(features):,} numbers of a row, and {MOST} are the most."],
             do="Name fewer levels, or hash into fewer buckets.",
         )
-    names = [one.name for one in features]
+    names = [feature.name for feature in features]
     if len(set(names)) < len(names):
         raise OptionError([Argument("baseline"), " names something twice; each column and level once will do."])
 
@@ -118,8 +117,8 @@ def as_baseline(value: Mapping[str, Any] | Iterable[str]) -> dict[str, How]:
     columns = list(value)
     if len(set(columns)) < len(columns):
         raise OptionError([Argument("baseline"), f" names a column twice: {', '.join(map(repr, columns))}."])
-    given = value if isinstance(value, Mapping) else dict.fromkeys(columns)
-    return {str(column): _how(str(column), how) for column, how in given.items()}
+    by_column = value if isinstance(value, Mapping) else dict.fromkeys(columns)
+    return {str(column): _how(str(column), how) for column, how in by_column.items()}
 
 
 def _how(column: str, how: Any) -> How:
@@ -127,9 +126,9 @@ def _how(column: str, how: Any) -> How:
         return None
     if isinstance(how, Integral) and not isinstance(how, bool) and 2 <= int(how) <= MOST:
         return int(how)
-    plain = isinstance(how, list | tuple) and all(isinstance(one, str | bool | Integral) for one in how)
+    plain = isinstance(how, list | tuple) and all(isinstance(level, str | bool | Integral) for level in how)
     if plain and how:
-        return tuple(one if isinstance(one, str | bool) else int(one) for one in how)
+        return tuple(level if isinstance(level, str | bool) else int(level) for level in how)
     raise OptionError(
         [
             Argument("baseline"),

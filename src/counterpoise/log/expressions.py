@@ -79,11 +79,11 @@ def computed(frame: Frame, expressions: Sequence[str]) -> Frame:
     names = {f"counterpoise expression {k}": text for k, text in enumerate(expressions)}
     more = "".join(f', ({text}\n) AS "{name}"' for name, text in names.items())
     try:
-        frame = _checked_sql(frame, f"SELECT *{more} FROM self", *expressions)
+        frame = _run_sql(frame, f"SELECT *{more} FROM self", *expressions)
         schema = frame.collect_schema()
     except pl.exceptions.PolarsError as error:
-        asked = " or ".join(map(repr, expressions))
-        raise ColumnError(f"cannot compute {asked} from this log: {first_line(error)}.") from error
+        texts = " or ".join(map(repr, expressions))
+        raise ColumnError(f"cannot compute {texts} from this log: {first_line(error)}.") from error
     return frame.rename({name: text for name, text in names.items() if name in schema})
 
 
@@ -93,7 +93,7 @@ def only(frame: Frame, where: str | None) -> Frame:
         return frame
     try:
         _expression("where", where, _respelt(where, _plain_names(frame.collect_schema())))
-        return _checked_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
+        return _run_sql(frame, f"SELECT * FROM self WHERE ({where}\n)", where)
     except (pl.exceptions.SQLSyntaxError, pl.exceptions.SQLInterfaceError, pl.exceptions.ColumnNotFoundError) as error:
         raise ColumnError(
             [Argument("where", where), f" is not an SQL condition on this log: {first_line(error)}."]
@@ -111,7 +111,7 @@ def may_use(texts: Iterable[str], names: Iterable[str]) -> list[str]:
     return [name for name in names if name.replace('"', '""').casefold() in written]
 
 
-def _checked_sql(frame: Frame, query: str, *texts: str) -> Frame:
+def _run_sql(frame: Frame, query: str, *texts: str) -> Frame:
     """The answer to a query; whatever a NaN is compared with in its `texts`, the answer is unknown, as it is for null."""
     floats = may_use(texts, (name for name, dtype in frame.collect_schema().items() if dtype.is_float()))
     kept = {name: f"counterpoise number {k}" for k, name in enumerate(floats)}
@@ -143,9 +143,9 @@ def _plain_names(names: Iterable[str]) -> dict[str, str]:
 def _respelt(text: str, names: Mapping[str, str]) -> str:
     """SQL with other names for some columns, if they are quoted; whatever is in single quotes is text and stays as it is."""
 
-    def spell(found: re.Match[str]) -> str:
-        name = found[1] and found[1].replace('""', '"')
-        return f'"{names[name]}"' if name in names else found[0]
+    def spell(match: re.Match[str]) -> str:
+        name = match[1] and match[1].replace('""', '"')
+        return f'"{names[name]}"' if name in names else match[0]
 
     return _QUOTED.sub(spell, text) if names else text
 
@@ -172,12 +172,12 @@ def plan(question: Question, names: Sequence[object], number: str | None = None)
     available = [name for name in names if isinstance(name, str)]
     read: dict[str, None] = {}
     expressions: dict[str, None] = {}
-    for part, asked in question.columns:
-        if asked in available:
-            read[asked] = None
+    for part, text in question.columns:
+        if text in available:
+            read[text] = None
             continue
-        roots = roots_of(part, asked, available)
-        expressions[asked] = None
+        roots = roots_of(part, text, available)
+        expressions[text] = None
         read |= dict.fromkeys(roots)
     if question.log.where is not None:
         read |= dict.fromkeys(roots_of("where", question.log.where, available))

@@ -44,14 +44,8 @@ def integer_ids(values: pl.Series) -> pl.Series:
     lives, and those stored today fit tomorrow's.
     """
     if values.dtype.is_integer():
-        narrow = values.dtype in (
-            pl.Int8,
-            pl.Int16,
-            pl.Int32,
-            pl.UInt8,
-            pl.UInt16,
-            pl.UInt32,
-        )  # too narrow for the prime
+        # too narrow for the prime
+        narrow = values.dtype in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
         # by a series, as polars divides the widest integers by no plain number
         return values.cast(pl.Int64) if narrow else (values % pl.Series([PRIME], dtype=values.dtype)).cast(pl.Int64)
     if values.dtype.is_float():

@@ -84,8 +84,8 @@ def targets_among(columns: Sequence[str], taken: Sequence[str | None] = ()) -> t
     """Every column whose name says that it is a target's probability."""
     free = [column for column in columns if column not in taken]
     named = tuple(column for column in free if _TARGETS.fullmatch(column))
-    one = usual("target", free)
-    return named or ((one,) if one else ())
+    usual_name = usual("target", free)
+    return named or ((usual_name,) if usual_name else ())
 
 
 def ids_among(columns: Collection[str], taken: Collection[str | None] = ()) -> dict[str, bool]:

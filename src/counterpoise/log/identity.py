@@ -54,7 +54,7 @@ class _Hashes:
             case list() | tuple():
                 return value if type(value) in (list, tuple) else (type(value), *value)
             case dict():
-                return sorted(self.of(key) + self.of(one) for key, one in value.items())
+                return sorted(self.of(key) + self.of(entry) for key, entry in value.items())
             case set() | frozenset():
                 return sorted(map(self.of, value))
             case np.ndarray() if value.dtype.kind != "O":
@@ -76,7 +76,7 @@ class _Hashes:
             case _ if hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor, which pickles with its addresses
                 return (str(value.dtype), tuple(value.shape), value.detach().cpu().double().numpy())
             case _:
-                return _reduced(value)
+                return _pickled_parts(value)
 
 
 def _function(function: FunctionType) -> Iterator[Any]:
@@ -98,19 +98,19 @@ def _class(kind: type) -> Iterator[Any]:
                 yield from (name, value)
 
 
-def _reduced(value: Any) -> Iterator[Any]:
+def _pickled_parts(value: Any) -> Iterator[Any]:
     """What pickle would write of an object."""
-    found = value.__reduce_ex__(4)
-    if isinstance(found, str):  # the name of something that its module has
-        yield from (str(getattr(value, "__module__", "")), found)
+    reduced = value.__reduce_ex__(4)
+    if isinstance(reduced, str):  # the name of something that its module has
+        yield from (str(getattr(value, "__module__", "")), reduced)
     else:
-        for part in found:
+        for part in reduced:
             yield list(part) if isinstance(part, Iterator) else part
 
 
 def _names(code: CodeType) -> set[str]:
     """The names that a function, and the functions inside it, look up."""
-    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inner)
 
 
@@ -126,7 +126,7 @@ def _is_installed(module: str | None) -> bool:
 
 
 def _hash(*parts: bytes) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.digest()
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()

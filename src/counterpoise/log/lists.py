@@ -65,10 +65,10 @@ class Lists:
         return {k: count / sum(counts.values()) for k, count in counts.items()}
 
 
-def check_lists(found: Mapping[str, Any]) -> None:
+def check_lists(parts: Mapping[str, Any]) -> None:
     """Check that the parts of a log that describe lists go together."""
-    slate = found.get("slate")
-    alone = [part for part in ("position", "propensity_of", "discount") if found.get(part) is not None]
+    slate = parts.get("slate")
+    alone = [part for part in ("position", "propensity_of", "discount") if parts.get(part) is not None]
     if slate is None:
         if alone:
             raise OptionError(
@@ -76,12 +76,12 @@ def check_lists(found: Mapping[str, Any]) -> None:
                 do=["Pass ", Argument("slate"), ", the column with the list's id."],
             )
         return
-    if found.get("position") is None:
+    if parts.get("position") is None:
         raise OptionError(
             [Argument("slate", slate), " says which rows are a list, but not in which order."],
             do=["Pass ", Argument("position"), ", the column with a row's place in its list."],
         )
-    if found.get("propensity_of") not in (MARGINAL, CONDITIONAL):
+    if parts.get("propensity_of") not in (MARGINAL, CONDITIONAL):
         raise OptionError(
             [
                 "with lists, say what a row's propensity is the probability of, because the two need different weights and no check "
@@ -93,7 +93,7 @@ def check_lists(found: Mapping[str, Any]) -> None:
             ]
         )
     for part in ("control", "baseline", "key"):
-        if found.get(part):
+        if parts.get(part):
             raise OptionError([Argument(part), " is about single rows and does not work with lists yet: leave it out."])
 
 
@@ -114,9 +114,9 @@ def rows_by_list(lists: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[
     [[2, 0], [1, -1]]
     """
     shape = (int(lists.max(initial=-1)) + 1, int(ranks.max(initial=-1)) + 1)
-    found = np.full(shape, -1, dtype=np.int64)
-    found[lists, ranks] = np.arange(len(lists))
-    return found
+    rows = np.full(shape, -1, dtype=np.int64)
+    rows[lists, ranks] = np.arange(len(lists))
+    return rows
 
 
 def check_same_context(context: NDArray[Any], rows: NDArray[np.int64]) -> None:

@@ -65,15 +65,15 @@ def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
     >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
     {'a': 0.75, 'b': 0.25}
     """
-    given = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
-    if set(given) != set(map(str, names)):
-        asked, found = ", ".join(map(repr, names)), ", ".join(map(repr, given)) or repr(shares)
-        raise OptionError([Argument("shares"), f" needs one entry for each of {asked}; found {found}."])
-    is_number = (isinstance(one, int | float) and not isinstance(one, bool) for one in given.values())
-    if not all(is_number) or not all(0 < one < math.inf for one in given.values()):
-        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {given!r}."])
-    total = sum(given.values())
-    return {name: given[str(name)] / total for name in names}
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
 
 
 def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
@@ -241,9 +241,8 @@ class Log:
     data: Data
     _: KW_ONLY
     reward: tuple[str, ...] = ()
-    propensity: Any = (
-        None  # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
-    )
+    # a column; of several loggers, a mapping of names to columns; an `Unlogged` until the question is asked
+    propensity: Any = None
     logger: str | None = None
     shares: Mapping[Any, float] | None = None
     action: str | None = None
@@ -272,18 +271,18 @@ class Log:
     drop_bad_rows: bool = False
     rows_are_independent: bool = False  # which ``cluster=False`` says
 
-    def __init__(self, data: Data = None, **given: Unpack[LogFields]) -> None:
-        unknown = sorted(set(given) - set(LogFields.__annotations__))
+    def __init__(self, data: Data = None, **parts: Unpack[LogFields]) -> None:
+        unknown = sorted(set(parts) - set(LogFields.__annotations__))
         if unknown:
             raise TypeError(f"a log has no part {unknown[0]!r}; its parts are {', '.join(LogFields.__annotations__)}.")
         # a table without its database is one that only its owner can reach: see `sql`
-        arrays = Arrays() if data is None and not (given.get("table") or given.get("query")) else None
-        found = _normal(given, arrays)
+        arrays = Arrays() if data is None and not (parts.get("table") or parts.get("query")) else None
+        normal = _normal(parts, arrays)
         if arrays is not None:
             data = arrays
-        _check(data, found)
+        _check(data, normal)
         for field in fields(self):
-            object.__setattr__(self, field.name, found.get(field.name, field.default))
+            object.__setattr__(self, field.name, normal.get(field.name, field.default))
         object.__setattr__(self, "data", data)
 
     def but(self, **changed: Unpack[LogFields]) -> Self:
@@ -330,11 +329,10 @@ class Log:
             raise OptionError([f"{limits.what} {limits.does}: leave out ", Argument(part), "."], do=instead)
         if self.max_segments is not None and verb not in ("evaluate", "compare"):
             raise OptionError([f"{limits.what} makes no segments: leave out ", Argument("max_segments"), "."])
-        several = isinstance(self.propensity, Mapping)
-        extra = (
-            None if several else "logger" if self.logger is not None else "shares" if self.shares is not None else None
-        )
-        if extra is not None and verb != "ab_test":  # whose arms they are about
+        names_loggers = self.logger is not None or self.shares is not None
+        if (
+            names_loggers and not isinstance(self.propensity, Mapping) and verb != "ab_test"
+        ):  # whose arms they are about
             check_loggers("", self.logger, self.shares)
 
     def need_one_logger(self, who: str) -> None:
@@ -363,19 +361,19 @@ class Log:
         return self.of(deepcopy(self.data, memo))
 
     def __repr__(self) -> str:
-        told = [_shown(self.data)]
+        shown = [_describe(self.data)]
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "items" and value is not None:
-                told.append(f"items={_shown(value)}")
+                shown.append(f"items={_describe(value)}")
             elif field.name == "rows_are_independent" and value:
-                told.append("cluster=False")
+                shown.append("cluster=False")
             elif field.name not in ("data", "items") and value != field.default:
-                told.append(f"{field.name}={_single(value)!r}")
-        return f"Log({', '.join(told)})"
+                shown.append(f"{field.name}={_single(value)!r}")
+        return f"Log({', '.join(shown)})"
 
 
-def as_log(log: Log | Data, given: LogFields) -> Log:
+def as_log(log: Log | Data, parts: LogFields) -> Log:
     """The log that a verb was given, as a `Log` or as its data and parts; parts that a `Log` has not got yet are added to it.
 
     >>> as_log({"r": [1]}, {"reward": "r"})
@@ -384,23 +382,23 @@ def as_log(log: Log | Data, given: LogFields) -> Log:
     Log(1 array, reward='r', where='r > 0')
     """
     if not isinstance(log, Log):
-        made = Log(log, **given)
+        made = Log(log, **parts)
         check_own_names(made)
         return made
     check_own_names(log)
     default = {field.name: field.default for field in fields(Log)}
-    known = [part for part in given if part in default and getattr(log, part) is not default[part]]
+    known = [part for part in parts if part in default and getattr(log, part) is not default[part]]
     if known:
         raise OptionError(
             f"the log already says what its {known[0]} is.",
             do=f"Leave out {', '.join(known)}, or ask about log.but({known[0]}=…).",
         )
-    if given and log.is_arrays:
+    if parts and log.is_arrays:
         raise OptionError(
             "this log's parts are arrays, and others cannot be added to it by name.",
-            do=f"Make the log with {', '.join(given)} in it.",
+            do=f"Make the log with {', '.join(parts)} in it.",
         )
-    return log.but(**given) if given else log
+    return log.but(**parts) if parts else log
 
 
 def check_own_names(log: Log, *more: str) -> None:
@@ -417,8 +415,8 @@ def check_own_names(log: Log, *more: str) -> None:
 
 def logged_propensity(log: Log) -> str | None:
     """The column with the logged propensities; none, if a model is to estimate all of them."""
-    found: str | None = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
-    return None if found == MODEL else found
+    column: str | None = log.propensity.column if isinstance(log.propensity, Unlogged) else log.propensity
+    return None if column == MODEL else column
 
 
 def help_of(part: str) -> str:
@@ -426,55 +424,55 @@ def help_of(part: str) -> str:
     return str(get_type_hints(LogFields, include_extras=True)[part].__metadata__[0])
 
 
-def _normal(given: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
+def _normal(raw: Mapping[str, Any], arrays: Arrays | None) -> dict[str, Any]:
     """Every part in one form: a name, or a tuple of names; arrays go to the other arrays."""
-    found = {name: value for name, value in given.items() if value is not None}
-    if found.get("cluster") is False:
-        del found["cluster"]
-        found["rows_are_independent"] = True
-    if "propensity" in found:
-        found["propensity"] = _propensity(found["propensity"], arrays)
+    parts = {name: value for name, value in raw.items() if value is not None}
+    if parts.get("cluster") is False:
+        del parts["cluster"]
+        parts["rows_are_independent"] = True
+    if "propensity" in parts:
+        parts["propensity"] = _propensity(parts["propensity"], arrays)
     for part in ("logger", "action", "candidates", "cluster", "model_reward", "slate", "position", "discount"):
-        if part in found and not (part == "discount" and isinstance(found[part], str) and found[part] == DCG):
-            found[part] = one(part, found[part], arrays)
+        if part in parts and not (part == "discount" and isinstance(parts[part], str) and parts[part] == DCG):
+            parts[part] = column_name(part, parts[part], arrays)
     for part in ("reward", "key"):
-        if part in found:
-            found[part] = many(part, found[part], arrays)
-    if "context" in found:
-        found["context"] = _table("context", found["context"], arrays)
-    if "baseline" in found:
-        found["baseline"] = _baseline(found["baseline"], arrays)
-    return found
+        if part in parts:
+            parts[part] = column_names(part, parts[part], arrays)
+    if "context" in parts:
+        parts["context"] = _table("context", parts["context"], arrays)
+    if "baseline" in parts:
+        parts["baseline"] = _baseline(parts["baseline"], arrays)
+    return parts
 
 
-def _check(data: Data, found: Mapping[str, Any]) -> None:
+def _check(data: Data, parts: Mapping[str, Any]) -> None:
     for part in ("reward", "key", "context"):
-        columns = found.get(part, ())
+        columns = parts.get(part, ())
         if len(set(columns)) < len(columns):
             raise OptionError([Argument(part), f" names a column twice: {', '.join(map(repr, columns))}."])
-    _check_known_before(found)
-    check_loggers(found.get("propensity"), found.get("logger"), found.get("shares"))
-    control, where = found.get("control"), found.get("where")
+    _check_known_before(parts)
+    check_loggers(parts.get("propensity"), parts.get("logger"), parts.get("shares"))
+    control, where = parts.get("control"), parts.get("where")
     if control and isinstance(data, Arrays):
         raise OptionError([Argument("control"), " names columns: pass them in a log; a mapping of arrays will do."])
     if control is not None and not isinstance(control, Mapping):
         raise OptionError([Argument("control"), f" maps columns to their known means, found {type(control).__name__}."])
-    most = found.get("max_segments")
+    most = parts.get("max_segments")
     if most is not None and (isinstance(most, bool) or not isinstance(most, Integral) or most < 1):
         raise OptionError([Argument("max_segments", most), " is not a whole number of at least 1."])
     if where is not None and not isinstance(where, str):
         raise OptionError([Argument("where"), f" must be an SQL condition as text, found {type(where).__name__}."])
-    if any(found.get(part) is not None for part in LISTS):
-        check_lists(found)
+    if any(parts.get(part) is not None for part in LISTS):
+        check_lists(parts)
 
 
-def _check_known_before(found: Mapping[str, Any]) -> None:
+def _check_known_before(parts: Mapping[str, Any]) -> None:
     """Check that what a reward is explained by is not what follows from the choice, or the choice itself."""
-    rewards = dict.fromkeys(found.get("reward", ()), "reward")
-    propensity = found.get("propensity")
-    choice = {found.get("action"): "action", propensity if isinstance(propensity, str) else None: "propensity"}
+    rewards = dict.fromkeys(parts.get("reward", ()), "reward")
+    propensity = parts.get("propensity")
+    choice = {parts.get("action"): "action", propensity if isinstance(propensity, str) else None: "propensity"}
     for part, known in (("context", rewards), ("baseline", {**choice, **rewards})):
-        for name in found.get(part) or ():
+        for name in parts.get(part) or ():
             if name in known:
                 raise OptionError(
                     [Argument(part), f" names {name!r}, which is the {known[name]}."],
@@ -482,7 +480,7 @@ def _check_known_before(found: Mapping[str, Any]) -> None:
                 )
 
 
-def one(part: str, value: Any, arrays: Arrays | None) -> str:
+def column_name(part: str, value: Any, arrays: Arrays | None) -> str:
     """The name of one column; an array joins the others under the name of its part."""
     if arrays is None or (isinstance(value, str) and value in arrays):
         if not isinstance(value, str):
@@ -500,14 +498,12 @@ def one(part: str, value: Any, arrays: Arrays | None) -> str:
     return arrays.put(part, value)
 
 
-def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
+def column_names(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     """The names of one or several columns, or of one array, a mapping of names to arrays, or a list of arrays."""
-    if value is None:
-        return ()
-    if isinstance(value, list | tuple) and len(value) == 0:
+    if value is None or (isinstance(value, list | tuple) and not value):
         return ()
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(one(part, name, arrays) for name in value)
+        return tuple(column_name(part, name, arrays) for name in value)
     if arrays is None:
         if isinstance(value, str):
             return (value,)
@@ -518,7 +514,7 @@ def many(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
         return tuple(arrays.put(str(name), column) for name, column in value.items())
     if isinstance(value, list | tuple) and hasattr(value[0], "__len__") and not isinstance(value[0], str):
         return tuple(arrays.put(f"{part}_{k}", column) for k, column in enumerate(value))
-    return (one(part, value, arrays),)
+    return (column_name(part, value, arrays),)
 
 
 def _propensity(value: Any, arrays: Arrays | None) -> Any:
@@ -529,15 +525,15 @@ def _propensity(value: Any, arrays: Arrays | None) -> Any:
         model: Any = value
         if isinstance(model.column, Mapping):
             raise _no_models_of_loggers()
-        return model if model.column is None else replace(model, column=one("propensity", model.column, arrays))
-    return value if isinstance(value, str) and value == MODEL else one("propensity", value, arrays)
+        return model if model.column is None else replace(model, column=column_name("propensity", model.column, arrays))
+    return value if isinstance(value, str) and value == MODEL else column_name("propensity", value, arrays)
 
 
 def _of_logger(name: Any, column: Any, arrays: Arrays | None) -> str:
     """The column of one of several loggers; an array joins the others under a name of its own."""
     if isinstance(column, Unlogged) or (isinstance(column, str) and column == MODEL):
         raise _no_models_of_loggers()
-    return one(f"propensity of {name}", column, arrays)
+    return column_name(f"propensity of {name}", column, arrays)
 
 
 def _no_models_of_loggers() -> OptionError:
@@ -565,10 +561,10 @@ def _table(part: str, value: Any, arrays: Arrays | None) -> tuple[str, ...]:
     if arrays is not None and np.ndim(value) == 2 and not isinstance(value, list | tuple):
         table = np.asarray(value)
         return tuple(arrays.put(f"{part}_{k}", table[:, k]) for k in range(table.shape[1]))
-    return many(part, value, arrays)
+    return column_names(part, value, arrays)
 
 
-def _shown(data: Data) -> str:
+def _describe(data: Data) -> str:
     if isinstance(data, Mapping):
         return f"{len(data)} array{'s' if len(data) != 1 else ''}"
     if isinstance(data, str | PathLike):

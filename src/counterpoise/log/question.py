@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -11,7 +11,7 @@ from typing import Any
 from counterpoise.errors import Argument, OptionError
 from counterpoise.log.baseline import Feature, check_features
 from counterpoise.log.lists import DISCOUNT, POSITION, Lists, excess_at, reward_at
-from counterpoise.log.log import Log, LogFields, many
+from counterpoise.log.log import Log, LogFields, column_names
 from counterpoise.log.targets import CHOSEN, LISTED, Probabilities, Target, targets_of
 from counterpoise.moments import MODEL, ROW
 from counterpoise.moments.log_moments import Contrast
@@ -62,8 +62,8 @@ class Lane:
     def without_context(self) -> Lane:
         """The same lane without the columns of a context baseline, or of single positions."""
         wide = (CONTEXT, EXCESS, REWARD)
-        kept = {name: one for name, one in self.columns.items() if name != SQUARE and not name.startswith(wide)}
-        return replace(self, columns=kept, factors={name: one for name, one in self.factors.items() if name in kept})
+        kept = {name: column for name, column in self.columns.items() if name != SQUARE and not name.startswith(wide)}
+        return replace(self, columns=kept, factors={name: pair for name, pair in self.factors.items() if name in kept})
 
     @property
     def products(self) -> dict[str, tuple[str, str]]:
@@ -138,7 +138,7 @@ class Names:
             return {}
         values = dict(zip(self.question.target_names, self.values, strict=True))
         contrasts = enumerate(self.question.contrasts)
-        return {f"d{k}": (values[one], values.get(other, MODEL_REWARD)) for k, (one, other) in contrasts if other}
+        return {f"d{k}": (values[target], values.get(other, MODEL_REWARD)) for k, (target, other) in contrasts if other}
 
     @cached_property
     def centered_controls(self) -> tuple[str, ...]:
@@ -186,12 +186,12 @@ class Names:
 
     @cached_property
     def _products(self) -> dict[tuple[str, str], str]:
-        found = {}
+        products = {}
         for lane in self.lanes:
             for factor, product in (("s", "us"), ("e", "ue")):
                 if product in lane.factors:
-                    found[lane.columns[factor], lane.excess] = lane.columns[product]
-        return found
+                    products[lane.columns[factor], lane.excess] = lane.columns[product]
+        return products
 
     @property
     def is_wide(self) -> bool:
@@ -211,14 +211,14 @@ class Names:
 
     def made_of(self, targets: Sequence[str] | None = None) -> list[str]:
         """The columns that a list has beside its numbers, for all targets or some of them."""
-        found = []
+        columns = []
         for target in self.targets if targets is None else targets:
-            found += [gain_of(target, j) for j in range(len(self.rewards))]
-            found += [excess_of(target, k) for k in self.question.ranks]
-            found += [reward_of(target, j, k) for j in range(len(self.rewards)) for k in self.question.ranks]
-            found += [f"{target}_e", f"{target}_ue"] if self.values else []
-            found += [length_of(target)] if self.question.keeps_lengths else []
-        return found
+            columns += [gain_of(target, j) for j in range(len(self.rewards))]
+            columns += [excess_of(target, k) for k in self.question.ranks]
+            columns += [reward_of(target, j, k) for j in range(len(self.rewards)) for k in self.question.ranks]
+            columns += [f"{target}_e", f"{target}_ue"] if self.values else []
+            columns += [length_of(target)] if self.question.keeps_lengths else []
+        return columns
 
     def _lane(self, j: int, k: int, rung: int) -> Lane:
         target, against = self.question.contrasts[k]
@@ -325,9 +325,8 @@ class Question:
     features: tuple[Feature, ...] = ()  # what a context baseline is linear in
     model: Any = None  # what adds a reward model's columns to a batch: see `counterpoise.models.reward`
     propensity_model: Any = None  # what adds propensities to a batch: see `counterpoise.models.propensity`
-    lists: Lists | None = (
-        None  # what the rows are positions of: everything is then about lists, which engines make of rows
-    )
+    # what the rows are positions of: everything is then about lists, which engines make of rows
+    lists: Lists | None = None
     is_about_rows: bool = False  # the rows of those lists, before they are made
     learning: Learning | None = None
 
@@ -414,7 +413,7 @@ class Question:
     @property
     def models(self) -> tuple[Any, ...]:
         """What fits models and adds their columns to a batch: the propensities first, which a reward model may ask for."""
-        return tuple(one for one in (self.propensity_model, self.model) if one is not None)
+        return tuple(model for model in (self.propensity_model, self.model) if model is not None)
 
     @property
     def choices(self) -> tuple[Target, ...]:
@@ -425,25 +424,23 @@ class Question:
     def numbers(self) -> dict[str, tuple[str, str]]:
         """Internal name → (part, column) for every column that must contain numbers."""
         log, names = self.log, self.names
+        targets = [target.column for target in self.targets]
+        values = [self.model_value[name] for name in self.target_names] if names.values else []
+        parts = _of_part("reward", names.rewards, log.reward)
         if self.makes_lists:
-            parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
-            parts |= {name: ("weight", one.column) for name, one in zip(names.targets, self.targets, strict=True)}
-            owners = zip(names.values, self.target_names, strict=False)
-            return parts | {name: ("model_value", self.model_value[owner]) for name, owner in owners}
-        parts = {name: ("reward", column) for name, column in zip(names.rewards, log.reward, strict=True)}
+            return parts | _of_part("weight", names.targets, targets) | _of_part("model_value", names.values, values)
         if self.weight.needs_propensity:
             parts[PROPENSITY] = ("propensity", str(log.propensity))
-        parts |= {name: (self.weight.part, one.column) for name, one in zip(names.targets, self.targets, strict=True)}
+        parts |= _of_part(self.weight.part, names.targets, targets)
         if log.model_reward is not None:
             parts[MODEL_REWARD] = ("model_reward", log.model_reward)
-            values = [self.model_value[name] for name in self.target_names]
-            parts |= {name: ("model_value", column) for name, column in zip(names.values, values, strict=True)}
+            parts |= _of_part("model_value", names.values, values)
         if self.lists is not None:
             parts[POSITION] = ("position", self.lists.position)
             if self.lists.discount_column is not None:
                 parts[DISCOUNT] = ("discount", self.lists.discount_column)
-        parts |= {name: ("control", one) for name, one in zip(names.controls, self.control, strict=True)}
-        return parts | {name: ("baseline", one.column) for name, one in zip(names.features, self.features, strict=True)}
+        parts |= _of_part("control", names.controls, self.control)
+        return parts | _of_part("baseline", names.features, [feature.column for feature in self.features])
 
     @property
     def makes_lists(self) -> bool:
@@ -470,13 +467,14 @@ class Question:
         """The columns of the log that must contain numbers, which the categories of a baseline need not."""
         if self.makes_lists:
             return self.of_rows.number_columns
-        labels = {name for name, one in zip(self.names.features, self.features, strict=True) if not one.is_number}
+        features = zip(self.names.features, self.features, strict=True)
+        labels = {name for name, feature in features if not feature.is_number}
         return {column for name, (_, column) in self.numbers.items() if name not in labels}
 
     @property
     def hashed(self) -> tuple[str, ...]:
         """The columns whose values are hashed for a baseline."""
-        return tuple(dict.fromkeys(one.column for one in self.features if one.kind == "bucket"))
+        return tuple(dict.fromkeys(feature.column for feature in self.features if feature.kind == "bucket"))
 
     @property
     def others(self) -> Iterator[tuple[str, str]]:
@@ -490,7 +488,7 @@ class Question:
             yield "key", column
         if self.lists is not None:
             yield "slate", self.lists.slate
-        for column in dict.fromkeys(one.column for one in self.features if not one.is_number):
+        for column in dict.fromkeys(feature.column for feature in self.features if not feature.is_number):
             yield "baseline", column
         if log.action is not None and (self.choices or self.needs_python or self.learning is not None):
             yield "action", log.action
@@ -505,7 +503,7 @@ class Question:
                 yield "context", column
             if log.candidates is not None:
                 yield "candidates", log.candidates
-        for column in dict.fromkeys(column for one in self.models for column in one.identity):
+        for column in dict.fromkeys(column for model in self.models for column in model.identity):
             if column not in (log.cluster, *log.key):
                 yield "key", column
         if self.propensity_model is not None and self.propensity_model.column is not None:
@@ -530,14 +528,24 @@ class Question:
         return [*read, *self.others]
 
     @property
+    def wanted_columns(self) -> list[str]:
+        """Every column or expression that rows from elsewhere need, by its text: those to read, and whether chosen actions were taken."""
+        return [*(column for _, column in self.columns), *(target.column for target in self.choices)]
+
+    @property
     def moment_columns(self) -> tuple[str, ...]:
         """The columns of the moments of a target's value."""
-        context = (*(one.name for one in self.features), SQUARE) if self.features else ()
+        context = (*(feature.name for feature in self.features), SQUARE) if self.features else ()
         ranks = tuple(excess_at(k) for k in self.ranks) + tuple(reward_at(k) for k in self.ranks)
         lengths = (LENGTH,) if self.keeps_lengths else ()
         return (
             ROW + (MODEL if self.log.model_reward is not None else ()) + tuple(self.control) + context + lengths + ranks
         )
+
+
+def _of_part(part: str, names: Iterable[str], columns: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Internal name → (part, column) for the columns of one part."""
+    return {name: (part, column) for name, column in zip(names, columns, strict=True)}
 
 
 def ask(
@@ -556,10 +564,10 @@ def ask(
     log.need("reward", *(["propensity"] if weight.needs_propensity or lists else []))
     arrays = log.data.copy() if log.is_arrays else None
     targets = targets_of(target, log, arrays)
-    contrasts: tuple[Contrast, ...] = tuple((one.name, "") for one in targets)
+    contrasts: tuple[Contrast, ...] = tuple((policy.name, "") for policy in targets)
     if against is not None:
         rival = _rival(against, targets, log, arrays)
-        rivals = [one.name for one in targets if one.name != rival.name]
+        rivals = [policy.name for policy in targets if policy.name != rival.name]
         if not rivals:
             raise OptionError(
                 [
@@ -569,11 +577,11 @@ def ask(
                     f" are both {rival.name!r}: name two different policies.",
                 ]
             )
-        if rival.name != LOGGING and rival.name not in {one.name for one in targets}:
+        if rival.name != LOGGING and rival.name not in {policy.name for policy in targets}:
             targets += (rival,)
             contrasts += ((rival.name, ""),)
         contrasts += tuple((name, rival.name) for name in rivals)
-    segments = many("segment", segment, arrays)
+    segments = column_names("segment", segment, arrays)
     if log.max_segments is not None and not segments:
         raise OptionError(
             [Argument("max_segments"), " says how many segments there may be, and none were asked for."],
@@ -588,7 +596,7 @@ def ask(
 
 def part_of(question: Question, targets: tuple[Target, ...], contrasts: tuple[Contrast, ...]) -> Question:
     """The same question about some of its targets."""
-    values = {one.name: question.model_value[one.name] for one in targets} if question.model_value else {}
+    values = {target.name: question.model_value[target.name] for target in targets} if question.model_value else {}
     return replace(question, targets=targets, contrasts=contrasts, model_value=values)
 
 
@@ -602,21 +610,21 @@ def lean(question: Question) -> Question:
 
 def _rival(against: Any, targets: tuple[Target, ...], log: Log, arrays: Any) -> Target:
     """The other policy of a comparison: one of the targets by name, the logging policy, or a separate target."""
-    if isinstance(against, str) and (against == LOGGING or against in {one.name for one in targets}):
-        return next((one for one in targets if one.name == against), Target(LOGGING, LOGGING))
+    if isinstance(against, str) and (against == LOGGING or against in {target.name for target in targets}):
+        return next((target for target in targets if target.name == against), Target(LOGGING, LOGGING))
     if isinstance(against, str) and not against:
         raise OptionError([Argument("against"), " must name a policy."])
     if arrays is not None:
-        return Target("against", many("against", {"against": against}, arrays)[0])
-    found = targets_of(against, log)
-    if len(found) != 1:
-        raise OptionError([Argument("against"), f" must be one policy, found {len(found)}."])
-    return found[0]
+        return Target("against", column_names("against", {"against": against}, arrays)[0])
+    rivals = targets_of(against, log)
+    if len(rivals) != 1:
+        raise OptionError([Argument("against"), f" must be one policy, found {len(rivals)}."])
+    return rivals[0]
 
 
 def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[str, str]:
     """The model's value of each target, in the order of the targets; a mapping gives them by target."""
-    value, names = log.model_value, [one.name for one in targets]
+    value, names = log.model_value, [target.name for target in targets]
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise OptionError(
@@ -628,7 +636,7 @@ def _model_values(log: Log, targets: tuple[Target, ...], arrays: Any) -> dict[st
         ordered = [value[name] for name in names]
         own = [f"model_value of {name}" for name in names]
         value = ordered if arrays is None else dict(zip(own, ordered, strict=True))
-    values = many("model_value", value, arrays)
+    values = column_names("model_value", value, arrays)
     if values and len(values) != len(names):
         raise OptionError(
             [Argument("model_value"), f" needs one column per target ({len(names)}), found {len(values)}."]

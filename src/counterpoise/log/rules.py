@@ -74,15 +74,15 @@ class Problem:
 
 def check_distinct(names: Sequence[str], *, any_case: bool = False) -> None:
     """Check that no two columns share a name, because engines would silently take the first; some cannot tell A from a."""
-    seen: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for name in names:
         key = name.casefold() if any_case else name
-        if key in seen:
-            both = repr(name) if seen[key] == name else f"{seen[key]!r} and {name!r}"
+        if key in by_key:
+            both = repr(name) if by_key[key] == name else f"{by_key[key]!r} and {name!r}"
             raise ColumnError(
                 f"every column needs a name of its own, but the log has two called {both}. Rename or drop one of them."
             )
-        seen[key] = name
+        by_key[key] = name
 
 
 def missing(part: str, column: str, available: Sequence[str], inside: str = "") -> ColumnError:
@@ -188,7 +188,7 @@ def _rules_of_positions(question: Question) -> list[Rule]:
 
 def fault_of(rule: Rule, question: Question) -> str:
     """The column that counts how often the rows of a list break a rule."""
-    return f"{FAULT}{[key_of(one) for one in rules_of(question.of_rows)].index(key_of(rule))}"
+    return f"{FAULT}{[key_of(row_rule) for row_rule in rules_of(question.of_rows)].index(key_of(rule))}"
 
 
 def list_rules(question: Question, targets: Sequence[str] | None = None) -> list[Rule]:
@@ -291,18 +291,18 @@ def merge_problems(problems: Sequence[Problem]) -> list[Problem]:
 def refuse(problems: Sequence[Problem], rows: int) -> None:
     """Raise an error that says what is wrong with the log."""
     merged = merge_problems(problems)
-    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
-    raise LogError([f"of {rows:,} {what}: ", *_listed(merged)])
+    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
+    raise LogError([f"of {rows:,} {what}: ", *_list_problems(merged)])
 
 
 def all_bad(problems: Sequence[Problem], rows: int) -> LogError:
     """The error that nothing is left."""
     merged = merge_problems(problems)
-    what = "lists" if any(one.rule.is_of_lists for one in merged) else "rows"
-    return LogError([f"all {rows:,} {what} are bad. ", *_listed(merged)])
+    what = "lists" if any(problem.rule.is_of_lists for problem in merged) else "rows"
+    return LogError([f"all {rows:,} {what} are bad. ", *_list_problems(merged)])
 
 
-def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+def _list_problems(problems: Sequence[Problem]) -> Iterator[str]:
     for k, problem in enumerate(problems):
         yield from [" Also: ", problem.said] if k else [problem.said]
 

@@ -35,8 +35,8 @@ def row_keys(context: Sequence[Any], action: Any, reward: Any) -> Keys:
     """
     seed = np.zeros(len(action), dtype=np.uint64)
     for column in context:
-        seed = _mixed(seed ^ _bits(column))
-    whole = _mixed(_mixed(seed ^ _bits(action)) ^ _bits(reward))
+        seed = _mix(seed ^ _bits(column))
+    whole = _mix(_mix(seed ^ _bits(action)) ^ _bits(reward))
     return (seed & UPPER) | (whole >> HALF)
 
 
@@ -83,7 +83,7 @@ class Sketch:
     def to_plain(self) -> dict[str, Any]:
         """What fits into JSON."""
         texts = {"keys": self.keys.astype("<u8"), "counts": np.minimum(self.counts, 2**32 - 1).astype("<u4")}
-        return {name: base64.b64encode(one.tobytes()).decode() for name, one in texts.items()} | {"rows": self.rows}
+        return {name: base64.b64encode(array.tobytes()).decode() for name, array in texts.items()} | {"rows": self.rows}
 
     @classmethod
     def from_plain(cls, stored: Any) -> Sketch:
@@ -133,11 +133,11 @@ class Watch:
         with the same outcome. We only speak of the same rows if chance does not explain their number, and if nearly all rows with a
         context of the sketch are in it, or nearly all of the sketch is in the log.
         """
-        found, there = int(self.counts.sum()), self.sketch.counts
+        common, there = int(self.counts.sum()), self.sketch.counts
         share_of_sketch = float(np.minimum(self.counts, there).sum() / there.sum())
-        is_whole = found >= SAME * self.familiar or share_of_sketch >= SAME
+        is_whole = common >= SAME * self.familiar or share_of_sketch >= SAME
         by_chance = not (self._too_many_once() or self._is_within() or self._too_regular() or self._is_copy())
-        return Overlap(found / max(self.near, 1), share_of_sketch, found > 0 and is_whole and not by_chance)
+        return Overlap(common / max(self.near, 1), share_of_sketch, common > 0 and is_whole and not by_chance)
 
     @property
     def _ratio(self) -> float:
@@ -205,13 +205,15 @@ def _bits(column: Any) -> Keys:
         column = column.detach().cpu().numpy()
     kind = str(getattr(column, "dtype", ""))
     if hasattr(column, "to_physical"):  # a series of polars
+        import polars as pl
+
         if kind.startswith(("List", "Array")):
             return _of_lists(column)
         if kind.startswith(("String", "Categorical", "Enum", "Binary", "Null", "Object")):
-            return _of_texts(column.cast(_text_type()) if kind != "Object" else column)
+            return _of_texts(column.cast(pl.String) if kind != "Object" else column)
         if kind.startswith(("Date", "Time", "Duration")):
             return _of_numbers(column.to_numpy())
-        return _of_numbers(column.cast(_float_type()).to_numpy())
+        return _of_numbers(column.cast(pl.Float64).to_numpy())
     array = np.ma.filled(column.astype(object), None) if np.ma.isMaskedArray(column) else np.asarray(column)
     if array.ndim == 2:
         return _of_table(array)
@@ -242,39 +244,27 @@ def _of_texts(values: Any) -> Keys:
 
 
 def _of_lists(values: Any) -> Keys:
-    rows = [() if one is None else one for one in values.to_list()]
+    rows = [() if numbers is None else numbers for numbers in values.to_list()]
     table = np.full((len(rows), max(map(len, rows), default=0)), np.nan)
-    for row, one in zip(table, rows, strict=True):
-        row[: len(one)] = one
+    for row, numbers in zip(table, rows, strict=True):
+        row[: len(numbers)] = numbers
     return _of_table(table)
 
 
 def _of_table(array: NDArray[Any]) -> Keys:
     seed = np.zeros(len(array), dtype=np.uint64)
     for column in array.T:
-        seed = _mixed(seed ^ _of_numbers(column))
+        seed = _mix(seed ^ _of_numbers(column))
     return seed
 
 
-def _mixed(x: Keys) -> Keys:
+def _mix(x: Keys) -> Keys:
     """The output function of splitmix64, after one step."""
     with np.errstate(over="ignore"):
         x = x + STEP
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
-
-
-def _text_type() -> Any:
-    import polars as pl
-
-    return pl.String
-
-
-def _float_type() -> Any:
-    import polars as pl
-
-    return pl.Float64
 
 
 @dataclass(frozen=True)

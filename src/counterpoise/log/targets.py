@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from counterpoise.errors import Argument, Blank, OptionError
-from counterpoise.log.log import Arrays, Log, many
+from counterpoise.log.log import Arrays, Log, column_names
 
 # -- `ActionGroup`: a target whose choice is looked at by groups of actions only, such as the category of an item ------
 
@@ -185,37 +185,38 @@ class Target:
         return f"counterpoise {kind} {self.name}"
 
 
-def targets_of(given: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
+def targets_of(sources: Any, log: Log, arrays: Arrays | None = None) -> tuple[Target, ...]:
     """The targets of a verb: one thing, a list of things, or a mapping of names to things.
 
     >>> [target.name for target in targets_of({"new": "pi_new / 2", "greedy": Chosen("item")}, Log({}, action="a"))]
     ['new', 'greedy']
     """
-    if given is None:
+    if sources is None:
         raise OptionError(["target is missing: name its column with ", Argument("target"), ", or pass its array."])
     if arrays is not None:
-        if is_policy(given) or isinstance(given, Chosen | Probabilities | ActionGroup):
+        if is_policy(sources) or isinstance(sources, Chosen | Probabilities | ActionGroup):
             raise OptionError(
                 "a policy, a chosen action or a group of actions needs a log with named columns: pass the log first."
             )
-        return tuple(Target(name, name) for name in many("target", given, arrays))
-    found: dict[str, Target] = {}
-    for name, one in _named(given):
-        if name in found:
+        return tuple(Target(name, name) for name in column_names("target", sources, arrays))
+    by_name: dict[str, Target] = {}
+    for name, source in _names_and_sources(sources):
+        if name in by_name:
             raise OptionError(
                 f"two targets are called {name!r}.",
                 do=["Name them yourself: ", Argument("target", {"a": Blank("…"), "b": Blank("…")}), "."],
             )
-        is_sum = isinstance(one, ActionGroup) and one.groups is None  # the log has the sums over groups
-        found[name] = Target(name, one.expression(log.propensity) if is_sum else one, isinstance(one, ActionGroup))
-    targets = tuple(found.values())
+        is_group = isinstance(source, ActionGroup)
+        has_sums = is_group and source.groups is None  # the log has the sums over groups
+        by_name[name] = Target(name, source.expression(log.propensity) if has_sums else source, is_group)
+    targets = tuple(by_name.values())
     if not targets:
         raise OptionError("no target: name the column with the target policy's probability of the logged action.")
     if any(not target.is_column for target in targets) and log.action is None:
         raise OptionError(["this target needs ", Argument("action"), ", the column with the logged action."])
     if any(_needs_context(target.source) for target in targets) and not log.context:
         raise OptionError(["a policy needs ", Argument("context"), ", the columns that it looks at."])
-    blind = [one.name for one in targets if log.candidates is not None and _is_blind(one.source)]
+    blind = [target.name for target in targets if log.candidates is not None and _is_blind(target.source)]
     if blind:
         raise OptionError(
             [f"the policy {blind[0]!r} takes no candidates, and so may choose actions that ", Argument("candidates"), " rules out."],
@@ -243,35 +244,35 @@ def is_policy(target: object) -> bool:
     )
 
 
-def _named(given: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(given, Mapping):
-        for name, one in given.items():
-            yield str(name), _source(one)
+def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(sources, Mapping):
+        for name, target in sources.items():
+            yield str(name), _source(target)
         return
-    for one in given if isinstance(given, list | tuple) else [given]:
-        yield name_of(one), _source(one)
+    for target in sources if isinstance(sources, list | tuple) else [sources]:
+        yield name_of(target), _source(target)
 
 
-def _source(one: Any) -> Any:
-    if isinstance(one, PathLike) or (isinstance(one, str) and one.endswith(SAVED)):
+def _source(target: Any) -> Any:
+    if isinstance(target, PathLike) or (isinstance(target, str) and target.endswith(SAVED)):
         # by name: learning stands on evaluation, and only someone who asks for a saved policy needs it
-        return import_module("counterpoise.learn").load_policy(one)
-    if isinstance(one, str | Chosen | Probabilities | ActionGroup) or is_policy(one):
-        return one
+        return import_module("counterpoise.learn").load_policy(target)
+    if isinstance(target, str | Chosen | Probabilities | ActionGroup) or is_policy(target):
+        return target
     raise OptionError(
         "a target is the name of a column, an SQL expression, Chosen(…), Probabilities(…), ActionGroup(…) or a policy; found "
-        f"{type(one).__name__}. Without a log, pass arrays."
+        f"{type(target).__name__}. Without a log, pass arrays."
     )
 
 
-def name_of(one: Any) -> str:
+def name_of(source: Any) -> str:
     """What a target is called that nobody named."""
-    if isinstance(one, str):
-        return one.rsplit("/", 1)[-1].removesuffix(SAVED) if one.endswith(SAVED) else one
-    if isinstance(one, Chosen | Probabilities):
-        return one.column
-    if isinstance(one, PathLike):
-        return name_of(str(one))
-    if isinstance(one, ActionGroup):
-        return name_of(one.target)
-    return str(getattr(one, "__name__", type(one).__name__))
+    if isinstance(source, str):
+        return source.rsplit("/", 1)[-1].removesuffix(SAVED) if source.endswith(SAVED) else source
+    if isinstance(source, Chosen | Probabilities):
+        return source.column
+    if isinstance(source, PathLike):
+        return name_of(str(source))
+    if isinstance(source, ActionGroup):
+        return name_of(source.target)
+    return str(getattr(source, "__name__", type(source).__name__))

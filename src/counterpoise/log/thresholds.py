@@ -45,12 +45,12 @@ def given_thresholds(thresholds: Any) -> tuple[float, ...]:
     (1.5, 3.0)
     """
     try:
-        found = np.unique(np.asarray(thresholds, dtype=np.float64).ravel())
+        numbers = np.unique(np.asarray(thresholds, dtype=np.float64).ravel())
     except (TypeError, ValueError):
-        found = np.array([np.nan])
-    if not 1 <= len(found) <= LIMIT or not np.isfinite(found).all():
+        numbers = np.array([np.nan])
+    if not 1 <= len(numbers) <= LIMIT or not np.isfinite(numbers).all():
         raise OptionError([Argument("thresholds"), f" must be 1 to {LIMIT:,} finite numbers, in units of the reward."])
-    return cast("tuple[float, ...]", tuple(found.tolist()))
+    return cast("tuple[float, ...]", tuple(numbers.tolist()))
 
 
 def bin_sql(reward: str, thresholds: Sequence[float]) -> str:

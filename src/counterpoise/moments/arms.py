@@ -38,7 +38,7 @@ def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:
         log,
         moments={
             key: Moments.stack(
-                [Moments.stack([_weighed(stack[k], u) for k, u in zip(places, us, strict=True)]).merge(0)]
+                [Moments.stack([_with_excess(stack[k], u) for k, u in zip(places, us, strict=True)]).merge(0)]
             )
             for key, us in excess.items()
         },
@@ -56,7 +56,7 @@ def pair_of_arms(log: LogMoments, arm: Label, against: Label) -> LogMoments:
     )
 
 
-def _weighed(arm: Moments, u: float) -> Moments:
+def _with_excess(arm: Moments, u: float) -> Moments:
     """The moments of rows that all have the excess `u`, from those of rows with the excess 1, where u·s is s and u·φ is φ."""
     columns = arm.columns
     scaled, known = np.zeros((len(columns), len(columns))), np.zeros(len(columns))

@@ -90,8 +90,8 @@ class Bins:
         bins = [cut.bins for cut in cuts]
         first, others = (side[bins] for side in self._sides[key])
         value, beyond, slope, at = (np.array([getattr(cut, name) for cut in cuts])[:, None] for name in _NUMBERS)
-        low = _scaled(first, slope, value + slope * (first.center - at))
-        return low + _scaled(others, np.zeros_like(slope), np.broadcast_to(beyond, others.shape))
+        low = _scale(first, slope, value + slope * (first.center - at))
+        return low + _scale(others, np.zeros_like(slope), np.broadcast_to(beyond, others.shape))
 
     @cached_property
     def _sides(self) -> dict[Contrast, tuple[Moments, Moments]]:
@@ -108,9 +108,9 @@ class Bins:
     def _ends(self, cut: Cut) -> tuple[float, float]:
         """The smallest and the largest of such rewards."""
         low, high = self.log.reward_min[: cut.bins], self.log.reward_max[: cut.bins]
-        found = [cut.of(low.min()), cut.of(high.max())] if cut.bins else []
-        found += [cut.beyond] if cut.bins < len(self) else []
-        return min(found), max(found)
+        ends = [cut.of(low.min()), cut.of(high.max())] if cut.bins else []
+        ends += [cut.beyond] if cut.bins < len(self) else []
+        return min(ends), max(ends)
 
 
 _NUMBERS = ("value", "beyond", "slope", "at")
@@ -129,11 +129,10 @@ def _sides(stack: Moments) -> tuple[Moments, Moments]:
     def side(count: Any, total: Floats, product: Floats) -> Moments:
         return Moments.of_sums(running(count), running(total), running(product), center, stack.columns)
 
-    one, other = side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
-    return one, other
+    return side(n, sums, products), side(n[::-1], sums[::-1], products[::-1])[::-1]
 
 
-def _scaled(moments: Moments, slope: Floats, center: Floats) -> Moments:
+def _scale(moments: Moments, slope: Floats, center: Floats) -> Moments:
     """The moments with the rewards' distance from the center multiplied, and with that center put elsewhere."""
     is_reward = np.array([column in ("s", "us") for column in moments.columns])
     factor = np.where(is_reward, slope[..., None], 1.0)

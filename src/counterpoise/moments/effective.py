@@ -37,13 +37,13 @@ class Weighed:
     @classmethod
     def of(cls, weight: Any) -> Weighed:
         """What there is to know about a member of `counterpoise.weights`, or a weight of the user's own."""
-        declared = [one.name for one in fields(weight)] if is_dataclass(weight) else []
+        declared = [field.name for field in fields(weight)] if is_dataclass(weight) else []
         names = dict.fromkeys([*declared, *getattr(weight, "__dict__", ())])
         values = {name: getattr(weight, name) for name in names}
-        told = ", ".join(f"{name}={_written(value)}" for name, value in values.items())
+        how = f"{type(weight).__name__}({', '.join(f'{name}={_as_text(value)}' for name, value in values.items())})"
         numbers = [float(value) for value in values.values() if _is_number(value)]
         constant = numbers[0] if len(numbers) == 1 else None
-        return cls(f"{type(weight).__name__}({told})", bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
+        return cls(how, bool(weight.mean_is_one), bool(weight.may_be_negative), constant)
 
     @property
     def unit(self) -> str:
@@ -65,23 +65,23 @@ class Weighed:
     @classmethod
     def from_plain(cls, raw: Any) -> Weighed:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         raw = dict(stored.record(raw, "the weight", names[:-1], optional=names[-1:]))
         how, constant = stored.text(raw.pop("how"), "the weight"), raw.pop("constant", None)
-        if not all(isinstance(one, bool) for one in raw.values()):
+        if not all(isinstance(flag, bool) for flag in raw.values()):
             raise ValueError("what is known of the weight should be true or false")
         if constant is not None:
             constant = float(stored.numbers(constant, "the weight's constant"))
         return cls(how, **raw, constant=constant)
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A parameter as text, the same for 10 and 10.0."""
     if _is_number(value):
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
     if isinstance(value, tuple):
-        return f"({', '.join(map(_written, value))})"
+        return f"({', '.join(map(_as_text, value))})"
     return value.__name__ if isinstance(value, type) else repr(value)
 
 
@@ -104,8 +104,8 @@ def effective_sample_size(moments: Moments) -> Any:
     """
     mean = np.maximum(1.0 + moments.average("u"), 0.0)
     square = np.square(mean)
-    found = np.where(mean > 0, moments.n * square / np.where(mean > 0, square + moments.covariance("u", "u"), 1.0), 0.0)
-    return found if found.ndim else float(found)
+    size = np.where(mean > 0, moments.n * square / np.where(mean > 0, square + moments.covariance("u", "u"), 1.0), 0.0)
+    return size if size.ndim else float(size)
 
 
 def at_an_end(moments: Moments, end: Any, width: Any) -> Any:
@@ -151,10 +151,10 @@ def carrying_rows(excess: Powers, rewards: Powers, ends: tuple[Any, Any]) -> Any
             square, fourth = rewards.mean(2, end), rewards.mean(4, end)
             is_there = fourth > (1e-7 * width) ** 4  # rounding
             shares.append(np.where(is_there, np.square(square) / np.where(is_there, fourth, 1.0), 0.0))
-    seen = np.where(has_two_values(rewards, ends), 1.0, 0.5)
-    rows = seen * excess.n / excess.kurtosis * np.minimum(*shares)
-    found = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
-    return found if found.ndim else float(found)
+    factor = np.where(has_two_values(rewards, ends), 1.0, 0.5)
+    rows = factor * excess.n / excess.kurtosis * np.minimum(*shares)
+    carrying = np.where((np.asarray(excess.n) > 0) & (width > 0), rows, 0.0)
+    return carrying if carrying.ndim else float(carrying)
 
 
 def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> float:
@@ -176,8 +176,8 @@ def outcome_rows(excess: Powers, rewards: Powers, ends: tuple[float, float]) -> 
     for end in ends:
         first, square, third = (abs(float(rewards.mean(order, end))) for order in (1, 2, 3))
         shares.append(min(first**3 * third / square**3, 1.0) if square > 0 else 0.0)
-    seen = 1.0 if has_two_values(rewards, ends) else 0.5
-    return float(seen * excess.n / excess.kurtosis * min(shares))
+    factor = 1.0 if has_two_values(rewards, ends) else 0.5
+    return float(factor * excess.n / excess.kurtosis * min(shares))
 
 
 def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
@@ -188,8 +188,8 @@ def has_two_values(rewards: Powers, ends: tuple[Any, Any]) -> Any:
     """
     low, high = ends
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * np.square(high - low)
-    return found if np.ndim(found) else bool(found)
+        is_either = np.abs(rewards.mean(2, low) - (high - low) * rewards.mean(1, low)) <= 1e-9 * np.square(high - low)
+    return is_either if np.ndim(is_either) else bool(is_either)
 
 
 def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -199,13 +199,13 @@ def usual_rewards(rewards: Powers, ends: tuple[Any, Any]) -> tuple[Any, Any]:
     25.0
     """
     low, high = ends
-    found = []
+    usual = []
     for end, other in ((low, high), (high, low)):
         first, second = rewards.mean(1, end), rewards.mean(2, end)
         is_apart = np.abs(first) > 1e-12 * (high - low)
         with np.errstate(over="ignore", invalid="ignore"):
-            found.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
-    return found[1], found[0]
+            usual.append(np.where(is_apart, end + second / np.where(is_apart, first, 1.0), other)[()])
+    return usual[1], usual[0]
 
 
 def below(count: float, limit: float) -> str:

@@ -36,11 +36,11 @@ class Estimated:
 
     def factor(self, contrast: tuple[str, str], place: Place, a: Floats) -> float:
         """By how much the standard error of an estimate with these coefficients changes; 1 where that is not known."""
-        found = self.covariances.get(contrast, {}).get(place)
-        if found is None or not np.isfinite(a).all():
+        covariance = self.covariances.get(contrast, {}).get(place)
+        if covariance is None or not np.isfinite(a).all():
             return 1.0
         d = len(a)
-        plain, both, fit = a @ found[:d, :d] @ a, a @ found[:d, d:] @ a, a @ found[d:, d:] @ a
+        plain, both, fit = a @ covariance[:d, :d] @ a, a @ covariance[:d, d:] @ a, a @ covariance[d:, d:] @ a
         whole = plain - 2.0 * both + max(self.of / max(self.rows, 1), 1.0) * fit
         return float(np.sqrt(whole / plain)) if plain > 0 and whole > 0 else 1.0
 
@@ -50,9 +50,9 @@ class Estimated:
         n, other = self.of + other.of, other.recenter(self.center)
         mine, theirs = self.of / max(n, 1), other.of / max(n, 1)
 
-        def added(one: Mapping[Place, Floats], two: Mapping[Place, Floats]) -> dict[Place, Floats]:
-            shared = {place: mine * one[place] + theirs * two[place] for place in one if place in two}
-            return {**one, **two, **shared}
+        def added(first: Mapping[Place, Floats], second: Mapping[Place, Floats]) -> dict[Place, Floats]:
+            shared = {place: mine * first[place] + theirs * second[place] for place in first if place in second}
+            return {**first, **second, **shared}
 
         known = [contrast for contrast in self.covariances if contrast in other.covariances]
         covariances = {contrast: added(self.covariances[contrast], other.covariances[contrast]) for contrast in known}
@@ -62,15 +62,15 @@ class Estimated:
         """The same rows seen from another center of the rewards, which moves u·s by δ·u."""
         delta = self.center - center
 
-        def moved(found: Floats) -> Floats:
-            turn = np.eye(len(found))
-            for start in (0, len(found) // 2):
+        def moved(covariance: Floats) -> Floats:
+            turn = np.eye(len(covariance))
+            for start in (0, len(covariance) // 2):
                 turn[start + ROW.index("us"), start + ROW.index("u")] = delta
-            return np.asarray(turn @ found @ turn.T)
+            return np.asarray(turn @ covariance @ turn.T)
 
         covariances = {
-            contrast: {place: moved(one) for place, one in found.items()}
-            for contrast, found in self.covariances.items()
+            contrast: {place: moved(covariance) for place, covariance in by_place.items()}
+            for contrast, by_place in self.covariances.items()
         }
         return replace(self, center=center, covariances=covariances)
 
@@ -84,9 +84,9 @@ class Estimated:
             "covariances": [
                 [
                     list(contrast),
-                    [[None if place is None else list(place), one.tolist()] for place, one in found.items()],
+                    [[None if place is None else list(place), matrix.tolist()] for place, matrix in by_place.items()],
                 ]
-                for contrast, found in self.covariances.items()
+                for contrast, by_place in self.covariances.items()
             ],
         }
 
@@ -95,11 +95,11 @@ class Estimated:
         """What `to_plain` returned; a ValueError says what is wrong with anything else."""
         raw = stored.record(raw, "estimated propensities", ("model", "rows", "of", "center", "covariances"))
         covariances = {}
-        for contrast, found in map(_pair, stored.items(raw["covariances"], "covariances")):
+        for contrast, by_place in map(_pair, stored.items(raw["covariances"], "covariances")):
             target, against = _pair(contrast)
             places = {}
-            for place, one in map(_pair, stored.items(found, "covariances")):
-                matrix = stored.numbers(one, "covariances")
+            for place, entries in map(_pair, stored.items(by_place, "covariances")):
+                matrix = stored.numbers(entries, "covariances")
                 if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                     raise ValueError("the covariances of estimated propensities are damaged")
                 places[None if place is None else tuple(stored.items(place, "a segment"))] = matrix
@@ -110,7 +110,7 @@ class Estimated:
 
 
 def _pair(raw: Any) -> tuple[Any, Any]:
-    found = stored.items(raw, "a pair")
-    if len(found) != 2:
+    pair = stored.items(raw, "a pair")
+    if len(pair) != 2:
         raise ValueError("the covariances of estimated propensities are damaged")
-    return found[0], found[1]
+    return pair[0], pair[1]

@@ -84,23 +84,23 @@ class LogMoments:
         _check_alike(self, other)
         segments = in_order(self.segments + other.segments)
         other = other._with_features_around(dict(self.features))
-        mine, theirs = self._aligned(segments), other._aligned(segments)
+        mine, theirs = self._align(segments), other._align(segments)
         duplicates = None if self.duplicates is None or other.duplicates is None else self.duplicates + other.duplicates
         if self.ladder:
             # what each of the two had chosen from its ladder is forgotten: both together choose anew
-            mine, theirs = (replace(one, **one.ladder[0].sums) for one in (mine, theirs))
+            mine, theirs = (replace(log, **log.ladder[0].sums) for log in (mine, theirs))
         return replace(
             mine,
             moments={key: mine.moments[key] + theirs.moments[key] for key in mine.moments},
-            tails={key: _added(mine.tails[key], theirs.tails[key]) for key in mine.tails},
-            excess={key: _added(mine.excess[key], theirs.excess[key]) for key in mine.excess},
+            tails={key: _add_each(mine.tails[key], theirs.tails[key]) for key in mine.tails},
+            excess={key: _add_each(mine.excess[key], theirs.excess[key]) for key in mine.excess},
             reward_min=np.fmin(mine.reward_min, theirs.reward_min),
             reward_max=np.fmax(mine.reward_max, theirs.reward_max),
-            rewards=_added(mine.rewards, theirs.rewards),
+            rewards=_add_each(mine.rewards, theirs.rewards),
             dropped=self.dropped + other.dropped,
-            smoothed={key: _added(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
+            smoothed={key: _add_each(mine.smoothed[key], theirs.smoothed[key]) for key in mine.smoothed},
             duplicates=duplicates,
-            ladder=_added(self.ladder, other.ladder),
+            ladder=_add_each(self.ladder, other.ladder),
             left_out=self.left_out + other.left_out,
             estimated=self.estimated + other.estimated if self.estimated and other.estimated else None,
         )
@@ -136,7 +136,7 @@ class LogMoments:
             features=tuple((name, centers[name]) for name, _ in self.features),
         )
 
-    def _aligned(self, segments: tuple[Label, ...]) -> LogMoments:
+    def _align(self, segments: tuple[Label, ...]) -> LogMoments:
         """The same moments with a slot for each of these segments, in this order."""
         if segments == self.segments:
             return self
@@ -159,7 +159,7 @@ class LogMoments:
             reward_min=np.append(self.reward_min, np.nan)[place],
             reward_max=np.append(self.reward_max, np.nan)[place],
             rewards=chosen(self.rewards, NOTHING),
-            ladder=tuple(rung._aligned(segments) for rung in self.ladder),
+            ladder=tuple(rung._align(segments) for rung in self.ladder),
             smoothed={key: chosen(sums, UNSMOOTHED) for key, sums in self.smoothed.items()},
         )
 
@@ -192,7 +192,7 @@ class LogMoments:
                     ],
                     "excess": [powers.to_plain() for powers in self.excess[key]],
                 }
-                | ({"smoothed": [one.to_plain() for one in self.smoothed[key]]} if key in self.smoothed else {})
+                | ({"smoothed": [sums.to_plain() for sums in self.smoothed[key]]} if key in self.smoothed else {})
                 for key, stack in self.moments.items()
             ],
             "segments": [list(label) for label in self.segments],
@@ -227,17 +227,19 @@ class LogMoments:
         tails: dict[Contrast, tuple[Tail, ...]] = {}
         excess: dict[Contrast, tuple[Powers, ...]] = {}
         smoothed: dict[Contrast, tuple[Smoothed, ...]] = {}
-        for one in stored.items(raw["contrasts"], "contrasts"):
-            one = stored.record(one, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",))
-            key = stored.text(one["target"], "target"), stored.text(one["against"], "against")
+        for entry in stored.items(raw["contrasts"], "contrasts"):
+            entry = stored.record(
+                entry, "a contrast", ("target", "against", "moments", "tails", "excess"), ("smoothed",)
+            )
+            key = stored.text(entry["target"], "target"), stored.text(entry["against"], "against")
             if key in stacks:
                 raise ValueError(f"the contrast of {key[0]!r} and {key[1]!r} appears twice")
-            stacks[key] = Moments.from_plain(one["moments"])
-            excess[key] = tuple(Powers.from_plain(powers) for powers in stored.items(one["excess"], "excess"))
-            if "smoothed" in one:
-                smoothed[key] = tuple(Smoothed.from_plain(sums) for sums in stored.items(one["smoothed"], "smoothed"))
-            if found := tuple(_tail(tail) for tail in stored.items(one["tails"], "tails")):
-                tails[key] = found
+            stacks[key] = Moments.from_plain(entry["moments"])
+            excess[key] = tuple(map(Powers.from_plain, stored.items(entry["excess"], "excess")))
+            if "smoothed" in entry:
+                smoothed[key] = tuple(map(Smoothed.from_plain, stored.items(entry["smoothed"], "smoothed")))
+            if own_tails := tuple(map(_tail, stored.items(entry["tails"], "tails"))):
+                tails[key] = own_tails
         made = cls(
             stacks,
             tails,
@@ -259,7 +261,8 @@ class LogMoments:
             Estimated.from_plain(raw["estimated"]) if "estimated" in raw else None,
         )
         if made.weight.unit == "list" and raw.get("lists") != LISTS:
-            made = replace(made, moments={key: _of_equal_lists(made.weight, one) for key, one in made.moments.items()})
+            stacks = {key: _of_equal_lists(made.weight, stack) for key, stack in stacks.items()}
+            made = replace(made, moments=stacks)
         _check_whole(made)
         return made
 
@@ -307,9 +310,9 @@ def _ends(raw: Any, what: str) -> Floats:
     """The smallest or largest reward of every segment; null, which marks a segment without rows, becomes nan."""
     values = stored.items(raw, what)
     known = np.array([value is not None for value in values], dtype=bool)
-    found = np.full(len(values), np.nan)
-    found[known] = stored.numbers([value for value in values if value is not None], what)
-    return found
+    ends = np.full(len(values), np.nan)
+    ends[known] = stored.numbers([value for value in values if value is not None], what)
+    return ends
 
 
 def _control(raw: Any) -> tuple[str, float]:
@@ -332,7 +335,7 @@ def _check_whole(log: LogMoments) -> None:
     rows = first.n.sum(axis=1)
     too_many = any(tail.zeros > rows[k] for tails in log.tails.values() for k, tail in enumerate(tails))
     least = min(
-        (float(one.weights[-1]) for tails in log.tails.values() for one in tails if len(one.weights)), default=0.0
+        (float(tail.weights[-1]) for tails in log.tails.values() for tail in tails if len(tail.weights)), default=0.0
     )
     if least < 0 and not log.weight.may_be_negative:
         raise ValueError("a weight is negative")
@@ -343,7 +346,7 @@ def _check_whole(log: LogMoments) -> None:
     if int(rows.sum()) > stored.MOST or too_many:
         raise ValueError("the numbers of rows are damaged")
     for powers in (*log.excess.values(), log.rewards):
-        if [one.n for one in powers] != rows.tolist():
+        if [member.n for member in powers] != rows.tolist():
             raise ValueError("the sums of powers are damaged")
     if log.left_out.n > log.dropped:
         raise ValueError("the dropped rows are damaged")
@@ -361,7 +364,7 @@ def _sizes(log: LogMoments) -> list[Any]:
     return [log.segments, next(iter(log.moments.values())).n.tolist()]
 
 
-def _added(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
+def _add_each(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
     """What two logs have of every segment, added."""
     return tuple(map(add, first, second))
 
@@ -409,8 +412,8 @@ def _check_alike(first: LogMoments, second: LogMoments) -> None:
         ("propensities", *("estimated" if log.estimated else "logged" for log in (first, second))),
     ):
         if mine != theirs:
-            found = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."
-            raise MomentsError(found, do="Evaluate both logs the same way.")
+            message = f"moments of logs with different {what} cannot be added: {mine} and {theirs}."
+            raise MomentsError(message, do="Evaluate both logs the same way.")
 
 
 def _groups(log: LogMoments) -> int:

@@ -162,7 +162,7 @@ class Moments:
     def concat(cls, parts: Sequence[Moments], axis: int = 0) -> Moments:
         """Several stacks of the same columns, one after the other along a leading axis."""
         axis %= len(parts[0].shape)
-        n, mean, scatter, center = (np.concatenate([getattr(one, part) for one in parts], axis) for part in _PARTS)
+        n, mean, scatter, center = (np.concatenate([getattr(stack, part) for stack in parts], axis) for part in _PARTS)
         return cls(n, mean, scatter, center, parts[0].columns)
 
     # -- adding them ---------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Moments:
         first, second = self[..., ::2], self[..., 1::2]
         apart = Moments.stack([first, second]).merge(axis=0).others  # for every pair, all the other pairs
         pairs = [Moments.stack([apart, sibling]).merge(axis=0) for sibling in (second, first)]
-        joined = [np.stack([getattr(one, part) for one in pairs], axis=len(ahead) + 1) for part in _PARTS]
+        joined = [np.stack([getattr(pair, part) for pair in pairs], axis=len(ahead) + 1) for part in _PARTS]
         n, mean, scatter, center = (whole.reshape(*ahead, size, *whole.shape[len(ahead) + 2 :]) for whole in joined)
         return Moments(n, mean, scatter, center, self.columns)
 
@@ -360,12 +360,12 @@ class Moments:
         n, center = stored.counts(raw["n"], "n"), stored.numbers(raw["center"], "center")
         mean, scatter = stored.numbers(raw["mean"], "mean"), stored.numbers(raw["scatter"], "scatter")
         try:
-            found = cls(n, mean, scatter, center, columns)
+            moments = cls(n, mean, scatter, center, columns)
         except MomentsError as error:
             raise ValueError(str(error).rstrip(".")) from error
         if (np.einsum("...ii->...i", scatter) < 0).any():
             raise ValueError("a sum of squares is negative")
-        return found
+        return moments
 
     def __repr__(self) -> str:
         if self.shape:

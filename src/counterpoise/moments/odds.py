@@ -79,24 +79,24 @@ class OddsBins:
     @cached_property
     def _around(self) -> tuple[Moments, Moments, Moments]:
         """The moments at λ = 0, 1 and 2, by bin and group, from one center."""
-        one, zero, two = (rung.moments[self._key].recenter(self._center) for rung in self.log.ladder)
-        return zero, one, two
+        at_1, at_0, at_2 = (rung.moments[self._key].recenter(self._center) for rung in self.log.ladder)
+        return at_0, at_1, at_2
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats]:
         """The rows, and Σz as level + λ·slope, by bin and group."""
-        zero, one, _ = (each.n[..., None] * each.mean for each in self._around)
-        return self._around[0].n, zero, one - zero
+        at_0, at_1, _ = (moments.n[..., None] * moments.mean for moments in self._around)
+        return self._around[0].n, at_0, at_1 - at_0
 
     @cached_property
     def _products(self) -> tuple[Floats, Floats, Floats]:
         """Σz·zᵀ as constant + λ·linear + λ²·quadratic, by bin and group."""
-        zero, one, two = (
-            each.scatter + each.n[..., None, None] * each.mean[..., :, None] * each.mean[..., None, :]
-            for each in self._around
+        at_0, at_1, at_2 = (
+            moments.scatter + moments.n[..., None, None] * moments.mean[..., :, None] * moments.mean[..., None, :]
+            for moments in self._around
         )
-        quadratic = (two - 2.0 * one + zero) / 2.0
-        return zero, one - zero - quadratic, quadratic
+        quadratic = (at_2 - 2.0 * at_1 + at_0) / 2.0
+        return at_0, at_1 - at_0 - quadratic, quadratic
 
 
 # -- Two policies on a log whose propensities are wrong in their odds: how far apart they could be, from sums by bin ---
@@ -116,8 +116,8 @@ class PairBins:
     its products quadratic. `sums` has those of y and of y(1 − p)/p, by bin and group, and `products` those of the products of these
     eight columns, by bin. Rewards are taken around `center`.
 
-    >>> one = PairBins.of(np.zeros(2, int), np.zeros(2, int), *np.array([[1.0, 0.0], [0.5, 0.5], [0.8, 0.2], [0.3, 0.7]]), (1, 1), 0.0)
-    >>> round(one.value(one.sums_at(np.ones(1)), DIFFERENCE).item(), 3)
+    >>> pair = PairBins.of(np.zeros(2, int), np.zeros(2, int), *np.array([[1.0, 0.0], [0.5, 0.5], [0.8, 0.2], [0.3, 0.7]]), (1, 1), 0.0)
+    >>> round(pair.value(pair.sums_at(np.ones(1)), DIFFERENCE).item(), 3)
     0.5
     """
 
@@ -135,9 +135,9 @@ class PairBins:
         """The sums of some rows, each of which has a bin and a group."""
         r, q = reward - center, (1.0 - propensity) / propensity
         y = [target, target * r, other, other * r]
-        columns = [*y, *(q * one for one in y)]
+        columns = [*y, *(q * column for column in y)]
         place, count = bins * shape[1] + groups, shape[0] * shape[1]
-        sums: Floats = np.stack([np.bincount(place, one, count) for one in columns], axis=1).astype(np.float64)
+        sums: Floats = np.stack([np.bincount(place, column, count) for column in columns], axis=1).astype(np.float64)
         products = np.empty((shape[0], 8, 8))
         for i, a in enumerate(columns):
             for j, b in enumerate(columns[: i + 1]):
@@ -184,11 +184,11 @@ class PairBins:
         that are best for either policy alone, too, since a difference of ratios may have several peaks.
         """
         sign = 1.0 if upper else -1.0
-        one, two = sign * mix[0], sign * mix[1]
+        first, second = sign * mix[0], sign * mix[1]
         start = np.ones(len(self.sums))
-        starts = [start, self._climb(start, gamma, (one, 0.0)), self._climb(start, gamma, (0.0, two))]
-        found = [self._climb(start, gamma, (one, two)) for start in starts]
-        return max(found, key=lambda odds: float(_height(self.sums_at(odds), (one, two))))
+        starts = [start, self._climb(start, gamma, (first, 0.0)), self._climb(start, gamma, (0.0, second))]
+        peaks = [self._climb(start, gamma, (first, second)) for start in starts]
+        return max(peaks, key=lambda odds: float(_height(self.sums_at(odds), (first, second))))
 
     def _climb(self, odds: Floats, gamma: float, mix: Mix) -> Floats:
         """The λ from which no step leads further up.

@@ -47,8 +47,8 @@ class Powers:
         >>> Powers.stack([Powers.of([0.0, 2.0]), Powers.of([1.0, 1.0])]).kurtosis.tolist()
         [1.0, 1.0]
         """
-        n, centers = np.array([one.n for one in parts]), np.array([one.center for one in parts], dtype=np.float64)
-        return cls(n, centers, np.array([one.sums for one in parts]).reshape(-1, len(ORDERS)))
+        n, centers = np.array([part.n for part in parts]), np.array([part.center for part in parts], dtype=np.float64)
+        return cls(n, centers, np.array([part.sums for part in parts]).reshape(-1, len(ORDERS)))
 
     @classmethod
     def total(cls, parts: Sequence[Powers]) -> Powers:
@@ -57,7 +57,7 @@ class Powers:
         >>> Powers.total([Powers.of([0.0, 2.0]), Powers.of([4.0]), NOTHING]).kurtosis
         1.5
         """
-        known = [one for one in parts if one.n]
+        known = [part for part in parts if part.n]
         if len(known) < 2:
             return known[0] if known else NOTHING
         every = cls.stack(known)
@@ -66,11 +66,11 @@ class Powers:
 
     def __getitem__(self, place: int) -> Powers:
         """One member of a stack, with what is known of it already."""
-        one = Powers(int(self.n[place]), float(self.center[place]), self.sums[place])
+        member = Powers(int(self.n[place]), float(self.center[place]), self.sums[place])
         for name in ("kurtosis", "skewness"):
             if name in self.__dict__:
-                one.__dict__[name] = float(self.__dict__[name][place])
-        return one
+                member.__dict__[name] = float(self.__dict__[name][place])
+        return member
 
     def __add__(self, other: Powers) -> Powers:
         if not isinstance(other, Powers):
@@ -117,8 +117,8 @@ class Powers:
         variance = self.mean(2, center)
         varies = self._varies(variance, center)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.where(varies, self.mean(3, center) / np.where(varies, variance, 1.0) ** 1.5, 0.0)
-        return found if found.ndim else float(found)
+            ratio = np.where(varies, self.mean(3, center) / np.where(varies, variance, 1.0) ** 1.5, 0.0)
+        return ratio if ratio.ndim else float(ratio)
 
     @cached_property
     def kurtosis(self) -> Any:
@@ -128,8 +128,8 @@ class Powers:
         varies = self._varies(variance, center)
         with np.errstate(over="ignore", invalid="ignore"):
             ratio = self.mean(4, center) / np.square(np.where(varies, variance, 1.0))
-        found = np.where(varies, np.minimum(np.maximum(ratio, 1.0), self.n), 1.0)
-        return found if found.ndim else float(found)
+        bounded = np.where(varies, np.minimum(np.maximum(ratio, 1.0), self.n), 1.0)
+        return bounded if bounded.ndim else float(bounded)
 
     def _varies(self, variance: Any, center: Any) -> Any:
         """Whether the numbers differ by more than rounding."""
@@ -177,9 +177,9 @@ class Tail:
     @classmethod
     def total(cls, parts: Sequence[Tail]) -> Tail:
         """All of them merged at once."""
-        weights = np.concatenate([np.empty(0), *(one.weights for one in parts)])
+        weights = np.concatenate([np.empty(0), *(tail.weights for tail in parts)])
         few = np.partition(weights, -KEPT)[-KEPT:] if len(weights) > KEPT else weights
-        return cls(np.sort(few)[::-1], sum(one.zeros for one in parts))
+        return cls(np.sort(few)[::-1], sum(tail.zeros for tail in parts))
 
 
 EMPTY = Tail(np.empty(0), 0)
@@ -285,7 +285,7 @@ class Smoothed:
     def of(cls, weighted: ArrayLike, lambdas: tuple[float, ...]) -> Smoothed:
         """The sums of weighted rewards in an array; one below 0, which no bound is made of, counts as 0."""
         x = np.maximum(np.asarray(weighted, dtype=np.float64), 0.0)
-        return cls(lambdas, np.array([np.log1p(one * x).sum() / one for one in lambdas]))
+        return cls(lambdas, np.array([np.log1p(smoothing * x).sum() / smoothing for smoothing in lambdas]))
 
     def __add__(self, other: Smoothed) -> Smoothed:
         if not isinstance(other, Smoothed):
@@ -304,7 +304,7 @@ class Smoothed:
 
     def to_plain(self) -> list[list[float]]:
         """Pairs of λ and its sum, ready for JSON."""
-        return [[one, total] for one, total in zip(self.lambdas, self.sums.tolist(), strict=True)]
+        return [[smoothing, total] for smoothing, total in zip(self.lambdas, self.sums.tolist(), strict=True)]
 
     @classmethod
     def from_plain(cls, raw: Any) -> Smoothed:

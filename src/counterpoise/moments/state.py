@@ -92,8 +92,8 @@ def _sum(first: Rewards, second: Rewards) -> Rewards:
 
 def _size(moments: Rewards) -> int:
     """How many numbers there are to store."""
-    tails = sum(len(tail.weights) for one in moments for each in one.tails.values() for tail in each)
-    return tails + sum(stack.mean.size + stack.scatter.size for one in moments for stack in one.moments.values())
+    tails = sum(len(tail.weights) for log in moments for each in log.tails.values() for tail in each)
+    return tails + sum(stack.mean.size + stack.scatter.size for log in moments for stack in log.moments.values())
 
 
 def load(path: str | PathLike[str]) -> State | None:
@@ -151,8 +151,8 @@ def store(path: Path, state: State) -> None:
     raw = {
         "question": state.question,
         "batches": [
-            {"batch": one.key, "files": dict(one.files), "rows": one.rows, "dropped": one.dropped}
-            for one in state.batches
+            {"batch": batch.key, "files": dict(batch.files), "rows": batch.rows, "dropped": batch.dropped}
+            for batch in state.batches
         ],
         "older": _to_plain(state.older) if state.older else None,
         "recent": [_to_plain(moments) for moments in state.recent],
@@ -176,39 +176,40 @@ def store(path: Path, state: State) -> None:
 def _from_plain(raw: Any) -> State:
     """A state whose parts all belong together; if one does not, a ValueError says which."""
     raw = stored.record(raw, "the state", ("question", "batches", "older", "recent"))
-    question = _checked_question(raw["question"])
-    batches = tuple(_batch(one) for one in stored.items(raw["batches"], "batches"))
+    question = _read_question(raw["question"])
+    batches = tuple(_batch(entry) for entry in stored.items(raw["batches"], "batches"))
     how = question["weight"]
     unsaid = Weighed(how, mean_is_one=how == PLAIN.how, may_be_negative=how == "Own()")
     count = len(_names(question["reward"]))
     older = () if raw["older"] is None else _moments(raw["older"], count, unsaid)
-    recent = tuple(_moments(one, count, unsaid) for one in stored.items(raw["recent"], "recent"))
+    recent = tuple(_moments(entry, count, unsaid) for entry in stored.items(raw["recent"], "recent"))
     first = len(batches) - len(recent)
     rows = [batch.rows for batch in batches]
     if not recent or first < 0 or (not older) != (first == 0):
         raise ValueError("it does not have the moments of each of its batches")
-    if [one[0].n for one in recent] != rows[first:] or (older and older[0].n != sum(rows[:first])):
+    if [rewards[0].n for rewards in recent] != rows[first:] or (older and older[0].n != sum(rows[:first])):
         raise ValueError("its batches and their moments disagree about the number of rows")
-    for moments in (*older, *(moments for one in recent for moments in one)):
+    for moments in (*older, *(moments for rewards in recent for moments in rewards)):
         contrasts = [list(contrast) for contrast in moments.moments]
         if (contrasts, moments.weight.how) != (question["contrasts"], question["weight"]):
             raise ValueError("its moments answer another question than it asks")
-        if any(list(one.lambdas) != question.get("smoothings") for sums in moments.smoothed.values() for one in sums):
+        smoothed = (sums for by_segment in moments.smoothed.values() for sums in by_segment)
+        if any(list(sums.lambdas) != question.get("smoothings") for sums in smoothed):
             raise ValueError("its moments are smoothed in another way than it says")
     return State(question, batches, older, recent)
 
 
 def _to_plain(moments: Rewards) -> Any:
     """The moments of one reward as they are, those of several in a list."""
-    return moments[0].to_plain() if len(moments) == 1 else [one.to_plain() for one in moments]
+    return moments[0].to_plain() if len(moments) == 1 else [log.to_plain() for log in moments]
 
 
 def _moments(raw: Any, rewards: int, unsaid: Weighed) -> Rewards:
     each = [raw] if rewards == 1 else stored.items(raw, "the moments of several rewards")
-    found = tuple(LogMoments.from_plain(one, unsaid=unsaid) for one in each)
-    if len(found) != rewards or len({one.n + one.dropped for one in found}) > 1:
+    moments = tuple(LogMoments.from_plain(entry, unsaid=unsaid) for entry in each)
+    if len(moments) != rewards or len({log.n + log.dropped for log in moments}) > 1:
         raise ValueError("its rewards do not have the moments of the same rows")
-    return found
+    return moments
 
 
 def _names(reward: str | Sequence[str]) -> tuple[str, ...]:
@@ -221,8 +222,8 @@ def _batch(raw: Any) -> Batch:
     files = raw["files"]
     if not isinstance(files, dict) or not (files or key):
         raise ValueError("a batch needs files or a key")
-    for one in files.values():
-        stored.text(one, "the fingerprint of a file")
+    for fingerprint in files.values():
+        stored.text(fingerprint, "the fingerprint of a file")
     return Batch(key, files, stored.count(raw["rows"], "rows"), stored.count(raw["dropped"], "dropped"))
 
 
@@ -239,7 +240,7 @@ _OF_LISTS = ("slate", "position", "propensity_of", "discount")
 _SAID = ("model", "propensity_model", "items", "candidates")  # what is there only where it was part of the question
 
 
-def _checked_question(raw: Any) -> dict[str, Any]:
+def _read_question(raw: Any) -> dict[str, Any]:
     optional = ("smoothings", "baseline", *_SAID, *_OF_LISTS)
     question = stored.record(raw, "the question", tuple(_PARTS), optional=optional)
     fits: dict[str, Callable[[Any], bool]] = {
@@ -248,7 +249,7 @@ def _checked_question(raw: Any) -> dict[str, Any]:
         _TEXTS: _are_texts,
         _ONE_OR_MORE: lambda value: isinstance(value, str) or (_are_texts(value) and len({*value}) == len(value) > 1),
         _MAPPING: lambda value: (
-            isinstance(value, dict) and all(type(one) in (str, int, float) for one in value.values())
+            isinstance(value, dict) and all(type(entry) in (str, int, float) for entry in value.values())
         ),
         "a list of pairs": lambda value: isinstance(value, list) and all(map(_is_pair, value)),
         "a number": lambda value: type(value) is int,
@@ -268,7 +269,7 @@ def _checked_question(raw: Any) -> dict[str, Any]:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _is_pair(value: Any) -> bool:

@@ -22,9 +22,9 @@ def record(value: Any, what: str, keys: Sequence[str], optional: Sequence[str] =
     """A mapping with exactly these keys, and perhaps the optional ones."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} should be an object, found {type(value).__name__}")
-    for wrong, found in (("lacks", set(keys) - set(value)), ("has an unknown entry", set(value) - {*keys, *optional})):
-        if found:
-            raise ValueError(f"{what} {wrong} {sorted(found)[0]!r:.80}")
+    for wrong, names in (("lacks", set(keys) - set(value)), ("has an unknown entry", set(value) - {*keys, *optional})):
+        if names:
+            raise ValueError(f"{what} {wrong} {sorted(names)[0]!r:.80}")
     return value
 
 
@@ -51,18 +51,18 @@ def count(value: Any, what: str) -> int:
 
 def counts(value: Any, what: str) -> NDArray[np.int64]:
     """Counts of rows, in an array of any shape."""
-    found = _array(value, what)
-    if found.dtype.kind not in "iu" or (found < 0).any() or (found > MOST).any():
+    array = _array(value, what)
+    if array.dtype.kind not in "iu" or (array < 0).any() or (array > MOST).any():
         raise ValueError(f"{what} should be counts of rows")
-    return found.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def numbers(value: Any, what: str) -> NDArray[np.float64]:
     """Finite numbers, in an array of any shape."""
-    found = _array(value, what)
-    if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+    array = _array(value, what)
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         raise ValueError(f"{what} should be finite numbers")
-    return found.astype(np.float64)
+    return array.astype(np.float64)
 
 
 def _array(value: Any, what: str) -> NDArray[Any]:
@@ -77,7 +77,7 @@ def _no_number(name: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("a key appears twice in one object")
-    return found
+    return entries

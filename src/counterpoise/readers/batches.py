@@ -33,10 +33,11 @@ from counterpoise.readers.policies import item_ids
 # -- A log's files as they were when they were read: known again by their content, and not changed in the meantime -----
 
 _PIECE, _PIECES = 2**20, 64  # bytes and number of the pieces of a file, its ends among them, that tell it from others
-Seen = Mapping[Path, tuple[object, ...]]  # what tells whether a file is still the same; its content's hash first
+# what tells whether a file is still the same; its content's hash first
+Fingerprints = Mapping[Path, tuple[object, ...]]
 
 
-def files_seen(log: Any, batch: str | None) -> Seen:
+def fingerprints_of(log: Any, batch: str | None) -> Fingerprints:
     """The log's files, each with something that tells whether it is still the same; none if the log is not in files."""
     is_files = files.is_paths(log) and not is_database(log)
     if batch is None and not is_files:
@@ -48,38 +49,38 @@ def files_seen(log: Any, batch: str | None) -> Seen:
                 ", a key of this part of the log such as '2026-11-14', so that it can refuse to add it twice.",
             ]
         )
-    seen: dict[Path, tuple[object, ...]] = {}
+    fingerprints: dict[Path, tuple[object, ...]] = {}
     known: dict[object, Path] = {}  # by content
     for path in files.files_of(log) if is_files else ():
-        found = _fingerprint(path)
-        if batch is None and found[0] in known:
+        fingerprint = _fingerprint(path)
+        if batch is None and fingerprint[0] in known:
             raise MomentsError(
-                f"the file {str(known[found[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
+                f"the file {str(known[fingerprint[0]])!r} and the file {str(path)!r} are the same: their rows would count twice.",
                 do=["Leave one out, or give all of them a key with ", Argument("batch"), "."],
             )
-        seen[path], known[found[0]] = found, path
-    return seen
+        fingerprints[path], known[fingerprint[0]] = fingerprint, path
+    return fingerprints
 
 
 def _fingerprint(path: Path) -> tuple[object, ...]:
     """A hash that stays the same if a file is copied or renamed (for long files, made from parts of it); then, when it was written."""
     with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        digest = hashlib.sha256(f"{found.st_size} ".encode())
-        for k in range(min(_PIECES, -(-found.st_size // _PIECE))):
-            whole = found.st_size <= _PIECES * _PIECE
-            file.seek(k * _PIECE if whole else (found.st_size - _PIECE) * k // (_PIECES - 1))
+        status = os.fstat(file.fileno())
+        digest = hashlib.sha256(f"{status.st_size} ".encode())
+        for k in range(min(_PIECES, -(-status.st_size // _PIECE))):
+            whole = status.st_size <= _PIECES * _PIECE
+            file.seek(k * _PIECE if whole else (status.st_size - _PIECE) * k // (_PIECES - 1))
             digest.update(file.read(_PIECE))
-    return digest.hexdigest()[:32], found.st_size, found.st_mtime_ns, found.st_ino
+    return digest.hexdigest()[:32], status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
+def check_unchanged(before: Fingerprints, log: Any, batch: str | None) -> None:
     """Check that what was read is what the state will say was read."""
     try:
-        now = files_seen(log, batch)
+        now = fingerprints_of(log, batch)
     except OSError as error:
         raise MomentsError(f"cannot look at the log again after reading it: {error}. Nothing was stored.") from error
-    changed = [path for path in {**seen, **now} if seen.get(path) != now.get(path)]
+    changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
     if changed:
         raise MomentsError(
             f"the file {str(changed[0])!r} changed while the log was read: nobody can tell which of its rows were counted, and nothing "
@@ -90,9 +91,9 @@ def check_unchanged(seen: Seen, log: Any, batch: str | None) -> None:
 # -- The question that a state answers, as it is kept: what must be the same every day, policies included --------------
 
 
-def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]) -> None:
+def check_same(path: str | PathLike[str], known: State, question: Mapping[str, Any]) -> None:
     """Refuse a state that answers another question, or is about other policies."""
-    if known.question.get("smoothings", []) != asked.get("smoothings", []):
+    if known.question.get("smoothings", []) != question.get("smoothings", []):
         has = "smoothings" in known.question
         raise MomentsError(
             f"the state {str(path)!r} {'has' if has else 'lacks'} the sums of the log_smoothing interval, and this call "
@@ -104,13 +105,13 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
             ],
         )
     unsaid: dict[str, Any] = {"baseline": []}  # in a question that has none
-    for part in {**unsaid, **known.question, **asked}:
-        mine: Any = (unsaid | dict(asked)).get(part)
-        found: Any = (unsaid | known.question).get(part)
-        if part == "version" and found != mine:
-            name = next(name for name in {**found, **mine} if found.get(name) != mine.get(name))
+    for part in {**unsaid, **known.question, **question}:
+        mine: Any = (unsaid | dict(question)).get(part)
+        theirs: Any = (unsaid | known.question).get(part)
+        if part == "version" and theirs != mine:
+            name = next(name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name))
             raise MomentsError(
-                f"the state {str(path)!r} was made with another {name!r}: its version there is {found.get(name)!r}, here it is "
+                f"the state {str(path)!r} was made with another {name!r}: its version there is {theirs.get(name)!r}, here it is "
                 f"{mine.get(name)!r}. Values of two policies do not add up: name another state.",
                 do=[
                     "If the policy is the same, and only a library or Python changed, say so from the start with ",
@@ -118,11 +119,11 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
                     ".",
                 ],
             )
-        if found != mine:
+        if theirs != mine:
             raise MomentsError(
                 [
                     f"the state {str(path)!r} was made with ",
-                    Argument(part, found),
+                    Argument(part, theirs),
                     ", and this call has ",
                     Argument(part, mine),
                     ": their moments do not add up.",
@@ -134,11 +135,13 @@ def check_same(path: str | PathLike[str], known: State, asked: Mapping[str, Any]
 def question_kept(question: Question, version: str | Mapping[str, str] | None) -> dict[str, Any]:
     """What must be the same every day, as JSON keeps it."""
     rewards = list(question.log.reward)
-    asked = {
+    kept = {
         "reward": rewards if len(rewards) > 1 else rewards[0],
         "propensity": question.propensity_named,
         "target": list(question.target_names),
-        "target columns": {one.name: one.described for one in question.targets if one.described != one.name},
+        "target columns": {
+            target.name: target.described for target in question.targets if target.described != target.name
+        },
         "weight": Weighed.of(question.weight).how,
         "contrasts": [list(contrast) for contrast in question.contrasts],
         "segment": list(question.segment),
@@ -156,51 +159,50 @@ def question_kept(question: Question, version: str | Mapping[str, str] | None) -
     } | ({"smoothings": list(question.smoothings)} if question.smoothings else {})
     if question.lists is not None:
         log = question.log
-        asked |= {
+        kept |= {
             "slate": log.slate,
             "position": log.position,
             "propensity_of": log.propensity_of,
             "discount": log.discount,
         }
     if question.log.candidates is not None and question.needs_python:
-        asked["candidates"] = question.log.candidates
+        kept["candidates"] = question.log.candidates
     if question.log.items is not None:
-        asked["items"] = _items_kept(question)
+        kept["items"] = _items_kept(question)
     if question.features:
-        asked["baseline"] = [one.name.removeprefix(CONTEXT) for one in question.features]
+        kept["baseline"] = [feature.name.removeprefix(CONTEXT) for feature in question.features]
     if question.propensity_model is not None:
-        asked["propensity_model"] = question.propensity_model.described
+        kept["propensity_model"] = question.propensity_model.described
     if question.model is not None:
-        asked["model"] = question.model.described
-    return dict(json.loads(json.dumps(asked)))
+        kept["model"] = question.model.described
+    return dict(json.loads(json.dumps(kept)))
 
 
 def _versions(question: Question, version: str | Mapping[str, str] | None) -> dict[str, str]:
     """The version of every target that has one: as given, or from a policy's code and parameters."""
-    given = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
-    if not isinstance(given, Mapping) or not all(isinstance(one, str) and one for one in given.values()):
+    named = dict.fromkeys(question.target_names, version) if isinstance(version, str) else version or {}
+    if not isinstance(named, Mapping) or not all(isinstance(text, str) and text for text in named.values()):
         raise OptionError([Argument("version", version), " must be a text such as '2', or map targets to texts."])
-    for name in given:
+    for name in named:
         if name not in question.target_names:
             raise OptionError(f"version names {name!r}; the targets are {', '.join(map(repr, question.target_names))}.")
-    found = {str(name): str(one) for name, one in given.items()}
+    versions = {str(name): str(text) for name, text in named.items()}
     for target in question.policies:
         name = target.name
-        if name not in found and target not in question.tables:
-            told = _identity_of(target.source)
-            if told is None:
+        if name not in versions and target not in question.tables:
+            digest = _identity_of(target.source)
+            if digest is None:
                 raise OptionError(
                     f"the policy {name!r} has something in it that cannot be looked at (a connection or a lock, say), so that a state "
                     f"could not tell it from another policy of that name.",
                     do=["Pass ", Argument("version", {name: "1"}), ", and change it with the policy."],
                 )
-            found[name] = told
+            versions[name] = digest
     weight = question.weight
-    if not type(weight).__module__.startswith(
-        "counterpoise."
-    ):  # one of the user's own, whose name says nothing of its formula
-        found[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
-    return dict(sorted(found.items()))
+    # the name of one of the user's own says nothing of its formula
+    if not type(weight).__module__.startswith("counterpoise."):
+        versions[f"{type(weight).__name__} (weight)"] = identity(weight) or "unknown"
+    return dict(sorted(versions.items()))
 
 
 def _identity_of(policy: Any) -> str | None:
@@ -233,7 +235,7 @@ class Addition:
     question: dict[str, Any]
     batch: Batch
     log: Any
-    seen: Seen
+    fingerprints: Fingerprints
     replaces: bool
 
 
@@ -254,21 +256,21 @@ def start(
         raise OptionError([Argument("replace", replaces), " must be True or False."])
     if not Path(path).resolve().parent.is_dir():
         raise MomentsError(f"cannot write the state {str(path)!r}: there is no folder {str(Path(path).parent)!r}.")
-    log, asked = question.log.data, question_kept(question, version)
+    log, kept = question.log.data, question_kept(question, version)
     known = states.load(path)
     if known is not None:
-        check_same(path, known, asked)
-    seen = files_seen(log, batch)
-    new = Batch(batch, {str(file.resolve()): str(found[0]) for file, found in seen.items()})
-    job = Addition(Path(path), asked, new, log, seen, replaces)
+        check_same(path, known, kept)
+    fingerprints = fingerprints_of(log, batch)
+    new = Batch(batch, {str(file.resolve()): str(fingerprint[0]) for file, fingerprint in fingerprints.items()})
+    job = Addition(Path(path), kept, new, log, fingerprints, replaces)
     if known is not None:
-        _outdated(job, known)
+        _find_outdated(job, known)
     return job
 
 
 def finish(job: Addition, today: Rewards) -> Rewards:
     """The stored moments with today's, one for each reward; stored before they are returned, all or nothing."""
-    check_unchanged(job.seen, job.log, job.batch.key)
+    check_unchanged(job.fingerprints, job.log, job.batch.key)
     new = replace(job.batch, rows=today[0].n, dropped=today[0].dropped)
     with states.alone(job.place.resolve().parent):
         known = states.load(job.place)  # once more: another job may have added to it while the log was read
@@ -276,7 +278,7 @@ def finish(job: Addition, today: Rewards) -> Rewards:
             state = State(job.question, (new,), (), (today,))
         else:
             check_same(job.place, known, job.question)
-            outdated = _outdated(job, known)
+            outdated = _find_outdated(job, known)
             if job.batch.key is None:
                 _check_no_copy(job, known, outdated, today)
             state = known.added(new, today, outdated)
@@ -291,12 +293,12 @@ def stored_state(path: str | PathLike[str] | None) -> State:
     return states.existing(path)
 
 
-def _outdated(job: Addition, known: State) -> set[int]:
+def _find_outdated(job: Addition, known: State) -> set[int]:
     """The places of the batches that the new one replaces; unless replace=True, there must be none."""
     overlaps = _overlaps(job, known)
     if not job.replaces:
         for kind, said in _TWICE.items():
-            files = [file for found in overlaps.values() for why, file in found if why == kind]
+            files = [file for reasons in overlaps.values() for why, file in reasons if why == kind]
             if files:
                 others = f", as are {len(files) - 1:,} others" if len(files) > 1 else ""
                 what, advice = said
@@ -332,7 +334,7 @@ _TWICE: dict[str, tuple[str, Text]] = {
 
 def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
     """The places of the batches that seem to share rows with the new one, and what suggests so: kinds of `_TWICE`, with names."""
-    new, found = job.batch, {}
+    new, overlaps = job.batch, {}
     names, inside = {content: file for file, content in new.files.items()}, _inside(job)
     for k, batch in enumerate(known.batches):
         said = []
@@ -347,15 +349,15 @@ def _overlaps(job: Addition, known: State) -> dict[int, list[tuple[str, str]]]:
                 elif inside is not None and inside.fullmatch(file):
                     said.append(("folder", file))
         if said:
-            found[k] = said
-    return found
+            overlaps[k] = said
+    return overlaps
 
 
 def _inside(job: Addition) -> re.Pattern[str] | None:
     """What the path of a file looks like, gone or not, if it is in the log's folders or matches its globs."""
     patterns = []
-    given = [job.log] if isinstance(job.log, str | PathLike) else job.log
-    for place in (Path(one).resolve() for one in given) if job.seen else ():
+    places = [job.log] if isinstance(job.log, str | PathLike) else job.log
+    for place in (Path(path).resolve() for path in places) if job.fingerprints else ():
         if place.is_dir():
             patterns.append(re.escape(f"{place}{os.sep}") + ".*")
         elif not place.exists():
@@ -403,7 +405,7 @@ def _is_copy(first: LogMoments, second: LogMoments) -> bool:
     ends = ((first.reward_min, second.reward_min), (first.reward_max, second.reward_max))
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in ends):
         return False
-    return all(_is_equal(one, second.moments[key]) for key, one in first.moments.items())
+    return all(_is_equal(moments, second.moments[key]) for key, moments in first.moments.items())
 
 
 def _is_equal(first: Moments, second: Moments) -> bool:

@@ -32,7 +32,7 @@ def connect(address: str) -> Any:
     return backend
 
 
-def queried(backend: Any, query: str) -> Any:
+def query_table(backend: Any, query: str) -> Any:
     """The table that a query returns, if the server agrees that it is a query and that it only reads.
 
     Within brackets, PostgreSQL accepts nothing but a query, and none with a DELETE in its WITH. We don't create a view to learn the
@@ -87,12 +87,12 @@ def _columns_of(backend: Any, query: str) -> list[tuple[str, Any]]:
                 for field in (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY)
             )
             raise errors.lookup(state)(said) if state else errors.OperationalError("the connection is lost")
-        found = connection.pgconn.describe_prepared(b"")
-        places = range(found.nfields)
-        kinds = ([found.ftype(k) for k in places], [found.fmod(k) for k in places])
+        description = connection.pgconn.describe_prepared(b"")
+        places = range(description.nfields)
+        kinds = ([description.ftype(k) for k in places], [description.fmod(k) for k in places])
         types = connection.execute(_TYPES, kinds).fetchall()
     mapper = backend.compiler.type_mapper
-    names = [(found.fname(k) or b"").decode(encoding) for k in places]
+    names = [(description.fname(k) or b"").decode(encoding) for k in places]
     return [(name, mapper.from_string(kind)) for name, (kind,) in zip(names, types, strict=True)]
 
 
@@ -148,7 +148,7 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
         raise OptionError(ONLY_DUCKDB)
     opened = None
     try:
-        opened = _opened(str(log), external_access) if is_ours else None
+        opened = _open_ours(str(log), external_access) if is_ours else None
         yield opened if is_ours else log
     except CounterpoiseError:
         raise
@@ -165,7 +165,7 @@ def connected(log: Any, *, external_access: bool = False) -> Iterator[Any]:
                 opened.close() if is_of(opened, "duckdb") else opened.disconnect()
 
 
-def _opened(place: str, external_access: bool) -> Any:
+def _open_ours(place: str, external_access: bool) -> Any:
     """A connection of ours, or an error that says why there is none."""
     try:
         return _connect(place, external_access)
@@ -236,7 +236,7 @@ def relation(log: Any, table: Table, query: str | None) -> Any:
         log = log.con
     if query is not None:
         judge.check_query(query, dialect_of(log))
-        return queried(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
+        return query_table(log, query) if getattr(log, "name", "") == "postgres" else log.sql(query)
     if table is None:
         raise OptionError(
             ["name the log's table with ", Argument("table"), ", or select it with ", Argument("query"), "."]

@@ -32,15 +32,14 @@ def batches(question: Question) -> Iterator[pl.DataFrame]:
     """The columns we need, in batches, for policies that only run here."""
     with opened(question.log) as native:
         frame, names = complete(native, question)
-        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-        fetched = {column: names.get(column, column) for column in asked}
-        if CLUSTER in names and asked.count(str(question.log.cluster)) == 1:
+        fetched = {column: names.get(column, column) for column in question.wanted_columns}
+        if CLUSTER in names and question.wanted_columns.count(str(question.log.cluster)) == 1:
             # already a number: Arrow does not take every id, such as a UUID
             fetched[str(question.log.cluster)] = names[CLUSTER]
         rows = frame.select(*map(nw.col, dict.fromkeys(fetched.values()))).to_native()
         for batch in _record_batches(rows):
-            found = pl.DataFrame(pl.from_arrow(batch))
-            yield found.select(pl.col(name).alias(column) for column, name in fetched.items())
+            piece = pl.DataFrame(pl.from_arrow(batch))
+            yield piece.select(pl.col(name).alias(column) for column, name in fetched.items())
 
 
 def complete(native: Any, question: Question) -> tuple[nw.LazyFrame[Any], dict[str, str]]:
@@ -64,7 +63,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
             _check_one_per_row(native, texts)
         if names or question.log.where is not None:
             native = _without_nan(native, [*texts, *([] if question.log.where is None else [question.log.where])])
-            native = _computed(
+            native = _compute(
                 "counterpoise_log", native, {name: text for text, name in names.items()}, question.log.where
             )
     except CounterpoiseError:
@@ -78,7 +77,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
         number = (CHECKSUMS if is_text else REMAINDERS).get(database_of(native))
         if number is not None and (is_text or dtype.is_integer()):
             quoted = '"' + column.replace('"', '""') + '"'
-            native = _computed("counterpoise_clusters", native, {CLUSTER: number.format(quoted)})
+            native = _compute("counterpoise_clusters", native, {CLUSTER: number.format(quoted)})
             if not is_text:  # ibis guesses the type from the first rows, which may be null
                 native = native.mutate(**{CLUSTER: native[CLUSTER].cast("int64")})
             names |= {CLUSTER: CLUSTER}
@@ -91,7 +90,7 @@ def _with_columns(native: Any, question: Question, available: Sequence[str]) -> 
             )
         quoted = '"' + names.get(column, column).replace('"', '""') + '"'
         names |= {checksum_of(column): f"counterpoise checksum {k}"}
-        native = _computed(f"counterpoise_hash{k}", native, {names[checksum_of(column)]: number.format(quoted)})
+        native = _compute(f"counterpoise_hash{k}", native, {names[checksum_of(column)]: number.format(quoted)})
     return native, names
 
 
@@ -127,7 +126,7 @@ def _with_fewer_digits(native: Any, question: Question) -> Any:
     return native.mutate(**cast) if cast else native
 
 
-def _computed(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
+def _compute(step: str, native: Any, expressions: Mapping[str, str], where: str | None = None) -> Any:
     """The rows that meet the condition, with further columns: name → expression; every step needs its own name."""
     if database_of(native) == "postgres":
         return postgres.computed(native, expressions, where)

@@ -43,9 +43,9 @@ def with_actions(
     return frame.with_columns(*chosen) if chosen else frame, names | made
 
 
-def cannot_compute(asked: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
+def cannot_compute(expressions: Sequence[str | None], error: Exception, available: Sequence[str]) -> ColumnError:
     """The error for an expression or condition that is not valid here."""
-    texts = " or ".join(repr(text) for text in asked if text is not None)
+    texts = " or ".join(repr(text) for text in expressions if text is not None)
     return ColumnError(
         f"the database cannot compute {texts}: {first_line(error)}. The log has {', '.join(map(repr, available))}."
     )

@@ -30,30 +30,30 @@ def is_paths(log: object) -> bool:
     """Whether a log is given as the name of a file, or as a list of names."""
     if isinstance(log, str | PathLike):
         return True
-    return isinstance(log, list | tuple) and len(log) > 0 and all(isinstance(one, str | PathLike) for one in log)
+    return isinstance(log, list | tuple) and len(log) > 0 and all(isinstance(path, str | PathLike) for path in log)
 
 
 def files_of(log: Paths) -> list[Path]:
     """The files that a path, a folder, a glob or a list of them stands for, in order; all of them can be opened."""
-    given = [log] if isinstance(log, str | PathLike) else list(log)
-    found = [path for one in given for path in _expand(Path(one))]
-    for path in found:
+    names = [log] if isinstance(log, str | PathLike) else list(log)
+    paths = [path for name in names for path in _expand(Path(name))]
+    for path in paths:
         if path.is_symlink() and not path.exists():
             raise _dangling(path)
         try:
             path.open("rb").close()
         except OSError as error:
             raise LogError(f"cannot read {shown(path)!r}: {error.strerror}. Check its permissions.") from error
-    return found
+    return paths
 
 
 def check_once(files: Sequence[Path]) -> None:
     """Check that no file is named twice, not even through a link."""
-    seen: set[Path] = set()
+    resolved: set[Path] = set()
     for path in files:
-        if path.resolve() in seen:
+        if path.resolve() in resolved:
             raise OptionError(f"the file {shown(path)!r} is given twice: its rows would count twice. Name it once.")
-        seen.add(path.resolve())
+        resolved.add(path.resolve())
 
 
 def shown(path: Path) -> str:
@@ -81,12 +81,12 @@ def _expand(path: Path) -> list[Path]:
     if path.exists() or path.is_symlink():
         return [path]
     if any(sign in str(path) for sign in "*?["):
-        found = _below(path) if "**" in path.parts else _matches(path)
-        if not found and looks_like_address(str(path)):
+        files = _below(path) if "**" in path.parts else _matches(path)
+        if not files and looks_like_address(str(path)):
             raise mistyped(str(path))
-        if not found:
+        if not files:
             raise LogError(f"no file matches {shown(path)!r} in {shown(Path.cwd())!r}.")
-        return found
+        return files
     if looks_like_address(str(path)):
         raise mistyped(str(path))
     raise LogError(f"no file {shown(path)!r}. Check the path; a glob such as 'logs/*.parquet' may name many.")
@@ -122,14 +122,14 @@ def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 def _inside(folder: Path) -> Iterator[Path]:
     """The files in a folder and its subfolders, including linked ones; a folder that links lead back to is read once."""
-    links, seen = [folder], set[Path]()
+    links, visited = [folder], set[Path]()
     for link in links:  # which grows: folders proper come first, so that they go by their own names
         below = [link]
         for place in below:
             real = place.resolve()
-            if real in seen:
+            if real in visited:
                 continue
-            seen.add(real)
+            visited.add(real)
             for entry in _entries(place):
                 name = entry.relative_to(folder)
                 if entry.is_dir():
@@ -179,9 +179,8 @@ FORMATS = {
 }
 
 INFERRED = 10_000  # rows from which the types of text formats are guessed
-CHECKED = (
-    10_000  # lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
-)
+# lines of JSON that are looked at closely for keys given twice: nested objects make every line suspicious
+CHECKED = 10_000
 
 # what polars raises for a file that it cannot read; a panic is no ordinary exception
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -202,23 +201,23 @@ def scan(log: Paths, numbers: Sequence[str] = (), inferred: int | None = INFERRE
     schemas = [_schema(path, inferred) for path in files]
     folders = [_folders(path) for path in files]
     typed = kind in ("parquet", "ipc")
-    described = [dict(one) if typed else dict.fromkeys(one) for one in schemas]
-    for path, mine, found in zip(files, described, folders, strict=True):
+    described = [dict(schema) if typed else dict.fromkeys(schema) for schema in schemas]
+    for path, mine, folder in zip(files, described, folders, strict=True):
         if mine != described[0]:
             raise LogError(_difference(files[0], described[0], path, mine))
-        if found.keys() != folders[0].keys():
-            raise LogError(_difference(files[0], folders[0], path, found))
-        _check_folders(path, kind, {name: value for name, value in found.items() if name in mine})
-    values = {name: _values([one[name] for one in folders]) for name in folders[0]}
+        if folder.keys() != folders[0].keys():
+            raise LogError(_difference(files[0], folders[0], path, folder))
+        _check_folders(path, kind, {name: value for name, value in folder.items() if name in mine})
+    values = {name: _values([folder[name] for folder in folders]) for name in folders[0]}
     if kind == "parquet":
-        return _open(files, kind, hive={name: one.dtype for name, one in values.items()})
+        return _open(files, kind, hive={name: series.dtype for name, series in values.items()})
     types = schemas[0] if typed else _common_types(files, schemas, numbers)
     parts = []
     # One scan for the files of a folder that have their columns in the same order, which is all that CSV can read together.
     alike = groupby(range(len(files)), key=lambda k: (list(schemas[k]), folders[k]))
     for _, group in alike:
         k, *more = group
-        made = [pl.lit(one[k], one.dtype).alias(name) for name, one in values.items()]
+        made = [pl.lit(series[k], series.dtype).alias(name) for name, series in values.items()]
         opened = _open([files[j] for j in (k, *more)], kind, types, inferred)
         parts.append(opened.select(columns(types)).with_columns(made))
     return pl.concat(parts)
@@ -238,14 +237,14 @@ def _open(
         case "parquet":
             return pl.scan_parquet(names, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
         case "ipc":
-            return pl.scan_ipc(_escaped(names), hive_partitioning=False)
+            return pl.scan_ipc(_escape(names), hive_partitioning=False)
         case "csv" | "tsv":
             return pl.scan_csv(names, glob=False, separator="," if kind == "csv" else "\t", **text)
         case _:
-            return pl.scan_ndjson(_escaped(names), **text)
+            return pl.scan_ndjson(_escape(names), **text)
 
 
-def _escaped(names: Sequence[str]) -> list[str]:
+def _escape(names: Sequence[str]) -> list[str]:
     """File names, escaped for scans that take globs and, in the oldest polars we support, nothing else."""
     return [glob.escape(name) for name in names]
 
@@ -272,7 +271,7 @@ def _empty_columns(rows: pl.LazyFrame) -> dict[str, pl.DataType]:
     """The columns without a value, which is all of them if there are no rows; CSV calls them text."""
     texts = rows.select(pl.col(pl.String))
     empty = texts.select(pl.all().is_null().all()).collect(engine="streaming").to_dict(as_series=False)
-    return {name: pl.Null() for name, found in empty.items() if found == [True]}
+    return {name: pl.Null() for name, is_empty in empty.items() if is_empty == [True]}
 
 
 def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None) -> dict[str, pl.DataType]:
@@ -283,8 +282,8 @@ def _long_numbers(path: Path, kind: str, schema: pl.Schema, inferred: int | None
     texts = _open([path], kind, dict.fromkeys(whole, pl.String()), inferred).select(columns(whole))
     rows = texts if inferred is None else texts.head(inferred)
     lost = (column(name).cast(pl.Int128, strict=False).null_count() > column(name).null_count() for name in whole)
-    found = rows.select(lost).collect(engine="streaming").row(0, named=True)
-    return {name: pl.String() for name, is_lost in found.items() if is_lost}
+    losses = rows.select(lost).collect(engine="streaming").row(0, named=True)
+    return {name: pl.String() for name, is_lost in losses.items() if is_lost}
 
 
 def _check_header(path: Path, kind: str) -> None:
@@ -351,18 +350,18 @@ def _common_types(files: Sequence[Path], schemas: Sequence[pl.Schema], numbers: 
     """The types of text files' columns: numbers if all are numbers, text if they are of several kinds."""
     types: dict[str, Any] = {}
     for name in schemas[0]:
-        found = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
-        found.pop(pl.Null(), None)
-        is_number = {dtype.is_numeric() for dtype in found}
+        by_type = {schema[name]: path for schema, path in zip(reversed(schemas), reversed(files), strict=True)}
+        by_type.pop(pl.Null(), None)
+        is_number = {dtype.is_numeric() for dtype in by_type}
         if name in numbers and len(is_number) > 1:
-            one, other = (next(d for d in found if d.is_numeric() == kind) for kind in (True, False))
-            raise LogError(_difference(found[one], {name: one}, found[other], {name: other}))
+            number, other = (next(d for d in by_type if d.is_numeric() == kind) for kind in (True, False))
+            raise LogError(_difference(by_type[number], {name: number}, by_type[other], {name: other}))
         if name in numbers and is_number <= {True}:  # nothing but numbers, or nothing
             types[name] = pl.Float64()
-        elif len(found) <= 1:
-            types[name] = next(iter(found), pl.Null())
+        elif len(by_type) <= 1:
+            types[name] = next(iter(by_type), pl.Null())
         elif is_number == {True}:
-            types[name] = pl.Float64() if any(dtype.is_float() for dtype in found) else pl.Int128()
+            types[name] = pl.Float64() if any(dtype.is_float() for dtype in by_type) else pl.Int128()
         else:
             types[name] = pl.String()
     return types
@@ -384,12 +383,12 @@ _NUMBERS = (
 
 def _values(texts: Sequence[str | None]) -> pl.Series:
     """The values of folders, all of one type; dates stay text, because '2026-01-01' compares and prints the same either way."""
-    given = [text for text in texts if text is not None]
-    if given and all(text in ("true", "false") for text in given):
+    present = [text for text in texts if text is not None]
+    if present and all(text in ("true", "false") for text in present):
         return pl.Series([None if text is None else text == "true" for text in texts], dtype=pl.Boolean)
     series = pl.Series(texts, dtype=pl.String)
     for pattern, dtype in _NUMBERS:
-        if given and all(re.fullmatch(pattern, text) for text in given):
+        if present and all(re.fullmatch(pattern, text) for text in present):
             return series.cast(dtype)
     return series
 

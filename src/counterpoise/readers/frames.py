@@ -58,7 +58,7 @@ def with_policies(
             yield frame
 
 
-def told(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
+def batches_or_error(log: object, question: Question, number: str | None = None) -> Iterator[pl.DataFrame]:
     """The batches of a frame that may be lazy, with an error in words if it cannot run."""
     with errors_told(log):
         yield from batches(log, question, number)
@@ -73,7 +73,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         wanted = plan(question, list(log), number)
         yield wanted.complete(from_arrays(log, question, wanted.read), question)
         return
-    frame = known(log)
+    frame = as_narwhals(log)
     if isinstance(log, pl.LazyFrame):
         # expressions first: one that looks at several rows must see all of them, not those of a batch
         whole = selected(log, question, number)
@@ -93,7 +93,7 @@ def batches(log: object, question: Question, number: str | None = None) -> Itera
         yield wanted.complete(pl.DataFrame(read), question)
 
 
-def known(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+def as_narwhals(log: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
     """A frame as narwhals knows it, or an error that says what a log is."""
     try:
         return nw.from_native(log)  # type: ignore[no-any-return]
@@ -119,9 +119,8 @@ def series_of(values: nw.Series[Any], *, is_number: bool, is_label: bool = False
     if values.dtype == nw.Object:
         return from_array(values.name, values.to_numpy(), is_number=is_number)
     native = values.to_native()
-    if str(getattr(native, "dtype", "")).startswith(
-        "period"
-    ):  # a pandas week is its own text, not the number that stores it
+    # a pandas week is its own text, not the number that stores it
+    if str(getattr(native, "dtype", "")).startswith("period"):
         return from_array(values.name, np.asarray(native, dtype=object), is_number=False)
     if "decimal256" in str(getattr(native, "type", None) or native.dtype):  # which polars does not know
         values = values.cast(nw.String() if is_label else nw.Float64())
@@ -151,7 +150,7 @@ def side_by_side(
         else from_array(name, arrays[name], is_number=name in numbers)
         for name in names
     }
-    lengths = {name: one.len() for name, one in series.items()}
+    lengths = {name: column.len() for name, column in series.items()}
     if len(set(lengths.values())) > 1:
         raise LogError(
             "all columns must have the same length; found " + ", ".join(f"{k}: {v:,}" for k, v in lengths.items()) + "."

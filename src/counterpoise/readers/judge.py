@@ -42,7 +42,7 @@ def check_expressions(texts: Mapping[str, str], dialect: Any) -> None:
     """Refuse any of these texts (text → the part it plays) that is not one condition or expression."""
     if dialect != "duckdb":
         for text, part in texts.items():
-            parsed(part, text, dialect)
+            tree_of(part, text, dialect)
     elif texts:
         with _duckdb_parser() as parse:
             for text, part in texts.items():
@@ -54,7 +54,7 @@ def not_one(part: str, text: str) -> ColumnError:
     return ColumnError([argument_of(part, text), f" must be one {_what(part)}, not a statement."])
 
 
-def parsed(part: str, text: str, dialect: Any) -> Any:
+def tree_of(part: str, text: str, dialect: Any) -> Any:
     """The tree of a text that is one condition or expression in a dialect.
 
     It is one if it stands for one column both with brackets around it and without: `true LIMIT 7` fails with them, and `a) AS x, (b`
@@ -62,7 +62,7 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
     """
     import sqlglot
 
-    found = []
+    trees = []
     for column in (text, f"({text}\n)"):
         try:
             statements = _statements(sqlglot, f"SELECT {column}\n", dialect)
@@ -75,12 +75,12 @@ def parsed(part: str, text: str, dialect: Any) -> Any:
             ) from error
         if len(statements) != 1 or not _is_one_column(sqlglot.exp, statements[0]):
             raise not_one(part, text)
-        found.append(statements[0].expressions[0])
-    if not _reads(sqlglot.exp, [found[0].parent_select]):
+        trees.append(statements[0].expressions[0])
+    if not _reads(sqlglot.exp, [trees[0].parent_select]):
         raise not_one(part, text)
-    if found[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
+    if trees[0].find(sqlglot.exp.Query, sqlglot.exp.Table) is not None:
         raise _looks_elsewhere(part, text)
-    return found[0].pop()
+    return trees[0].pop()
 
 
 def _looks_elsewhere(part: str, text: str) -> ColumnError:
@@ -103,8 +103,8 @@ def _what(part: str) -> str:
 
 
 def _statements(sqlglot: Any, text: str, dialect: Any) -> list[Any]:
-    found = sqlglot.parse(text, read=dialect)
-    return [one for one in found if one is not None and not isinstance(one, sqlglot.exp.Semicolon)]
+    statements = sqlglot.parse(text, read=dialect)
+    return [tree for tree in statements if tree is not None and not isinstance(tree, sqlglot.exp.Semicolon)]
 
 
 def _reads(exp: Any, statements: list[Any]) -> bool:
@@ -115,8 +115,8 @@ def _reads(exp: Any, statements: list[Any]) -> bool:
 
 
 def _is_one_column(exp: Any, tree: Any) -> bool:
-    given = {name for name, value in tree.args.items() if value}
-    if not isinstance(tree, exp.Select) or given != {"expressions"} or len(tree.expressions) != 1:
+    clauses = {name for name, value in tree.args.items() if value}
+    if not isinstance(tree, exp.Select) or clauses != {"expressions"} or len(tree.expressions) != 1:
         return False
     return not isinstance(tree.expressions[0], exp.Alias | exp.Star)
 
@@ -128,10 +128,10 @@ def _duckdb_parser() -> Iterator[Parse]:
 
     def parse(text: str) -> list[Any]:
         answer = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-        found = json.loads(str(answer[0] if answer else "{}"))
-        if found.get("error", True):
-            raise ValueError(found.get("error_message", "it cannot be read"))
-        return [_without_places(one) for one in found["statements"]]
+        tree = json.loads(str(answer[0] if answer else "{}"))
+        if tree.get("error", True):
+            raise ValueError(tree.get("error_message", "it cannot be read"))
+        return [_without_places(statement) for statement in tree["statements"]]
 
     with duckdb.connect() as connection:
         yield parse

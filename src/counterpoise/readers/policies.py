@@ -55,9 +55,8 @@ def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
     """The batch with a column for every policy; `batch` is what an error calls it."""
-    known = frame.get_column(
-        str(question.log.action)
-    ).is_not_null()  # without an action a row is bad, and no policy's concern
+    # without an action a row is bad, and no policy's concern
+    known = frame.get_column(str(question.log.action)).is_not_null()
     shown = frame if known.all() else frame.filter(known)
     columns = []
     for target in question.policies:
@@ -71,25 +70,26 @@ def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.Data
 def probabilities(policy: Any, frame: pl.DataFrame, question: Question, name: str, batch: str) -> Floats:
     """A policy's probabilities of the logged actions of one batch, checked."""
     if isinstance(policy, ActionGroup):
-        found = _of_groups(policy, frame, question)
+        values = _of_groups(policy, frame, question)
     elif is_ranker(policy):
-        found = _of_ranker(policy, frame, question)
+        values = _of_ranker(policy, frame, question)
     elif gives_propensity(policy):
         actions = frame.get_column(str(question.log.action)).to_numpy()
-        found = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
+        values = policy.propensity(_context(policy, frame, question), actions, **_candidates(policy, frame, question))
     elif has_table(policy):
-        found = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
+        values = chosen(table_of(policy, frame, question), frame.get_column(str(question.log.action)).to_numpy())
     else:
-        found = _of_callable(policy, frame, question)
-    return checked(found, frame, name, batch, may_be_nan=is_ranker(policy))
+        values = _of_callable(policy, frame, question)
+    return checked(values, frame, name, batch, may_be_nan=is_ranker(policy))
 
 
-def checked(found: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
+def checked(returned: Any, frame: pl.DataFrame, name: str, batch: str, *, may_be_nan: bool = False) -> Floats:
     """What a policy returned for the logged actions of one batch: one probability per row, or an error."""
     try:
-        values = np.asarray(found, dtype=np.float64)
+        values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise LogError(f"policy {name!r} must return numbers; for {batch} it returned {found!r}: {error}.") from error
+        message = f"policy {name!r} must return numbers; for {batch} it returned {returned!r}: {error}."
+        raise LogError(message) from error
     if values.shape != (frame.height,):
         raise LogError(
             f"policy {name!r} must return one probability per row: for {batch} of {frame.height:,} rows it returned an "
@@ -130,25 +130,23 @@ def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:
             "this policy ranks items, and nothing says which rows are a list.",
             do=["Pass ", Argument("slate"), ", ", Argument("position"), " and ", Argument("propensity_of"), "."],
         )
-    found = np.full(frame.height, np.nan)
+    probability = np.full(frame.height, np.nan)
     rank = frame.get_column(lists.position).cast(pl.Float64, strict=False) - lists.first
     whole = frame.get_column(lists.slate).is_not_null() & rank.is_between(0, lists.depth - 1) & (rank % 1 == 0)
     kept = np.flatnonzero(whole.fill_null(False).to_numpy())
     if not len(kept):
-        return found
+        return probability
     shown = frame[kept]
     number = shown.get_column(lists.slate).rank("dense").cast(pl.Int64).to_numpy() - 1
     rows = rows_by_list(number, rank.gather(kept).cast(pl.Int64).to_numpy())
     rows = rows[rows[:, 0] >= 0]  # a list without a top is bad, and no policy's concern
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
+    check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = shown.select(columns(question.log.context)).to_numpy()
     check_same_context(context, rows)
     items = shown.get_column(str(question.log.action)).to_numpy()
-    given = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
-    found[kept[rows[rows >= 0]]] = given[rows >= 0]
-    return found
+    listed = policy.list_probabilities(context[rows[:, 0]], np.where(rows >= 0, items[rows], -1), lists.propensity_of)
+    probability[kept[rows[rows >= 0]]] = listed[rows >= 0]
+    return probability
 
 
 @dataclass(frozen=True)
@@ -167,29 +165,26 @@ def has_table(policy: Any) -> bool:
 def table_of(policy: Any, frame: pl.DataFrame, question: Question) -> Table:
     """The probabilities of all actions, for the rows of a frame."""
     if isinstance(policy, Probabilities):
-        found = _of_lists(policy, frame, question)
-        return _checked_sums(found, f"the lists of probabilities in {policy.column!r}")
+        return _check_sums(_of_lists(policy, frame, question), f"the lists of probabilities in {policy.column!r}")
     table = policy.predict_proba(_context(policy, frame, question), **_candidates(policy, frame, question))
     actions = frame.get_column(str(question.log.action)).to_numpy()
-    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered(table, actions)
+    classes = np.asarray(policy.classes_) if hasattr(policy, "classes_") else _numbered_actions(table, actions)
     if np.shape(table) != (frame.height, len(classes)):
         raise OptionError(
             f"predict_proba must give one column per class ({len(classes)}), found shape {np.shape(table)}."
         )
-    return _checked_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
+    return _check_sums(Table(classes, np.asarray(table)), "the probabilities of predict_proba")
 
 
-def _checked_sums(table: Table, what: str) -> Table:
+def _check_sums(table: Table, what: str) -> Table:
     """The table, if no row adds up to more than 1 by far; less than 1 leaves some for actions that it does not have."""
     sums = table.probabilities.sum(axis=1)
     bad = np.flatnonzero(sums > 1.0 + ROUNDED)
     if len(bad):
-        rows, do = (
-            (f"{len(bad):,} of {len(sums):,} rows", "add") if len(bad) > 1 else (f"1 of {len(sums):,} rows", "adds")
-        )
+        do = "add" if len(bad) > 1 else "adds"
         raise LogError(
-            f"{what} must add up to at most 1 in every row: {rows} {do} up to more; the first is row {bad[0]:,} with "
-            f"{sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
+            f"{what} must add up to at most 1 in every row: {len(bad):,} of {len(sums):,} rows {do} up to more; the "
+            f"first is row {bad[0]:,} with {sums[bad[0]]:.4g}. Divide them by their sum, or mend the policy."
         )
     return table
 
@@ -207,14 +202,12 @@ def gives_propensity(policy: Any) -> bool:
 
 def _context(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
     """The contexts of the rows as a policy takes them: a frame if it knows what to make of one, else an array."""
-    known = getattr(policy, "context_", ())
-    if known:
-        check_context(known, question.log.context)
+    check_context(getattr(policy, "context_", ()) or question.log.context, question.log.context)
     context = frame.select(columns(question.log.context))
     if getattr(policy, "encoding_", None) is not None:
         return context  # it knows what to make of every column
     # a classifier fitted on a frame wants names, one fitted on an array warns of them
-    return _named(context) if hasattr(policy, "feature_names_in_") else _array(context)
+    return _with_names(context) if hasattr(policy, "feature_names_in_") else _array(context)
 
 
 def _array(context: pl.DataFrame) -> NDArray[Any]:
@@ -280,8 +273,9 @@ def chosen(table: Table, actions: NDArray[Any], rows: NDArray[np.int64] | None =
     `rows` says which row of the table each action belongs to, if they do not go one by one.
     """
     column = _places(actions, table.actions)
-    found = np.asarray(table.probabilities[np.arange(len(actions)) if rows is None else rows, column], dtype=np.float64)
-    return np.where(table.actions[column] == actions, found, 0.0)
+    row = np.arange(len(actions)) if rows is None else rows
+    probability = np.asarray(table.probabilities[row, column], dtype=np.float64)
+    return np.where(table.actions[column] == actions, probability, 0.0)
 
 
 def _places(actions: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -312,17 +306,17 @@ def _of_groups(policy: ActionGroup, frame: pl.DataFrame, question: Question) -> 
     if isinstance(policy.target, str):
         target = _of_all(frame, policy.target, len(known))
     else:
-        given = table_of(policy.target, frame, question)
-        classes = given.actions if hasattr(policy.target, "classes_") else known
+        table = table_of(policy.target, frame, question)
+        classes = table.actions if hasattr(policy.target, "classes_") else known
         target = np.zeros((frame.height, len(known)))
         at = _places(classes, known)
-        target[:, at[known[at] == classes]] = given.probabilities[:, known[at] == classes]
+        target[:, at[known[at] == classes]] = table.probabilities[:, known[at] == classes]
     same = group == group[place][:, None]  # the actions of the logged one's group
     row = np.arange(frame.height)
     of_group = (logging * same).sum(axis=1)
     share = np.divide(logging[row, place], of_group, out=np.zeros(frame.height), where=of_group > 0)
-    found: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
-    return found
+    probability: Floats = np.minimum((target * same).sum(axis=1) * share, 1.0)  # sums of rounded numbers may exceed 1
+    return probability
 
 
 def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
@@ -335,7 +329,7 @@ def _of_all(frame: pl.DataFrame, column: str, actions: int) -> Floats:
     return table
 
 
-def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
+def _numbered_actions(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
     """The actions of a policy that does not name them: the columns of its table, numbered from 0."""
     count = np.shape(table)[1] if np.ndim(table) == 2 else 0
     other = actions[~np.isin(actions, np.arange(count))]
@@ -347,19 +341,19 @@ def _numbered(table: Any, actions: NDArray[Any]) -> NDArray[np.int64]:
     return np.arange(count)
 
 
-def check_context(known: Sequence[str], found: Sequence[str]) -> None:
+def check_context(known: Sequence[str], columns: Sequence[str]) -> None:
     """Check that a policy gets the columns it was learned from, in their order: it sees an array, in which any number fits anywhere."""
-    if tuple(found) != tuple(known):
+    if tuple(columns) != tuple(known):
         advice = (
-            "Pass them in that order" if sorted(found) == sorted(known) else "Pass those, or rename the log's columns"
+            "Pass them in that order" if sorted(columns) == sorted(known) else "Pass those, or rename the log's columns"
         )
         raise OptionError(
             f"the policy was learned from the columns {', '.join(map(repr, known))}; context names "
-            f"{', '.join(map(repr, found))}. {advice}."
+            f"{', '.join(map(repr, columns))}. {advice}."
         )
 
 
-def _named(context: pl.DataFrame) -> Any:
+def _with_names(context: pl.DataFrame) -> Any:
     """A frame whose names scikit-learn can read: before 1.9 that means pandas, because polars has dropped the protocol it asks for."""
     sklearn = sys.modules.get("sklearn")
     if sklearn is None or tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9):

@@ -30,8 +30,7 @@ def batches(question: Question, limit: int | None = None) -> Iterator[pl.DataFra
         if limit is not None:
             native = frame.to_native()
             frame = nw.from_native(native.orderBy(_functions(native).rand(0)).limit(limit))
-        asked = [*(column for _, column in question.columns), *(target.column for target in question.choices)]
-        columns = dict.fromkeys(asked)
+        columns = dict.fromkeys(question.wanted_columns)
         rows: pl.DataFrame = frame.select(*(nw.col(names[column]) for column in columns)).collect("polars").to_native()
     yield rows.rename({names[column]: column for column in columns})
 
@@ -53,7 +52,7 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
         number = functions.col("`" + name.replace("`", "``") + "`")
         log = log.withColumn(name, functions.when(~functions.isnan(number), number))
     names: dict[str, str] = {}
-    chosen, asked = [], []
+    chosen, expressions = [], []
     for part, column in question.columns:
         if column in names:
             continue
@@ -62,7 +61,7 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
             value = functions.col("`" + column.replace("`", "``") + "`")
         else:
             value = functions.expr(column)
-            asked.append(column)
+            expressions.append(column)
         chosen.append(value.alias(names[column]))
         if column == question.log.cluster and dict(log.select(value.alias("id")).dtypes)["id"] == "string":
             names[CLUSTER] = f"c{len(names)}"
@@ -75,8 +74,8 @@ def _select(log: Any, question: Question) -> tuple[Any, dict[str, str]]:
         native = rows.select(*chosen)
         native.dtypes  # noqa: B018 - Connect looks at a query only when asked for its columns
     except Exception as error:
-        if asked or question.log.where is not None:
-            raise cannot_compute([*asked, question.log.where], error, available) from None
+        if expressions or question.log.where is not None:
+            raise cannot_compute([*expressions, question.log.where], error, available) from None
         raise
     return native, names
 

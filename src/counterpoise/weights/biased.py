@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoise.errors import OptionError
 from counterpoise.log.good import Values
-from counterpoise.weights.weight import Ratio, Weight, check_constant, least_biased_first
+from counterpoise.weights.weight import Ratio, Rungs, Weight, check_constant, least_biased_first
 
 # -- The importance weight, cut off at a constant: less variance, some bias --------------------------------------------
 
@@ -44,24 +44,26 @@ class Clip(Weight):
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """min(w, c)."""
-        return _smaller(target / propensity, float(self.most))
+        return _up_to(float(self.most), target / propensity, float(self.most))
 
     def excess(self, target: Values, propensity: Values) -> Values:
         """min(w, c) − 1."""
-        return _smaller((target - propensity) / propensity, self.most - 1.0)
+        return _up_to(self.most - 1.0, (target - propensity) / propensity, self.most - 1.0)
 
     def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The difference of two cut-off weights."""
         return self.excess(target, propensity) - self.excess(other, propensity)
 
 
-def _smaller(u: Values, limit: float) -> Values:
-    """The smaller of a column and a number, on any engine or in NumPy."""
-    if isinstance(u, float | np.ndarray):
-        return np.minimum(u, limit)
+def _up_to(most: float, values: Values, other: float) -> Values:
+    """The values up to `most`, and another in the place of those above it, on any engine or in NumPy."""
+    if isinstance(values, float):
+        return other if values > most else values
+    if isinstance(values, np.ndarray):
+        return np.where(values > most, other, values)
     import narwhals as nw
 
-    return nw.when(u > limit).then(nw.lit(limit)).otherwise(u)
+    return nw.when(values > most).then(nw.lit(other)).otherwise(values)
 
 
 # -- The importance weight, shrunk toward 0 the more the larger it is: less variance, some bias ------------------------
@@ -131,22 +133,11 @@ class Switch(Weight):
 
     def weight(self, target: Values, propensity: Values) -> Values:
         """w, or 0."""
-        return _unless(target / propensity, float(self.most), 0.0)
+        return _up_to(float(self.most), target / propensity, 0.0)
 
     def excess(self, target: Values, propensity: Values) -> Values:
         """w − 1, or −1."""
-        return _unless((target - propensity) / propensity, self.most - 1.0, -1.0)
-
-
-def _unless(values: Values, most: float, other: float) -> Values:
-    """The values, with another one in the place of those that are too large, on any engine or in NumPy."""
-    if isinstance(values, float):
-        return values if values <= most else other
-    if isinstance(values, np.ndarray):
-        return np.where(values > most, other, values)
-    import narwhals as nw
-
-    return nw.when(values > most).then(nw.lit(other)).otherwise(values)
+        return _up_to(self.most - 1.0, (target - propensity) / propensity, -1.0)
 
 
 # -- The importance weight, averaged harmonically with 1: less variance, some bias -------------------------------------
@@ -276,7 +267,7 @@ class ImplicitExploration(Weight):
 
 
 @dataclass(frozen=True)
-class Slope(Weight):
+class Slope(Rungs):
     """One kind of weight with every constant of a ladder, among which SLOPE chooses: `Slope(Clip)`, `Slope(Shrink, [10, 100, 1000])`.
 
     The plain importance weight is the first rung, then come the constants from the least biased on. For each target the log chooses
@@ -314,8 +305,8 @@ class Slope(Weight):
             raise OptionError(f"the constants of Slope are a list of numbers, found {constants!r}.")
         if not constants or len(set(constants)) < len(constants):
             raise OptionError(f"Slope needs constants, each of them once; found {list(constants)!r}.")
-        for one in constants:
-            kind(one)  # raises an error for one that it does not take
+        for constant in constants:
+            kind(constant)  # raises an error for one that it does not take
         unbiased_at = getattr(kind, "unbiased_at", None)
         in_order = tuple(map(float, constants)) if unbiased_at is None else least_biased_first(constants, unbiased_at)
         object.__setattr__(self, "constants", in_order)
@@ -323,16 +314,4 @@ class Slope(Weight):
     @property
     def rungs(self) -> tuple[Weight, ...]:
         """The weights to choose from, the unbiased one first."""
-        return (Ratio(), *(self.kind(one) for one in self.constants or ()))
-
-    def weight(self, target: Values, propensity: Values) -> Values:
-        """That of the first rung, the importance weight."""
-        return Ratio().weight(target, propensity)
-
-    def excess(self, target: Values, propensity: Values) -> Values:
-        """That of the first rung."""
-        return Ratio().excess(target, propensity)
-
-    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
-        """That of the first rung."""
-        return Ratio().difference(target, other, propensity)
+        return (Ratio(), *(self.kind(constant) for constant in self.constants or ()))

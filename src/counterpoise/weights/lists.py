@@ -138,7 +138,7 @@ def list_weight(weight: Any, propensity_of: str | None) -> Any:
         return weight
     if weight is None:
         return USUAL[propensity_of]()
-    allowed = [name for name, one in LIST_WEIGHTS.items() if one.propensity_of == propensity_of]
+    allowed = [name for name, kind in LIST_WEIGHTS.items() if kind.propensity_of == propensity_of]
     if isinstance(weight, ListWeight) and weight.propensity_of == propensity_of:
         return weight
     if not isinstance(weight, ListWeight):

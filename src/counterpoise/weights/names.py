@@ -41,7 +41,7 @@ def weight_of(text: str) -> Weight:
     if said.strip().lower() == SLOPE:
         return Slope(kind)
     try:
-        constants = [float(one) for one in said.split(",")]
+        constants = [float(constant) for constant in said.split(",")]
     except ValueError:
         raise OptionError(
             f"the weight {text!r} needs a constant: write {key}:{kind.ladder[5]:g}, or {key}:slope to let the log choose one."

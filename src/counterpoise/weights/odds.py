@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from counterpoise.log.good import Values
-from counterpoise.weights.weight import Ratio, Weight, check_constant
+from counterpoise.weights.weight import Ratio, Rungs, Weight, check_constant
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Odds(Weight):
 
 
 @dataclass(frozen=True)
-class AllOdds(Weight):
+class AllOdds(Rungs):
     """Three of these weights side by side; sums of any other follow from theirs, being linear in λ, and sums of squares quadratic.
 
     >>> AllOdds().rungs
@@ -57,15 +57,3 @@ class AllOdds(Weight):
     def rungs(self) -> tuple[Weight, ...]:
         """The weights at λ = 1, 0 and 2."""
         return (Ratio(), Odds(0.0), Odds(2.0))
-
-    def weight(self, target: Values, propensity: Values) -> Values:
-        """That of the first rung, the importance weight."""
-        return Ratio().weight(target, propensity)
-
-    def excess(self, target: Values, propensity: Values) -> Values:
-        """That of the first rung."""
-        return Ratio().excess(target, propensity)
-
-    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
-        """That of the first rung."""
-        return Ratio().difference(target, other, propensity)

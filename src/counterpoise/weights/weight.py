@@ -28,8 +28,8 @@ def least_biased_first(constants: Sequence[float], unbiased_at: float) -> tuple[
     >>> least_biased_first([1, 100, 10], float("inf")), least_biased_first([0.5, 0.01], 0.0)
     ((100.0, 10.0, 1.0), (0.01, 0.5))
     """
-    numbers = [float(one) for one in constants]
-    return tuple(sorted(numbers, key=lambda one: abs(one - unbiased_at) if isfinite(unbiased_at) else -one))
+    numbers = [float(constant) for constant in constants]
+    return tuple(sorted(numbers, key=lambda number: abs(number - unbiased_at) if isfinite(unbiased_at) else -number))
 
 
 # -- What a weight is to the rest of the library -----------------------------------------------------------------------
@@ -104,6 +104,22 @@ class Ratio(Weight):
     def difference(self, target: Values, other: Values, propensity: Values) -> Values:
         """The difference of two weights, in one division."""
         return (target - other) / propensity
+
+
+class Rungs(Weight):
+    """Several weights side by side, of which the first, the importance weight, stands for all of them."""
+
+    def weight(self, target: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().weight(target, propensity)
+
+    def excess(self, target: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().excess(target, propensity)
+
+    def difference(self, target: Values, other: Values, propensity: Values) -> Values:
+        """That of the first rung."""
+        return Ratio().difference(target, other, propensity)
 
 
 # -- The user's own weight, from a column of the log -------------------------------------------------------------------
