@@ -519,8 +519,7 @@ def test_files_larger_than_memory_are_raced_on_a_sample_and_learned_from_as_a_wh
     frame = whole.frame().with_columns(action=pl.format("action {}", "action"), day=pl.Series(np.arange(6000) % 10))
     frame.write_parquet(tmp_path / "log.parquet")
     monkeypatch.setattr(searching, "SAMPLE", 2000)
-    for module in (searching, sources):
-        monkeypatch.setattr(module, "CHUNK", 1024)
+    monkeypatch.setattr(sources, "CHUNK", 1024)
     steps, plain = [], networks.batches
     monkeypatch.setattr(networks, "batches", lambda *args: (steps.append(b) or b for b in plain(*args)))
     parts = NAMES | {"where": "day < 9"}
