@@ -22,7 +22,7 @@ import torch
 
 import counterpoise as cp
 from counterpoise.errors import TrainingError
-from counterpoise.learn.contenders import LogSmoothing, Network, PredictedReward, Softmax
+from counterpoise.learn.contenders import PROMISED, Network
 from counterpoise.learn.forest import ForestLearner
 
 ROWS, ACTIONS = 3_000, 10
@@ -37,9 +37,9 @@ REWARDS = {
 EXPLORING = {"softmax": None, "99 % greedy": 0.01, "uniform": 1.0}
 USERS = ("independent", "unequal users")
 CONTENDERS = [
-    Network("softmax", Softmax(imitation=0.03), hidden=(16,), epochs=3),
-    Network("direct", PredictedReward(), hidden=(), epochs=3, rate=0.02),
-    Network("log smoothing", LogSmoothing(), hidden=(16,), epochs=3),
+    Network("softmax", "beta_ips", hidden=(16,), epochs=3, imitation=0.03),
+    Network("direct", "predicted_reward", hidden=(), epochs=3, rate=0.02, temperatures=PROMISED),
+    Network("log smoothing", "log_smoothing", hidden=(16,), epochs=3),
     ForestLearner(trees=20),
 ]
 QUICK = [("coins", exploring, "independent", actions) for exploring in ("uniform", "softmax") for actions in (2, 5)]

@@ -9,7 +9,7 @@ import torch
 
 import counterpoise.learn.training as training
 from counterpoise.environments import SyntheticBandit
-from counterpoise.learn import MLP, PolicyLearner
+from counterpoise.learn import MLP, PolicyLearner, contenders, learn_policy
 
 
 def stop_after_four(end):
@@ -35,9 +35,19 @@ def train(objective="beta_ips", norms="last_layer", checkpoint=None, folds=None,
     return learner.fit(context=log.context, action=log.action, reward=log.reward, propensity=log.propensity, **parts)
 
 
+def search(minutes=None):
+    """A search among two networks, with few steps."""
+    log = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(1500)
+    contenders.LEAST = 60
+    networks = [contenders.Network(name, name, hidden=(8,), epochs=1) for name in ("beta_ips", "predicted_reward")]
+    parts = {"context": log.context, "action": log.action, "reward": log.reward, "propensity": log.propensity}
+    return learn_policy(**parts, contenders=networks, minutes=minutes, progress=False)
+
+
 RUNS = {
     "last_layer": {"folds": 2},
     "all": {"norms": "all", "folds": 2},
+    "score": {"objective": "predicted_reward", "folds": 2},
     "reward model": {"objective": "dr", "folds": 3, "model": "logistic"},
 }
 
@@ -68,4 +78,6 @@ if __name__ == "__main__":
             if torch.distributed.get_rank() == 0:
                 found.save(out / kind)
                 (out / f"{kind} lift").write_text(str(found.result_["fold policies", "lift"].value), encoding="utf-8")
+        search().save(out / f"search {torch.distributed.get_rank()}")
+        search(minutes=0.02).save(out / f"short search {torch.distributed.get_rank()}")
         torch.distributed.destroy_process_group()

@@ -9,7 +9,8 @@ import pytest
 from command_line import invoke, shop
 
 import counterpoise as cp
-from counterpoise.evaluation.ranking import drivers, holm, rank
+from counterpoise.diagnostics.diagnose import holm
+from counterpoise.evaluation.ranking import drivers, rank
 
 
 @pytest.fixture

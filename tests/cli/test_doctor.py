@@ -37,7 +37,7 @@ def test_a_good_log_has_nothing_to_fix():
 
 
 FAULTS = {
-    "propensity of 0": (pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise("p").alias("p"), "fix", "propensity 'p' must lie in (0, 1]: 7 rows"),
+    "propensity of 0": (pl.when(pl.int_range(pl.len()) < 7).then(0.0).otherwise("p").alias("p"), "fix", "(0, 1]: 7 rows"),
     "percentages": ((100 * pl.col("p")).alias("p"), "fix", "propensity 'p' must lie in (0, 1]"),
     "always 1": (pl.lit(1.0).alias("p"), "fix", "'p' is always 1"),
     "rounded": (pl.col("p").round(2).clip(lower_bound=0.01).alias("p"), "look", "'p' is rounded to 2 decimals"),
@@ -47,7 +47,7 @@ FAULTS = {
     "too small": ((pl.col("p") / 2).alias("p"), "look", "the mean of 1/p is"),
     "mean weight": ((pl.col("p") / 2).alias("p"), "look", "should be 1 (p = 6.2e-08): the propensities or target probabilities are wrong"),
     "no reward yet": (
-        pl.when(pl.int_range(pl.len()) < 5).then(None).otherwise("click").alias("click"), "fix", "reward 'click' must be a finite number: in 5 rows",
+        pl.when(pl.int_range(pl.len()) < 5).then(None).otherwise("click").alias("click"), "fix", "'click' must be a finite number: in 5",
     ),
     "constant reward": (pl.lit(1.0).alias("click"), "look", "'click' is 1 in every row"),
     "text": (pl.col("p").cast(pl.String).alias("p"), "fix", "'p' holds String, not numbers"),

@@ -225,7 +225,6 @@ def test_options_of_one_way_to_learn_are_refused_by_the_other(learnt):
     for more, says in (
         (["--epochs", 3], "--epochs only works with --objective"),
         (["--device", "cpu"], "--device only works with --objective"),
-        (["--candidates", "some"], "--candidates only works with --objective. Pass --objective beta_ips"),
         (["--objective", "ips", "--minutes", 1], "--minutes and --objective exclude each other"),
         (["--minutes", 0], "--minutes 0.0 must be above 0"),
         (["--fallback", "hope"], "--fallback hope is not known; choose from imitate, warn, raise"),

@@ -9,8 +9,8 @@ import pytest
 from command_line import invoke
 
 import counterpoise as cp
-from counterpoise.diagnostics.audit import about_audit, check, holm
-from counterpoise.diagnostics.diagnose import MeanWeight
+from counterpoise.diagnostics.audit import about_audit, check
+from counterpoise.diagnostics.diagnose import MeanWeight, holm
 from counterpoise.evaluation.audit import Parts, audit, calibration_of
 from counterpoise.moments import Powers
 

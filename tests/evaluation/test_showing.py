@@ -330,12 +330,12 @@ def test_only_results_and_a_saved_policy_reach_upwards():
     by_name = [
         (path.relative_to(source).as_posix(), found)
         for path in source.rglob("*.py")
+        if path != source / "__init__.py"  # the package's door, above all rooms
         for found in re.findall(r"(?:import_module|__import__)\(([^)]*)", path.read_text(encoding="utf-8"))
         if "counterpoise" in found
     ]
     assert sorted(by_name) == [
         ("evaluation/result.py", '"counterpoise.report"'),
-        ("evaluation/risk.py", '"counterpoise.report.distribution"'),
         ("log/targets.py", '"counterpoise.learn"'),
     ]
 

@@ -21,7 +21,7 @@ from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, backward, default_norms
-from counterpoise.learn.training import Training
+from counterpoise.learn.training import Epochs
 from counterpoise.log.log import Log
 
 LOG = SyntheticBandit(n_actions=8, inverse_temperature=-3, seed=2).draw(2000)
@@ -45,7 +45,7 @@ def same(first, second):
 
 def after_first_epoch(monkeypatch, what):
     """Do something while a run is under way."""
-    plain, calls = training.held_out_estimate, []
+    plain, calls = training.held_out_actions, []
 
     def estimate(*args):
         found = plain(*args)
@@ -54,7 +54,7 @@ def after_first_epoch(monkeypatch, what):
         calls.append(1)
         return found
 
-    monkeypatch.setattr(training, "held_out_estimate", estimate)
+    monkeypatch.setattr(training, "held_out_actions", estimate)
 
 
 # -- files that change ---------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         return made
 
     whole = learner("lambda_ips", **options, policy=policy(True)).fit(**ARRAYS)
-    plain, epochs = Training._epoch, []
+    plain, epochs = Epochs.end_epoch, []
 
     def epoch(self, *args):
         if len(epochs) == 3:  # within the second λ
@@ -237,7 +237,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(Training, "_epoch", epoch)
+    monkeypatch.setattr(Epochs, "end_epoch", epoch)
     with pytest.raises(StoppedError):
         learner("lambda_ips", **options, policy=policy(True), checkpoint=tmp_path / "run.safetensors").fit(**ARRAYS)
 
@@ -245,7 +245,7 @@ def test_tuning_goes_on_from_its_checkpoints_to_the_same_result(tmp_path, monkey
         epochs.append(1)
         plain(self, *args)
 
-    monkeypatch.setattr(Training, "_epoch", count)
+    monkeypatch.setattr(Epochs, "end_epoch", count)
     # another start, as a new process has that does not seed: the checkpoint knows the first one
     resumed = learner("lambda_ips", **options, policy=policy(False), checkpoint=tmp_path / "run.safetensors")
     resumed.fit(**ARRAYS)

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from learning import torch
-from training_script import RUNS, train
+from training_script import RUNS, search, train
 
 import counterpoise as cp
 import counterpoise.learn.source as sources
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import ColumnError, LogError, OptionError, PolicyFileError, TrainingError
-from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, load_policy
+from counterpoise.learn import MLP, ModulePolicy, PolicyLearner, TwoTower, contenders, load_policy
 from counterpoise.learn.files import save_policy
 from counterpoise.learn.options import options_of
 from counterpoise.learn.rows import Share, Split, batches
@@ -165,7 +165,7 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
-def test_two_processes_reach_what_one_reaches(tmp_path):
+def test_two_processes_reach_what_one_reaches(tmp_path, monkeypatch):
     done = run_script("two", tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
     for kind, options in RUNS.items():
@@ -173,6 +173,12 @@ def test_two_processes_reach_what_one_reaches(tmp_path):
         same(load_policy(tmp_path / kind), alone.policy_, tolerance=1e-5)
         lift = float((tmp_path / f"{kind} lift").read_text(encoding="utf-8"))
         assert lift == pytest.approx(alone.result_["fold policies", "lift"].value, abs=1e-5)
+    # a search runs the same race in every process, and they share the last fit
+    monkeypatch.setattr(contenders, "LEAST", contenders.LEAST)  # which the search changes
+    alone = search().policy
+    for process in range(2):
+        same(load_policy(tmp_path / f"search {process}"), alone, tolerance=1e-4)
+    same(*(load_policy(tmp_path / f"short search {process}") for process in range(2)), tolerance=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
@@ -394,10 +400,12 @@ def test_a_policy_keeps_the_names_of_its_columns(tmp_path):
     for made in kinds:
         expected = loaded.predict_proba(LOG.context)
         np.testing.assert_allclose(loaded.predict_proba(made(FRAME[CONTEXT])), expected, rtol=1e-5)  # float32
-        with pytest.raises(OptionError, match="in that order"):
-            loaded.predict_proba(made(FRAME[CONTEXT[::-1]]))
+        turned = loaded.predict_proba(made(FRAME[[*CONTEXT[::-1], "reward"]]))  # by their names
+        np.testing.assert_allclose(turned, expected, rtol=1e-5)
+        with pytest.raises(ColumnError, match=r"learned from the columns 'context_0', .* lacks 'context_1'"):
+            loaded.predict_proba(made(FRAME[CONTEXT].drop("context_1")))
     uneven = {name: FRAME[name].to_numpy()[: k + 1] for k, name in enumerate(CONTEXT)}
-    with pytest.raises(OptionError, match=r"the same number of rows; found {'context_0': 1, 'context_1': 2,"):
+    with pytest.raises(ColumnError, match=r"the same number of rows; found {'context_0': 1, 'context_1': 2,"):
         loaded.predict_proba(uneven)
     # arrays have no names, so that any context of that many columns will do
     nameless = learner(epochs=1, policy=loaded).fit(**ARRAYS)

@@ -119,17 +119,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("column", "value"), BAD)
-@pytest.mark.parametrize("kind", ["frame", "dict", "file"])
-def test_bad_rows_are_those_that_are_bad_for_evaluate(column, value, kind, tmp_path):
+def test_bad_rows_are_those_that_are_bad_for_evaluate(column, value):
     at = pl.int_range(3000) == ROW
     bad = FRAME.with_columns(pl.when(at).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
-    bad.write_parquet(tmp_path / "log.parquet")
-    data = {"frame": bad, "dict": {name: bad[name].to_list() for name in bad.columns}, "file": tmp_path / "log.parquet"}
     question = {"reward": "reward", "propensity": "propensity", "target": "fair", "drop_bad_rows": True}
     assert cp.evaluate(bad.with_columns(fair=pl.lit(0.5)), **question).dropped_rows == 1
     with pytest.raises(LogError, match=rf"of 3,000 rows: .*{column}.*; the first is row {ROW} with"):
-        learner().fit(data[kind], **NAMES)
-    found = learner().fit(data[kind], **NAMES, drop_bad_rows=True)
+        learner().fit(bad, **NAMES)
+    found = learner().fit(bad, **NAMES, drop_bad_rows=True)
     assert found.dropped_rows_ == 1
     same(found, learner().fit(FRAME.filter(~at), **NAMES))
 
@@ -204,5 +201,49 @@ def test_logs_that_cannot_be_trained_on_are_refused(tmp_path):
 def test_amounts_are_numbers_and_not_text_or_times():
     for column, dtype in (("reward", pl.String), ("propensity", pl.String), ("reward", pl.Datetime)):
         odd = FRAME.with_columns(pl.col(column).cast(pl.Int64).cast(dtype))
-        with pytest.raises(ColumnError, match=rf"{column} must be a number, but column '{column}' holds"):
-            learner().fit(odd, **NAMES)
+        for verb in (learner().fit, cp.learn_policy):
+            with pytest.raises(ColumnError, match=rf"{column} must be a number, but column '{column}' holds"):
+                verb(odd, **NAMES)
+    names = FRAME.with_columns(reward=pl.format("reward {}", "reward"))
+    with pytest.raises(ColumnError, match=r"reward must be a number, but column 'reward' holds String"):
+        cp.learn_policy(names, **NAMES)
+
+
+def test_digits_that_single_precision_loses_are_missed_in_files_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "CHUNK", 700)
+    FRAME.with_columns(reward=pl.col("reward") + 1e9, context_0=pl.col("context_0")).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    with pytest.raises(
+        LogError, match=r"reward 'reward' has numbers near 1e\+09 that differ too little .* such as reward - 10000"
+    ):
+        learner().fit(tmp_path / "log.parquet", **NAMES)
+    source = sources.Source(Log(tmp_path / "log.parquet", **NAMES), centers_rewards=True)
+    expected = sources.Source(Log(pl.read_parquet(tmp_path / "log.parquet"), **NAMES), centers_rewards=True)
+    for each in (source, expected):
+        for start in each.starts:
+            each.look(start)
+        each.check_digits()
+    assert source.lowest == expected.lowest >= 1e9
+    rewards = torch.cat([source.chunk(start).reward for start in source.starts])
+    torch.testing.assert_close(rewards, expected.chunk(0).reward, rtol=0, atol=0)
+    assert rewards.unique().tolist() == [0.0, 1.0]
+
+
+def test_tensors_are_arrays_too():
+    tensors = {name: torch.as_tensor(column) for name, column in ARRAYS.items()}
+    tensors["reward"] = tensors["reward"].double().requires_grad_()
+    same(learner().fit(**tensors), learner().fit(**ARRAYS))
+
+
+def test_rows_of_a_log_in_memory_are_read_once(monkeypatch):
+    calls = []
+    read = sources.Source._fetched
+    monkeypatch.setattr(sources.Source, "_fetched", lambda *args: calls.append(1) or read(*args))
+    log = Log(FRAME.drop("user").with_columns(user_id=pl.int_range(3000) // 3), **NAMES, where="day >= 2")
+    source = sources.Source(log)
+    source.look(0)
+    assert source.frame(0, ["reward"])["reward"].to_list() == FRAME.filter(pl.col("day") >= 2)["reward"].to_list()
+    assert [one.name for one in source.ids(0)] == ["user_id"]
+    assert source.ids(0)[0].len() == source.rows == 2000
+    assert len(calls) == 1

@@ -1,12 +1,28 @@
 """What every policy can do."""
 
+import inspect
+
 import numpy as np
 import pytest
 from learning import policies, small_log, torch
 
-from counterpoise.errors import OptionError
-from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner, TwoTower
+import counterpoise as cp
+from counterpoise.errors import CounterpoiseError, OptionError, PolicyFileError
+from counterpoise.learn import (
+    Average,
+    LinearSoftmax,
+    ModulePolicy,
+    PlackettLuce,
+    PolicyLearner,
+    TwoTower,
+    export_onnx,
+    learn_policy,
+    load_policy,
+    portfolio,
+)
+from counterpoise.learn.files import read_tensors, write_tensors
 from counterpoise.learn.norms import SampleGradients
+from counterpoise.learn.policies import ModelPolicy
 
 
 @pytest.mark.parametrize("kind", policies())
@@ -67,3 +83,149 @@ def test_a_module_returns_a_logit_per_action(outputs):
             PolicyLearner(objective, policy=policy, epochs=1, folds=None, batch_size=10).fit(
                 context=context, action=action, reward=reward, propensity=propensity
             )
+
+
+def served_alike():
+    """Policies of all kinds that choose among six actions by three numbers, and what each is in plain numbers."""
+    made = policies()
+    linear, mlp = made["linear"], made["mlp"]
+    linear.temperature = 0.5
+    plain = linear.scores.weight.detach().numpy()
+    model = ModelPolicy(lambda context: context.astype(np.float64) @ plain.T, 6)
+    return {
+        "model": (model, lambda x, mask: softmax(x.astype(np.float32).astype(np.float64) @ plain.T, mask)),
+        "average": (
+            Average([linear, mlp], weights=[3, 1]),
+            lambda x, mask: 0.75 * linear.predict_proba(x, mask) + 0.25 * mlp.predict_proba(x, mask),
+        ),
+    }
+
+
+def softmax(logits, mask):
+    table = np.exp(logits) * mask
+    return table / table.sum(1, keepdims=True)
+
+
+MASK = np.array([[True, False, True, True, False, True], [False, True, True, False, False, False]] * 20)
+
+
+@pytest.mark.parametrize("mask", [np.ones_like(MASK), MASK], ids=["all", "masked"])
+@pytest.mark.parametrize("kind", ["model", "average"])
+def test_models_and_averages_serve_by_the_rules_of_all_policies(kind, mask):
+    policy, plainly = served_alike()[kind]
+    policy.actions_ = [3, 5, 7, 11, 13, 17]
+    context, rows = small_log()[0].numpy(), np.arange(40)
+    expected = plainly(context, mask)
+    np.testing.assert_allclose(policy.predict_proba(context, mask), expected, rtol=1e-6)
+    powers = expected**2 / (expected**2).sum(1, keepdims=True)
+    np.testing.assert_allclose(policy.predict_proba(context, mask, temperature=0.5), powers, rtol=1e-6)
+    best = np.asarray(policy.greedy(context, candidates=mask))
+    np.testing.assert_array_equal(best, policy.classes_[expected.argmax(1)])
+    action, propensity = policy.sample(context, mask=mask, seed=1)
+    np.testing.assert_allclose(propensity, expected[rows, np.searchsorted(policy.classes_, action)], rtol=1e-6)
+    np.testing.assert_allclose(policy.propensity(context, action, mask), propensity)
+    again, _ = policy.sample(torch.as_tensor(context), mask=mask, generator=torch.Generator().manual_seed(1))
+    np.testing.assert_array_equal(again, action)
+    places = torch.as_tensor(expected.argmax(1))
+    logged = policy.logged_probabilities(
+        torch.as_tensor(context), places, torch.as_tensor(mask), temperatures=(1.0, 0.5, 0.0)
+    )
+    np.testing.assert_allclose(logged, np.column_stack([expected.max(1), powers.max(1), np.ones(40)]), rtol=1e-5)
+
+
+def test_what_gradients_cannot_train_is_refused():
+    context, action, reward, propensity = (column.numpy() for column in small_log())
+    with pytest.raises(OptionError, match="ModelPolicy has no parameters that gradients could train"):
+        PolicyLearner(policy=ModelPolicy(lambda context: context, 6)).fit(
+            context=context, action=action, reward=reward, propensity=propensity
+        )
+
+
+def test_an_average_is_saved_loaded_and_exported(tmp_path):
+    made = {name: policy.float() for name, policy in policies().items()}
+    made["mlp"].temperature = 0.3
+    members = [made["linear"], Average([made["mlp"], made["two towers with item features"]], weights=[1, 2])]
+    policy = Average(members)
+    policy.actions_, policy.temperature = ["a", "b", "c", "d", "e", "f"], 0.7
+    context = small_log()[0].numpy().astype(np.float32)
+    policy.save(tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy")
+    expected = policy.predict_proba(context)
+    np.testing.assert_array_equal(loaded.predict_proba(context), expected)
+    assert (loaded.weights, loaded.policies[1].policies[0].temperature) == ([0.5, 0.5], 0.3)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export_onnx(loaded, tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    np.testing.assert_allclose(session.run(["probabilities"], {"context": context})[0], expected, atol=1e-6)
+    for change, says in (
+        ({"policies": 3}, "which policies it is the average of"),
+        ({"policies": [3]}, "which policies it is made of"),
+        ({"weights": [1.0, -1.0]}, "must be 2 numbers from 0 on"),
+        ({"weights": [1.0] * 999}, "more layers than it has tensors"),
+    ):
+        tensors, description = read_tensors(tmp_path / "policy")
+        description["config"]["arguments"] |= change
+        write_tensors(tmp_path / "other", tensors, description)
+        with pytest.raises(PolicyFileError, match=says):
+            load_policy(tmp_path / "other")
+
+
+def test_averages_of_what_does_not_belong_together_are_refused(tmp_path):
+    linear, other = LinearSoftmax(3, 6), LinearSoftmax(3, 6)
+    for odd, says in (
+        ([], "a list of policies .* found none"),
+        (linear, "found LinearSoftmax"),
+        ([linear, 3], "found int"),
+        ([linear, PlackettLuce(other, 2)], "found PlackettLuce"),
+        ([linear, LinearSoftmax(3, 5)], "the actions of policy 2 are not those of the first"),
+        ([linear, LinearSoftmax(2, 6)], "the number of inputs of policy 2"),
+    ):
+        with pytest.raises(OptionError, match=says):
+            Average(odd)
+    other.context_ = ("a", "b", "c")
+    with pytest.raises(OptionError, match=r"the columns of policy 2 .* the same log"):
+        Average([linear, other])
+    with pytest.raises(OptionError, match="weights= must be 1 numbers"):
+        Average([linear], weights=[1, 2])
+    model = Average([ModelPolicy(lambda context: context, 3)])
+    for write in (model.save, lambda path: export_onnx(model, path)):
+        with pytest.raises(OptionError, match="a model of another library cannot be"):
+            write(tmp_path / "policy")
+
+
+@pytest.mark.filterwarnings("ignore::counterpoise.learn.LearningWarning")
+def test_a_learner_and_what_a_search_found_serve_as_their_policies_do(tmp_path):
+    context, action, reward, propensity = (column.numpy() for column in small_log(400))
+    log = {"context": context, "action": action, "reward": reward, "propensity": propensity}
+    learner = PolicyLearner(epochs=1, folds=None, batch_size=100)
+    for serve in (learner.predict_proba, learner.greedy, learner.sample, learner.save):
+        with pytest.raises(CounterpoiseError, match="has not learned anything yet"):
+            serve(context)
+    learner.fit(**log)
+    found = learn_policy(**log, contenders=portfolio(6)[:1], fallback="warn", minutes=None)
+    for served, policy in ((learner, learner.policy_), (found, found.policy)):
+        np.testing.assert_array_equal(served.predict_proba(context), policy.predict_proba(context))
+        np.testing.assert_array_equal(served.propensity(context, action), policy.propensity(context, action))
+        np.testing.assert_array_equal(served.greedy(context), policy.greedy(context))
+        np.testing.assert_array_equal(served.sample(context, seed=1)[0], policy.sample(context, seed=1)[0])
+        np.testing.assert_array_equal(served.classes_, policy.classes_)
+        assert (served.lesson_, served.encoding_, served.candidates_) == (policy.lesson_, None, None)
+        served.save(tmp_path / "policy")
+        np.testing.assert_array_equal(
+            load_policy(tmp_path / "policy").predict_proba(context), policy.predict_proba(context)
+        )
+        assert list(inspect.signature(served.sample).parameters) == list(inspect.signature(policy.sample).parameters)
+    mean = np.mean([policy.predict_proba(context) for policy in found.policies], axis=0)
+    np.testing.assert_allclose(Average(found.policies).predict_proba(context), mean, rtol=1e-6)
+
+
+def test_the_average_of_policies_earns_the_average_of_what_they_earn():
+    context, action, reward, propensity = (column.numpy() for column in small_log(200))
+    log = {f"x{k}": context[:, k] for k in range(3)} | {"a": action, "r": reward, "p": propensity}
+    members = [policies()[kind] for kind in ("linear", "mlp", "two towers")]
+    members[1].temperature = 0.0
+    targets = {str(k): member for k, member in enumerate(members)} | {"average": Average(members, weights=[1, 2, 1])}
+    parts = {"context": ["x0", "x1", "x2"], "action": "a", "reward": "r", "propensity": "p", "estimator": "ips"}
+    result = cp.evaluate(log, target=targets, **parts)
+    values = [result[str(k), "ips"].value for k in range(3)]
+    assert result["average", "ips"].value == pytest.approx(np.average(values, weights=[1, 2, 1]), rel=1e-9)

@@ -30,13 +30,14 @@ def learn(objective, model_rewards=None, **options):
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("norms", ["last_layer", "all"])
 def test_every_objective_is_trained_along_the_gradient_of_its_own_function(name, norms):
-    policy, objective = policies()["mlp"], OBJECTIVES[name].at(1.7)
     context, action, reward, propensity = small_log()
+    policy, objective = policies()["mlp"], OBJECTIVES[name].at(1.7, rewards=objectives.Rewards.of([reward]))
     model = MODEL if objective.needs_model_rewards else None
     batch = Batch(context, action, reward, propensity, 40, model)
     past = RunningBaseline(initial=0.4)
     step = backward(policy, batch, objective.baseline(past, 1.7), objective=objective, norms=norms)
     known = {"baseline": step.baseline, "probabilities": torch.softmax(policy(context), -1)}
+    known["score"] = policy(context).gather(1, action[:, None])[:, 0]
     value = objective(policy.target(context, action), reward, propensity, **known, model_rewards=model, action=action)
     expected = torch.autograd.grad(-value, list(policy.parameters()))
     for parameter, gradient in zip(policy.parameters(), expected, strict=True):

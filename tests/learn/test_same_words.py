@@ -124,12 +124,16 @@ def sentences(words):
     return words.split(" rows: ", 1)[1].split(" Also: ")
 
 
-EXPECTED = (
-    r"of 300 rows: propensity 'p' must lie in \(0, 1\]: 5 rows do not; the first is row 5 with 0.0\. .* Also: reward 'r' must be a finite "
-    r"number: in 4 rows it is not; the first is row 47 with nan\. .* Also: target 'learned' must be below 1e\+50 times the propensity: in 1 "
-    r"row it is not; the first is row 40 with a propensity of 1e-60\. .* Also: control 'x0' must be a finite number: in 3 rows it is not; .* "
-    r"Also: cluster 'user' must be given: in 1 row it is not; the first is row 75 with null\. Fix the logger, or drop such rows with "
-    r"drop_bad_rows=True\."
+DROP = r"Fix the logger, or drop such rows with drop_bad_rows=True\."
+EXPECTED = " Also: ".join(
+    [
+        r"of 300 rows: propensity 'p' must lie in \(0, 1\]: 5 rows do not; the first is row 5 with 0.0\. .*",
+        rf"reward 'r' must be a finite number: in 4 rows it is not; the first is row 47 with nan\. {DROP}",
+        r"target 'learned' must be below 1e\+50 times the propensity: in 1 row it is not; the first is row 40 with a propensity of "
+        rf"1e-60\. {DROP}",
+        rf"control 'x0' must be a finite number: in 3 rows it is not; the first is row 82 with nan\. {DROP}",
+        rf"cluster 'user' must be given: in 1 row it is not; the first is row 75 with null\. {DROP}",
+    ]
 )
 WHOLE = told(cp.evaluate, drawn(), **PARTS, target="learned")
 
@@ -217,5 +221,6 @@ def test_lists_are_refused_and_dropped_alike(name, tmp_path, request):
         "position 'position' must be a whole number: 1 list does not",
     ):
         assert expected in ranked
-    dropped = cp.evaluate(**log, **LISTS, target="learned", drop_bad_rows=True).dropped_rows
-    assert ranker.fit(**log, **LISTS, drop_bad_rows=True).dropped_rows_ == dropped == 8
+    assert ranker.fit(**log, **LISTS, drop_bad_rows=True).dropped_rows_ == 8
+    if name not in UNORDERED:  # whose queries take a while
+        assert cp.evaluate(**log, **LISTS, target="learned", drop_bad_rows=True).dropped_rows == 8

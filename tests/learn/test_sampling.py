@@ -40,7 +40,7 @@ def test_the_propensity_is_that_of_the_tempered_and_masked_softmax(kind, tempera
     np.testing.assert_array_equal(again[0], action)
     np.testing.assert_array_equal(again[1], propensity)
     found = policy.propensity(CONTEXT, action, temperature=temperature, mask=mask)
-    np.testing.assert_allclose(found, propensity)
+    np.testing.assert_array_equal(found, propensity)
 
 
 def test_frequencies_are_the_propensities():
@@ -188,6 +188,15 @@ def test_contexts_that_are_no_numbers_are_refused(value):
     for serve in (policy.sample, policy.predict_proba, policy.greedy):
         with pytest.raises(LogError, match=f"that of row 1 has {value} in place 1"):
             serve(odd)
+
+
+def test_candidates_and_mask_are_two_names_for_the_same_thing():
+    policy = policies()["linear"]
+    for serve in (policy.predict_proba, lambda *x, **given: policy.sample(*x, **given, seed=1)[0], policy.greedy):
+        np.testing.assert_array_equal(serve(CONTEXT, MASK), serve(CONTEXT, mask=MASK))
+        np.testing.assert_array_equal(serve(CONTEXT, candidates=MASK), serve(CONTEXT, mask=MASK))
+        with pytest.raises(OptionError, match="both candidates= and mask=, which mean the same"):
+            serve(CONTEXT, MASK, mask=MASK)
 
 
 def test_a_seed_and_a_generator_are_one_too_many():

@@ -1,12 +1,14 @@
 """One training step: its gradient is the objective's, its variance the measured one, whichever way it is computed."""
 
+from dataclasses import replace
+
 import pytest
 from learning import policies, small_log, torch
 
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
-from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.steps import Logged, backward, default_norms
 
@@ -85,3 +87,47 @@ def test_doubly_robust_steps_have_their_own_gradient_and_variance():
     check(policy, plain(policy, value(slice(None))))
     rows = [torch.cat([g.flatten() for g in plain(policy, value(slice(i, i + 1)))]) for i in range(40)]
     torch.testing.assert_close(step.variance, torch.stack(rows).var(0, correction=0).sum() / 40)
+
+
+@pytest.mark.parametrize("kind", sorted(policies()))
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("binary", [True, False])
+def test_steps_of_the_logged_logit_have_its_gradient_and_variance(kind, closed, binary):
+    policy, reward = policies()[kind], (BATCH.reward > 0).double() if binary else BATCH.reward
+    batch = replace(BATCH, reward=reward)
+    rewards = objectives.Rewards.of([reward])
+    assert rewards.is_binary == binary
+    plain_slope = OBJECTIVES["predicted_reward"] if closed else replace(OBJECTIVES["predicted_reward"], slope=None)
+    objective = plain_slope.at(0.0, rewards=rewards)
+    step = backward(policy, batch, 0.0, objective=objective)
+
+    def value(rows):
+        score = policy(batch.context[rows]).gather(1, batch.action[rows, None])[:, 0]
+        return objectives.predicted_reward(score, reward[rows], batch.propensity[rows], rewards=rewards)
+
+    expected = plain(policy, value(slice(None)))
+    if kind.startswith("linear"):
+        rows = [torch.cat([g.flatten() for g in plain(policy, value(slice(i, i + 1)))]) for i in range(40)]
+        torch.testing.assert_close(step.variance, torch.stack(rows).var(0, correction=0).sum() / 40)
+    check(policy, expected)
+
+
+def test_an_objective_may_ask_for_the_logit_and_the_probability():
+    policy = policies()["mlp"]
+
+    def both(target, score, reward, propensity):
+        return (target / propensity * reward - 0.1 * score.square()).mean()
+
+    backward(policy, BATCH, 0.0, objective=Objective(both))
+    score = policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0]
+    check(policy, plain(policy, both(policy.target(BATCH.context, BATCH.action), score, *ROW)))
+    imitating = replace(OBJECTIVES["predicted_reward"], imitation=0.3).at(0.0, rewards=objectives.Rewards.of(ROW[:1]))
+    backward(policy, BATCH, 0.0, objective=imitating)
+    score, target = (
+        policy(BATCH.context).gather(1, BATCH.action[:, None])[:, 0],
+        policy.target(BATCH.context, BATCH.action),
+    )
+    expected = (
+        objectives.predicted_reward(score, *ROW, rewards=objectives.Rewards.of(ROW[:1])) + 0.3 * target.log().mean()
+    )
+    check(policy, plain(policy, expected))

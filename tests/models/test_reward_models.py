@@ -33,7 +33,7 @@ import counterpoise as cp
 from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.documents import as_text, evaluation, schema
-from counterpoise.models.fits import Joint, Linear, Stacked, Trees
+from counterpoise.models.fits import BoostedTrees, Joint, Linear, Stacked
 from counterpoise.models.folds import draw_actions, folds_of, row_ids, uniform
 
 ACTIONS = 6
@@ -99,8 +99,8 @@ def columns_of(result):
         (LogisticRegression(), LOG, Linear),
         (Ridge(), NUMERIC, Linear),
         (PoissonRegressor(), LOG, Linear),
-        (HistGradientBoostingClassifier(**TREES), LOG, Trees),
-        (HistGradientBoostingRegressor(**TREES), NUMERIC, Trees),
+        (HistGradientBoostingClassifier(**TREES), LOG, BoostedTrees),
+        (HistGradientBoostingRegressor(**TREES), NUMERIC, BoostedTrees),
         (RandomForestRegressor(5, max_depth=3, random_state=0), NUMERIC, Joint),
         (cp.models.Reward(Ridge(), per_action=True), NUMERIC, Stacked),
         (cp.models.Reward(LogisticRegression(), per_action=True), LOG, Stacked),

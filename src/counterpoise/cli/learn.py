@@ -119,11 +119,11 @@ def _search(data: Any, parts: dict[str, Any], training: dict[str, Any], minutes:
     """Several ways to learn."""
     from counterpoise.learn import learn_policy
 
-    unfit = [*training, *(["candidates"] if parts["candidates"] is not None else [])]
-    if unfit:
+    if training:
+        name = next(iter(training))
         raise OptionError(
-            [Argument(unfit[0]), " only works with ", Argument("objective"), "."],
-            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(unfit[0]), "."],
+            [Argument(name), " only works with ", Argument("objective"), "."],
+            do=["Pass ", Argument("objective", "beta_ips"), ", or leave out ", Argument(name), "."],
         )
     if minutes is not None:
         how["minutes"] = minutes

@@ -9,8 +9,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc, stdtrit
 
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.moments import Powers
@@ -76,10 +77,8 @@ def calibrate(column: str, rows: int, impossible: int, sums: BinSums) -> Calibra
     ----------
     Hosmer & Lemeshow, "Goodness of fit tests for the multiple logistic regression model", Communications in Statistics 9 (1980).
     """
-    from scipy.special import chdtrc
-
     own = np.diag(sums.mass) - sums.products
-    merge, edges = _merged(np.diag(own))
+    merge, edges = _merge_bins(np.diag(own))
     pairs, taken, mass = merge @ sums.pairs, merge @ sums.taken, merge @ sums.mass
     variance = merge @ (own if sums.spread is None else sums.spread) @ merge.T
     residual = taken - mass
@@ -90,14 +89,14 @@ def calibrate(column: str, rows: int, impossible: int, sums: BinSums) -> Calibra
     error = np.sqrt(np.maximum(np.diag(variance), 0.0))
     z = np.divide(residual, error, out=np.zeros_like(residual), where=error > 0)
     bins = tuple(
-        Bin(low, high, int(count), float(expected / count), float(seen / count), float(one))
-        for (low, high), count, expected, seen, one in zip(edges, pairs, mass, taken, z, strict=True)
+        Bin(low, high, int(count), float(expected / count), float(actual / count), float(score))
+        for (low, high), count, expected, actual, score in zip(edges, pairs, mass, taken, z, strict=True)
         if count
     )
     return Calibration(column, rows, impossible, bins, chi_square, freedom, p)
 
 
-def _merged(variances: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[tuple[float, float]]]:
+def _merge_bins(variances: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[tuple[float, float]]]:
     """Which bins to put together, by their probabilities alone, so that the choice says nothing about the actions taken."""
     joined: list[list[int]] = [[]]
     for k in range(len(variances)):
@@ -158,15 +157,15 @@ class Audit:
     @property
     def alarms(self) -> tuple[Check, ...]:
         """The checks that speak against the propensities."""
-        return tuple(one for one in self.checks if one.status in ALARMS)
+        return tuple(test for test in self.checks if test.status in ALARMS)
 
     @property
     def in_order(self) -> list[Check]:
         """The checks with a finite interval: alarms first, then those that can be told, each by kind and name."""
-        known = [one for one in self.checks if math.isfinite(one.lower + one.upper)]
+        known = [test for test in self.checks if math.isfinite(test.lower + test.upper)]
         order = (*ALARMS, "fine")
         return sorted(
-            known, key=lambda one: (one.status not in order, one.status not in ALARMS, one.target or "", one.by)
+            known, key=lambda test: (test.status not in order, test.status not in ALARMS, test.target or "", test.by)
         )
 
 
@@ -183,8 +182,6 @@ def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> 
     total = float(excess.sums[0])
     if rows == 0 or excess.n < 2 or not np.isfinite(excess.sums).all():
         return Check(by, part, target, rows, 1.0 + total / rows if rows else math.nan, -math.inf, math.inf, math.nan)
-    from scipy.special import stdtrit
-
     mean = total / excess.n
     variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
     error = math.sqrt(variance / excess.n)
@@ -204,64 +201,45 @@ def settle(
     `looks` counts every part of the log, those too small to be told of included: a rare action that came up often enough to be tested
     came up too often, and that choice must be paid for too.
     """
-    raw = [one.p for one in checks] + ([] if calibration is None else [calibration.p])
+    raw = [test.p for test in checks] + ([] if calibration is None else [calibration.p])
     corrected = holm(raw, looks + (calibration is not None))
     settled = [
-        replace(one, corrected_p=p, status=_status(one, p, level)) for one, p in zip(checks, corrected, strict=False)
+        replace(test, corrected_p=p, status=_status(test, p, level)) for test, p in zip(checks, corrected, strict=False)
     ]
     if calibration is not None:
         calibration = replace(calibration, corrected_p=corrected[-1])
     return Audit(tuple(settled), looks, calibration, level)
 
 
-def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
-    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
-
-    >>> holm([0.01, 0.04, 0.03], 3)
-    [0.03, 0.06, 0.06]
-
-    References
-    ----------
-    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
-    """
-    left, most = max(looks or 0, len(p)), 0.0
-    corrected = [math.nan] * len(p)
-    for at in sorted((k for k, one in enumerate(p) if not math.isnan(one)), key=lambda k: p[k]):
-        most = max(most, min(left * p[at], 1.0))
-        corrected[at] = most
-        left -= 1
-    return corrected
-
-
 def about_audit(audit: Audit, propensity: str) -> list[Finding]:
     """What the audit says about the propensities, one finding for each way to look at them."""
-    found = []
-    for by, target in dict.fromkeys((one.by, one.target) for one in audit.checks):
-        alarms = [one for one in audit.alarms if (one.by, one.target) == (by, target)]
+    findings = []
+    for by, target in dict.fromkeys((test.by, test.target) for test in audit.checks):
+        alarms = [test for test in audit.alarms if (test.by, test.target) == (by, target)]
         if alarms:
-            worst = min(alarms, key=lambda one: one.p)
+            worst = min(alarms, key=lambda test: test.p)
             said = _of_actions(alarms, worst) if target is None else _of_parts(alarms, worst, by)
-            found.append(Finding("look", propensity, f"{said} {_what_to_do(alarms, target)}"))
+            findings.append(Finding("look", propensity, f"{said} {_what_to_do(alarms, target)}"))
     calibration = audit.calibration
     if calibration is not None and calibration.corrected_p <= audit.level:
-        worst_bin = max(calibration.bins, key=lambda one: abs(one.z))
+        worst_bin = max(calibration.bins, key=lambda bin_: abs(bin_.z))
         said = (
             f"actions with a logged probability of about {worst_bin.predicted:.3g} were taken in {worst_bin.observed:.3g} of the cases "
             f"(p {p_value(calibration.corrected_p)} for all bins together): the logged distribution is not the one that actions were drawn "
             "from. Log the probabilities that the choice was really made with."
         )
-        found.append(Finding("look", propensity, said))
+        findings.append(Finding("look", propensity, said))
     if calibration is not None and calibration.impossible:
         said = (
             f"in {calibration.impossible:,} rows the probabilities of all actions do not sum to 1, or give 0 to the action that was taken. "
             "Log the whole distribution, as it was when the choice was made."
         )
-        found.append(Finding("look", propensity, said))
-    return found
+        findings.append(Finding("look", propensity, said))
+    return findings
 
 
 def _of_actions(alarms: Sequence[Check], worst: Check) -> str:
-    large = sum(one.status == "too large" for one in alarms)
+    large = sum(test.status == "too large" for test in alarms)
     few = ((large, "large"), (len(alarms) - large, "small"))
     counts = " and ".join(
         f"too {word} for {count:,} {'action' if count == 1 else 'actions'}" for count, word in few if count
@@ -283,7 +261,7 @@ def _of_parts(alarms: Sequence[Check], worst: Check, by: str) -> str:
 def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
     if target is not None:
         return "Look at how propensities were logged there, and whether the target takes actions there that the log never took."
-    if all(one.status == "too small" for one in alarms):
+    if all(test.status == "too small" for test in alarms):
         return "Either these actions were not always eligible, which is fine, or their propensities are too large."
     return (
         "A mean above 1 says that propensities are too small, or that rows of other actions were lost. Log the propensities that the "
@@ -291,11 +269,11 @@ def _what_to_do(alarms: Sequence[Check], target: str | None) -> str:
     )
 
 
-def _status(one: Check, corrected: float, level: float) -> Status:
-    if math.isnan(one.p):
+def _status(test: Check, corrected: float, level: float) -> Status:
+    if math.isnan(test.p):
         return "cannot tell"
-    if one.mean > 1.0:
+    if test.mean > 1.0:
         return "too large" if corrected <= level else "fine"
     if corrected > SURER * level:
         return "fine"
-    return "not always eligible" if one.target is None and one.mean < FAR else "too small"
+    return "not always eligible" if test.target is None and test.mean < FAR else "too small"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from counterpoise.moments import Moments, Powers
@@ -27,6 +28,25 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
         return 1.0
     freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
     return float(2 * stdtr(freedom, -abs(mean / error)))
+
+
+def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
+    """Holm's corrected p values among at least this many tests; nan, of which nothing can be told, stays nan.
+
+    >>> holm([0.01, 0.04, 0.03], 3)
+    [0.03, 0.06, 0.06]
+
+    References
+    ----------
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+    """
+    left, most = max(looks or 0, len(p)), 0.0
+    corrected = [math.nan] * len(p)
+    for at in sorted((k for k in range(len(p)) if not math.isnan(p[k])), key=lambda k: p[k]):
+        most = max(most, min(left * p[at], 1.0))
+        corrected[at] = most
+        left -= 1
+    return corrected
 
 
 @dataclass(frozen=True)
@@ -94,8 +114,8 @@ class Dropped:
     --------
     Three in a hundred rows are dropped, and most clicks with them:
 
-    >>> found = Dropped(left_out=Powers.of([1.0] * 20 + [0.0] * 10), kept=Powers.of([1.0] * 13 + [0.0] * 957))
-    >>> round(found.shift, 3), found.p_value < 1e-6
+    >>> dropped = Dropped(left_out=Powers.of([1.0] * 20 + [0.0] * 10), kept=Powers.of([1.0] * 13 + [0.0] * 957))
+    >>> round(dropped.shift, 3), dropped.p_value < 1e-6
     (0.02, True)
 
     References
@@ -277,25 +297,25 @@ class Lost:
     unknown_share: float = 0.0  # of all rows, whose reward is bad
 
 
-def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
+def diagnose(rows: Seen, *, clusters: Clusters | None = None, lost: Lost | None = None) -> Diagnostics:
     """The diagnostics of one target.
 
     >>> import numpy as np
     >>> weight, reward = np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0])
     >>> tail, excess = Tail(np.sort(weight)[::-1], zeros=1), Powers.of(weight - 1)
-    >>> found = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
-    >>> round(found.effective_sample_size, 2), found.zero_weight_share, found.carrying_rows
+    >>> diagnostics = diagnose(Seen(Moments.of(weight, reward), tail, excess, Powers.of(reward), (0.0, 1.0)))
+    >>> round(diagnostics.effective_sample_size, 2), diagnostics.zero_weight_share, diagnostics.carrying_rows
     (2.67, 0.25, 1.0)
     """
-    moments, tail, excess, lost = seen.moments, seen.tail, seen.excess, lost or Lost()
+    moments, tail, excess, lost = rows.moments, rows.tail, rows.excess, lost or Lost()
     n = moments.n
     known = Diagnostics(
         n,
         dropped=lost.dropped,
         duplicates=lost.duplicates,
         unknown_share=lost.unknown_share,
-        mean_is_one=seen.mean_is_one,
-        of_lists=seen.of_lists,
+        mean_is_one=rows.mean_is_one,
+        of_lists=rows.of_lists,
         cluster_groups=clusters.groups if clusters else None,
         effective_clusters=clusters.effective if clusters else None,
     )
@@ -306,7 +326,7 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
     error = clusters.mean_weight_error if clusters else math.sqrt(float(moments.covariance("u", "u")) / n)
     top = min(max(1, n // 100), len(tail.weights))
     total = n * mean
-    unlike = Dropped(lost.rewards, seen.rewards)
+    unlike = Dropped(lost.rewards, rows.rewards)
     test = MeanWeight(excess, error, clusters.effective if clusters else math.inf)
     return replace(
         known,
@@ -314,23 +334,23 @@ def diagnose(seen: Seen, *, clusters: Clusters | None = None, lost: Lost | None 
         effective_share=effective / n,
         mean_weight=mean,
         mean_weight_stderr=error,
-        mean_weight_p=test.p_value if seen.mean_is_one else math.nan,
+        mean_weight_p=test.p_value if rows.mean_is_one else math.nan,
         max_weight=float(tail.weights[0]) if len(tail.weights) else 0.0,
         top_rows=top,
         top_share=min(float(tail.weights[:top].sum()) / total, 1.0) if total > 0 else 0.0,
         pareto_k=pareto_k(tail, n),
         zero_weight_share=tail.zeros / n,
-        reward_min=seen.reward_range[0],
-        reward_max=seen.reward_range[1],
-        carrying_rows=carrying_rows(excess, seen.rewards, usual_ends(*seen.reward_range))
-        if seen.carrying is None
-        else seen.carrying,
+        reward_min=rows.reward_range[0],
+        reward_max=rows.reward_range[1],
+        carrying_rows=carrying_rows(excess, rows.rewards, usual_ends(*rows.reward_range))
+        if rows.carrying is None
+        else rows.carrying,
         weight_rows=excess.n / excess.kurtosis,
         mean_reward=float(moments.center + moments.average("s")),
         mean_reward_stderr=math.sqrt(float(moments.covariance("s", "s")) / effective) if effective else math.inf,
         dropped_rewards=lost.rewards.n,
         dropped_shift=unlike.shift,
         dropped_p=unlike.p_value,
-        length_shift=seen.length[0],
-        length_p=of_mean(*seen.length, excess.n / excess.kurtosis, clusters.effective if clusters else math.inf),
+        length_shift=rows.length[0],
+        length_p=of_mean(*rows.length, excess.n / excess.kurtosis, clusters.effective if clusters else math.inf),
     )

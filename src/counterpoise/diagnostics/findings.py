@@ -59,54 +59,55 @@ class Rewards:
     zero_share: float
 
 
-def about_propensities(column: str | None, seen: Propensities | None, actions: int | None) -> list[Finding]:
+def about_propensities(column: str | None, propensities: Propensities | None, actions: int | None) -> list[Finding]:
     """What is wrong with the propensities, or might be."""
-    if seen is None or column is None:
+    if propensities is None or column is None:
         return []
-    found = []
-    if seen.lowest == seen.highest == 1.0:
+    findings = []
+    if propensities.lowest == propensities.highest == 1.0:
         what = (
             f"{column!r} is always 1, and a policy that never varies says nothing about any other. If yours does explore, log its true "
             "probabilities; if not, let it explore first."
         )
-        found.append(Finding("fix", column, what))
-    if seen.decimals is not None and seen.distinct > FEW:
-        off = 0.5 * 10.0**-seen.decimals / seen.lowest
+        findings.append(Finding("fix", column, what))
+    if propensities.decimals is not None and propensities.distinct > FEW:
+        off = 0.5 * 10.0**-propensities.decimals / propensities.lowest
         if off > ROUNDING:
             what = (
-                f"{column!r} is rounded to {seen.decimals} decimals, and its smallest value is {seen.lowest:g}, so the largest weights "
-                f"may be off by {off:.0%}. Log all digits."
+                f"{column!r} is rounded to {propensities.decimals} decimals, and its smallest value is {propensities.lowest:g}, so the "
+                f"largest weights may be off by {off:.0%}. Log all digits."
             )
-            found.append(Finding("look", column, what))
-    if seen.commonest_share > 0.5 and seen.distinct > FEW:
+            findings.append(Finding("look", column, what))
+    if propensities.commonest_share > 0.5 and propensities.distinct > FEW:
         what = (
-            f"{seen.commonest_share:.0%} of {column!r} is {seen.commonest:g}, and the rest varies. Is that a default for rows whose true "
-            "value was unknown?"
+            f"{propensities.commonest_share:.0%} of {column!r} is {propensities.commonest:g}, and the rest varies. Is that a default for "
+            "rows whose true value was unknown?"
         )
-        found.append(Finding("look", column, what))
+        findings.append(Finding("look", column, what))
     # all actions, seen or not: there cannot be fewer than were seen, but there can be more if rare ones have not come up yet
-    if actions and actions - seen.mean_inverse > max(SURE * seen.mean_inverse_stderr, 0.02 * actions):
+    if actions and actions - propensities.mean_inverse > max(SURE * propensities.mean_inverse_stderr, 0.02 * actions):
         what = (
-            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions, of which the log has {actions:,}. "
-            "Either the propensities are too large, or not all rows could choose from the same actions."
+            f"the mean of 1/{column} is {propensities.mean_inverse:.4g} and should be the number of actions, of which the log has "
+            f"{actions:,}. Either the propensities are too large, or not all rows could choose from the same actions."
         )
-        found.append(Finding("look", column, what))
+        findings.append(Finding("look", column, what))
     # if an action's propensity differs between rows, even more actions are to be expected, by Jensen's inequality
-    if actions and seen.expected_actions - actions > max(SURE * seen.expected_actions_stderr, 0.02 * actions):
+    expected, error = propensities.expected_actions, propensities.expected_actions_stderr
+    if actions and expected - actions > max(SURE * error, 0.02 * actions):
         what = (
-            f"the mean of 1/{column} is {seen.mean_inverse:.4g} and should be the number of actions. Some may not have come up yet, but "
-            f"about {seen.expected_actions:,.0f} should have, and the log has {actions:,}. Either the propensities are too small, or they "
-            "are for finer choices than the action column distinguishes."
+            f"the mean of 1/{column} is {propensities.mean_inverse:.4g} and should be the number of actions. Some may not have come up "
+            f"yet, but about {expected:,.0f} should have, and the log has {actions:,}. Either the propensities are too small, or they are "
+            "for finer choices than the action column distinguishes."
         )
-        found.append(Finding("look", column, what))
-    return found
+        findings.append(Finding("look", column, what))
+    return findings
 
 
-def about_rewards(column: str | None, seen: Rewards | None) -> list[Finding]:
+def about_rewards(column: str | None, rewards: Rewards | None) -> list[Finding]:
     """What is odd about the rewards."""
-    if seen is None or column is None or seen.distinct != 1:
+    if rewards is None or column is None or rewards.distinct != 1:
         return []
-    what = f"{column!r} is {seen.lowest:g} in every row, so the log cannot tell policies apart."
+    what = f"{column!r} is {rewards.lowest:g} in every row, so the log cannot tell policies apart."
     return [Finding("look", column, what)]
 
 
@@ -140,12 +141,12 @@ def about_lists(position: str, of: str | None, lists: int) -> Finding:
 
 def about_positions(position: str, of: str, missing: int, repeated: int) -> list[Finding]:
     """Lists whose positions have gaps, or are there twice."""
-    found = []
+    findings = []
     for count, what in ((missing, "lack a position above their last"), (repeated, "have a position more than once")):
         if count:
             said = f"{count:,} of the lists by {of!r} {what}, by {position!r}: their rows cannot be put together. Fix the logger."
-            found.append(Finding("fix", position, said))
-    return found
+            findings.append(Finding("fix", position, said))
+    return findings
 
 
 def meaning_of(fall: float, error: float, steps: int) -> str | None:

@@ -66,8 +66,9 @@ def faults_of(frame: pl.LazyFrame, position: str, of: str) -> tuple[int, int]:
         n=x.count(), distinct=x.drop_nulls().n_unique(), high=x.max(), low=x.min()
     )
     whole = pl.col("high") - pl.col("low").min() + 1
-    seen = collect(each.select((whole > pl.col("distinct")).sum(), repeated=(pl.col("n") > pl.col("distinct")).sum()))
-    return int(seen.row(0)[0]), int(seen.row(0)[1])
+    faults = each.select((whole > pl.col("distinct")).sum(), repeated=(pl.col("n") > pl.col("distinct")).sum())
+    missing, repeated = collect(faults).row(0)
+    return int(missing), int(repeated)
 
 
 def fall_of(frame: pl.LazyFrame, position: str, propensity: str) -> tuple[float, float, int]:
@@ -82,15 +83,15 @@ def fall_of(frame: pl.LazyFrame, position: str, propensity: str) -> tuple[float,
         return 0.0, 0.0, 0
     first = places.row(0, named=True)
     # the place that is the most errors away from the first, if the number of items falls by one each time
-    found = [
+    falls = [
         (
-            first["mean"] - one["mean"],
-            (first["var"] / first["n"] + one["var"] / one["n"]) ** 0.5,
-            int(one["k"] - first["k"]),
+            first["mean"] - place["mean"],
+            (first["var"] / first["n"] + place["var"] / place["n"]) ** 0.5,
+            int(place["k"] - first["k"]),
         )
-        for one in places.tail(-1).iter_rows(named=True)
+        for place in places.tail(-1).iter_rows(named=True)
     ]
-    return max(found, key=lambda one: one[2] / max(one[1], 1e-9))
+    return max(falls, key=lambda fall: fall[2] / max(fall[1], 1e-9))
 
 
 def shows_once(frame: pl.LazyFrame, of: str, item: str) -> bool:
@@ -128,13 +129,13 @@ def _positions(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> dict[
     for k, name in enumerate(numbers):
         x = column(name)
         wanted += [x.min().alias(f"low {k}"), x.max().alias(f"high {k}"), x.drop_nulls().n_unique().alias(f"count {k}")]
-    seen = collect(frame.select(wanted)).row(0, named=True)
-    found = {}
+    extents = collect(frame.select(wanted)).row(0, named=True)
+    positions = {}
     for k, name in enumerate(numbers):
-        low, high, count = seen[f"low {k}"], seen[f"high {k}"], seen[f"count {k}"]
+        low, high, count = extents[f"low {k}"], extents[f"high {k}"], extents[f"count {k}"]
         if low in (0, 1) and low < high <= LONGEST and count == high - low + 1:
-            found[name] = range(int(low), int(high) + 1)
-    return found
+            positions[name] = range(int(low), int(high) + 1)
+    return positions
 
 
 def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
@@ -143,8 +144,9 @@ def _ids(frame: pl.LazyFrame, schema: pl.Schema, free: list[str]) -> list[str]:
     if not names:
         return []
     counts = [column(name).drop_nulls().n_unique().alias(f"count {k}") for k, name in enumerate(names)]
-    seen = collect(frame.select(pl.len().alias("rows"), *counts)).row(0, named=True)
-    return [name for k, name in enumerate(names) if seen["rows"] / LONGEST <= seen[f"count {k}"] < seen["rows"] / 1.2]
+    sizes = collect(frame.select(pl.len().alias("rows"), *counts)).row(0, named=True)
+    n = sizes["rows"]
+    return [name for k, name in enumerate(names) if n / LONGEST <= sizes[f"count {k}"] < n / 1.2]
 
 
 def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
@@ -155,7 +157,7 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
     is_distinct = pl.col("distinct") == n
     is_whole = is_distinct & (pl.col("low") == first) & (pl.col("high") - pl.col("low") + 1 == n)
     rows, sizes = n.sum(), n.value_counts(sort=True).first().struct.field("count")
-    seen: dict[str, Any] = collect(
+    shares: dict[str, Any] = collect(
         each.select(
             lists=(n > 1).sum(),
             several=n.filter(n > 1).sum() / rows,
@@ -164,10 +166,10 @@ def _lists(frame: pl.LazyFrame, position: str, of: str, first: int) -> int:
             alike=sizes / pl.len(),
         )
     ).row(0, named=True)
-    if not seen["lists"] or seen["several"] < 0.5:
+    if not shares["lists"] or shares["several"] < 0.5:
         return 0
     clues = says_position(position) + says_list(of)
     is_list = (
-        seen["distinct"] >= 0.95 if clues == 2 else seen["whole"] >= (0.9 if clues else 0.95) and (clues or seen["alike"] >= 0.95)
+        shares["distinct"] >= 0.95 if clues == 2 else shares["whole"] >= (0.9 if clues else 0.95) and (clues or shares["alike"] >= 0.95)
     )  # fmt: skip
-    return int(seen["lists"]) if is_list else 0
+    return int(shares["lists"]) if is_list else 0

@@ -83,26 +83,26 @@ def _read(
 ) -> list[Tried]:
     """What each reading makes of the propensities: how many are possible, and whether mean weights are 1."""
     p, t = pl.col("p"), [pl.col(f"t{k}") for k in range(len(targets))]
-    given = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
-    rows = frame.select(p=column(str(name)).cast(pl.Float64), **given).filter(p.is_finite())
+    probabilities = {f"t{k}": column(target).cast(pl.Float64) for k, target in enumerate(targets)}
+    rows = frame.select(p=column(str(name)).cast(pl.Float64), **probabilities).filter(p.is_finite())
     wanted: list[pl.Expr] = []
     for k, reading in enumerate(readings):
         made = reading.made(p)
         good = is_propensity(made)
         wanted.append(good.mean().alias(f"{k} valid"))
-        weights = {f"{k} {j}": one / made for j, one in enumerate(t)}
+        weights = {f"{k} {j}": target / made for j, target in enumerate(t)}
         if actions and not targets:
             weights[f"{k} 0"] = 1.0 / (made * actions)
         for key, w in weights.items():
             known = w.filter(good & w.is_finite())
             wanted += [known.mean().alias(key), (known.std() / known.len().sqrt()).alias(f"{key} error")]
-    found = collect(rows.select(wanted)).row(0, named=True)
+    measured = collect(rows.select(wanted)).row(0, named=True)
     said = [f"the mean weight of {target}" for target in targets]
     said = said or (["the mean of 1/propensity over the number of actions"] if actions else [])
     return [
         Tried(
-            float(found[f"{k} valid"] or 0.0),
-            {what: (_or_nan(found[f"{k} {j}"]), _or_nan(found[f"{k} {j} error"])) for j, what in enumerate(said)},
+            float(measured[f"{k} valid"] or 0.0),
+            {what: (_or_nan(measured[f"{k} {j}"]), _or_nan(measured[f"{k} {j} error"])) for j, what in enumerate(said)},
         )
         for k in range(len(readings))
     ]
@@ -122,30 +122,30 @@ def about_misread(named: str | None, tried: Sequence[Tried]) -> list[Finding]:
     plain, *others = tried
     if not plain.means:
         possible = [
-            one for one, test in zip(READINGS, others, strict=True) if plain.valid < FEW and test.valid >= VALID
+            reading for reading, test in zip(READINGS, others, strict=True) if plain.valid < FEW and test.valid >= VALID
         ]
         return [Finding("fix", named, _by_range(named, possible))] if possible else []
-    passed = [(one, test) for one, test in zip(READINGS, others, strict=True) if test.passes]
+    passed = [(reading, test) for reading, test in zip(READINGS, others, strict=True) if test.passes]
     if not passed:
         return []
     best, test = min(passed, key=lambda pair: max(abs(mean - 1.0) for mean, _ in pair[1].means.values()))
     what, (mean, error) = next(iter(test.means.items()))
     before = plain.means[what][0]
     was = f", and not {before:.4g}" if plain.valid >= VALID else ""
-    expression = _written(best, named)
+    expression = _expression_of(best, named)
     said = f"{named!r} seems to hold {best.holds}: with {expression}, {what} is {mean:.3f} ± {error:.3f}, as it should be{was}. "
     return [Finding("fix", named, Sentence([said, "Pass ", Argument("propensity", expression), "."]))]
 
 
 def _by_range(named: str, possible: Sequence[Reading]) -> Sentence:
-    holds = " or ".join(one.holds for one in possible)
+    holds = " or ".join(reading.holds for reading in possible)
     options: list[str | Argument] = []
-    for k, one in enumerate(possible):
-        options += [" or " if k else "Pass ", Argument("propensity", _written(one, named))]
+    for k, reading in enumerate(possible):
+        options += [" or " if k else "Pass ", Argument("propensity", _expression_of(reading, named))]
     return Sentence([f"going by their range, values of {named!r} could be {holds}. ", *options, "."])
 
 
-def _written(reading: Reading, named: str) -> str:
+def _expression_of(reading: Reading, named: str) -> str:
     """The expression, with a name that needs quotes in quotes."""
     is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named) is not None
     return reading.expression.format(p=named if is_plain else '"' + named.replace('"', '""') + '"')

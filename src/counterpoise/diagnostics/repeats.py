@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
+from scipy.special import bdtrc, pdtr
 
 from counterpoise.engines.rows import collect
 from counterpoise.log.expressions import column, columns
@@ -52,8 +53,6 @@ class Repeats:
     @property
     def is_odd(self) -> bool:
         """Whether so many pairs, or so many even numbers, hardly ever come by chance."""
-        from scipy.special import bdtrc, pdtr
-
         even = sum(count for k, count in self.times.items() if k % 2 == 0)
         if even and bdtrc(even - 1, self.distinct, 0.5) < SURE:
             return True
@@ -72,8 +71,8 @@ def repeats(frame: pl.LazyFrame, schema: pl.Schema) -> Repeats | None:
     return Repeats(dict(collect(each.group_by("times").agg(count=pl.len())).rows()))
 
 
-def tells_apart(frame: pl.LazyFrame, schema: pl.Schema, found: Repeats) -> bool:
+def tells_apart(frame: pl.LazyFrame, schema: pl.Schema, counts: Repeats) -> bool:
     """Whether a single column tells almost all rows apart, as an id or a time does, except for the repeated ones."""
     chosen = [name for name in schema.names() if not schema[name].is_nested()]
     finest = collect(frame.select(column(name).n_unique() for name in chosen)).row(0)
-    return bool(max(finest) > 0.9 * found.distinct and found.distinct > 0.5 * found.rows)
+    return bool(max(finest) > 0.9 * counts.distinct and counts.distinct > 0.5 * counts.rows)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtr, chdtrc, fdtrc
 
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.moments import Floats
@@ -33,11 +34,11 @@ class SampleRatio:
 
     def __str__(self) -> str:
         total = sum(self.rows.values())
-        found = ", ".join(f"{name} {100 * n / total:.4g} %" for name, n in self.rows.items())
+        shares = ", ".join(f"{name} {100 * n / total:.4g} %" for name, n in self.rows.items())
         if self.planned is None:
-            return f"Shares of the rows: {found}. What was planned was not said, so they are not tested."
+            return f"Shares of the rows: {shares}. What was planned was not said, so they are not tested."
         planned = ", ".join(f"{name} {100 * share:.4g} %" for name, share in self.planned.items())
-        said = f"Shares of the rows: {found}; planned: {planned} (p {p_value(self.p)})"
+        said = f"Shares of the rows: {shares}; planned: {planned} (p {p_value(self.p)})"
         if not self.is_mismatch:
             return f"{said}: as planned, up to chance."
         return (
@@ -53,25 +54,23 @@ def sample_ratio(rows: Mapping[str, Floats], planned: Mapping[str, float] | None
     cluster are in the same arm, rows are not independent: then the shares' covariance is the jackknife's over groups, and the test is
     Hotelling's.
 
-    >>> found = sample_ratio({"a": np.array([5_300.0]), "b": np.array([4_700.0])}, {"a": 0.5, "b": 0.5}, is_clustered=False)
-    >>> found.is_mismatch, round(found.p * 1e9, 1)
+    >>> ratio = sample_ratio({"a": np.array([5_300.0]), "b": np.array([4_700.0])}, {"a": 0.5, "b": 0.5}, is_clustered=False)
+    >>> ratio.is_mismatch, round(ratio.p * 1e9, 1)
     (True, 2.1)
 
     References
     ----------
     Fabijan et al., "Diagnosing sample ratio mismatch in online controlled experiments", KDD 2019.
     """
-    counts = {name: int(one.sum()) for name, one in rows.items()}
+    counts = {name: int(arm.sum()) for name, arm in rows.items()}
     if planned is None:
         return SampleRatio(counts, None, float("nan"))
-    found, shares = np.stack(list(rows.values())), np.array([planned[name] for name in rows])
-    return SampleRatio(counts, dict(planned), _by_cluster(found, shares) if is_clustered else _by_row(found, shares))
+    arms, shares = np.stack(list(rows.values())), np.array([planned[name] for name in rows])
+    return SampleRatio(counts, dict(planned), _by_cluster(arms, shares) if is_clustered else _by_row(arms, shares))
 
 
-def _by_row(found: Floats, shares: Floats) -> float:
-    from scipy.special import bdtr, chdtrc
-
-    counts = found.sum(axis=1)
+def _by_row(arms: Floats, shares: Floats) -> float:
+    counts = arms.sum(axis=1)
     n = counts.sum()
     if len(counts) == 2 and n <= EXACT:
         k, share, n = float(counts[0]), float(shares[0]), int(n)
@@ -80,16 +79,14 @@ def _by_row(found: Floats, shares: Floats) -> float:
     return float(chdtrc(len(counts) - 1, (np.square(counts - n * shares) / (n * shares)).sum()))
 
 
-def _by_cluster(found: Floats, shares: Floats) -> float:
+def _by_cluster(arms: Floats, shares: Floats) -> float:
     """Hotelling's test of all shares but the last, whose covariance is that of leaving out one group at a time."""
-    from scipy.special import fdtrc
-
-    found = found[:, found.sum(axis=0) > 0]
-    free, groups = len(shares) - 1, found.shape[1]
+    arms = arms[:, arms.sum(axis=0) > 0]
+    free, groups = len(shares) - 1, arms.shape[1]
     if groups <= free + 1:
         return float("nan")
-    total = found.sum(axis=1)
-    without = (total[:, None] - found) / (total.sum() - found.sum(axis=0))
+    total = arms.sum(axis=1)
+    without = (total[:, None] - arms) / (total.sum() - arms.sum(axis=0))
     apart = without[:free] - without[:free].mean(axis=1, keepdims=True)
     covariance = (groups - 1) / groups * apart @ apart.T
     off = (total / total.sum() - shares)[:free]

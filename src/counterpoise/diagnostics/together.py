@@ -90,7 +90,7 @@ def _sureness(psi: Floats, ids: NDArray[np.int64], count: int) -> float:
 def _by_chance(psi: Floats, ids: NDArray[np.int64], count: int, level: float) -> float:
     """How often terms look as much alike by chance; it stops where that is clear."""
     # not one of the seeds that people simulate their logs with, whose numbers would come again here
-    random, found = np.random.default_rng([7_919, 104_729, 1_299_709]), _sureness(psi, ids, count)
+    random, sureness = np.random.default_rng([7_919, 104_729, 1_299_709]), _sureness(psi, ids, count)
     whole = float(np.square(np.bincount(ids, psi, count)).sum())
     rounds = max(math.ceil(1.0 / level), min(PERMUTATIONS, ENDLESS // len(psi)))
     allowed = int(level * (rounds + 1)) - 1  # so many may be as large
@@ -100,7 +100,7 @@ def _by_chance(psi: Floats, ids: NDArray[np.int64], count: int, level: float) ->
         signs = 2.0 * random.integers(0, 2, len(psi)) - 1.0
         flipped += float(np.square(np.bincount(ids, psi * signs, count)).sum()) >= whole
         random.shuffle(terms)
-        dealt += _sureness(terms, ids, count) >= found
+        dealt += _sureness(terms, ids, count) >= sureness
         if max(flipped, dealt) > allowed:
             return (max(flipped, dealt) + 1) / (done + 1)
     return (max(flipped, dealt) + 1) / (rounds + 1)

@@ -65,31 +65,29 @@ class Verdict:
         if not more:
             return self
         words: tuple[VerdictWord, ...] = ("ok", "caution", "not identified")
-        ranks = [words.index("ok" if one.severity == "note" else one.severity) for one in more]
+        ranks = [words.index("ok" if caveat.severity == "note" else caveat.severity) for caveat in more]
         word = words[max(words.index(self.verdict), *ranks)]
-        return Verdict(word, (*self.reasons, *(one.text for one in more)), (*self.caveats, *more))
+        return Verdict(word, (*self.reasons, *(caveat.text for caveat in more)), (*self.caveats, *more))
 
     def without(self, code: str) -> Verdict:
         """The verdict without the caveats of this code, which another one explains; it is no better for that."""
-        texts = [one.text for one in self.caveats if one.code == code]
+        texts = [caveat.text for caveat in self.caveats if caveat.code == code]
         reasons = tuple(reason for reason in self.reasons if reason not in texts)
-        return replace(self, reasons=reasons, caveats=tuple(one for one in self.caveats if one.code != code))
+        return replace(self, reasons=reasons, caveats=tuple(caveat for caveat in self.caveats if caveat.code != code))
 
 
-def judge(found: Diagnostics) -> Verdict:
+def judge(diagnostics: Diagnostics) -> Verdict:
     """The verdict on every estimate that relies on these weights (all but `dm`).
 
     >>> print(judge(Diagnostics(2, mean_weight=0.0)))
     not identified: No row has a positive weight: the log never took an action that the target would take.
     """
-    fatal = _fatal(found)
+    fatal = _fatal(diagnostics)
     if fatal:
-        return Verdict("not identified", (in_units(fatal, found.unit),))
-    reasons = tuple(in_units(one, found.unit) for one in (*_of_weights(found), *_of_evidence(found), *_of_log(found)))
-    caveats = [
-        replace(one, text=in_units(one.text, found.unit)) for one in (*below_one(found), *_of_dropped_rows(found))
-    ]
-    return Verdict("caution" if reasons else "ok", reasons).with_caveats(caveats)
+        return Verdict("not identified", (in_units(fatal, diagnostics.unit),))
+    reasons = (*_of_weights(diagnostics), *_of_evidence(diagnostics), *_of_log(diagnostics))
+    caveats = (*below_one(diagnostics), *_of_dropped_rows(diagnostics))
+    return _verdict([in_units(reason, diagnostics.unit) for reason in reasons], caveats, diagnostics.unit)
 
 
 def resting_on_model(verdict: Verdict, model: str, *, is_whole: bool = True) -> Verdict:
@@ -116,11 +114,11 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
     """
     shared = next(iter(policies.values()))
     unit = shared.unit
-    fatal = [(name, in_units(_fatal(one), unit)) for name, one in policies.items()]
+    fatal = [(name, in_units(_fatal(policy), unit)) for name, policy in policies.items()]
     if any(reason for _, reason in fatal):
         return Verdict("not identified", tuple(f"{name}: {reason}" for name, reason in fatal if reason))
     reasons: list[str] = [
-        f"{name}: {in_units(reason, unit)}" for name, one in policies.items() for reason in _of_weights(one)
+        f"{name}: {in_units(reason, unit)}" for name, policy in policies.items() for reason in _of_weights(policy)
     ]
     about = len(reasons)
     if differing <= 1e-24 and len(policies) > 1:  # weights that are all 1 are those of the logging policy itself
@@ -133,145 +131,158 @@ def judge_difference(policies: Mapping[str, Diagnostics], carrying: float, diffe
             "differ on too few rows, or on too few with the outcome that matters."
         )
     if shared.has_equal_rewards:
-        reasons.append(_equal_rewards(shared))
+        reasons.append(_equal_rewards(shared.reward_min))
     reasons += _of_log(shared)
     reasons[about:] = [in_units(reason, unit) for reason in reasons[about:]]
     weights = [
-        replace(caveat, text=f"{name}: {caveat.text}") for name, one in policies.items() for caveat in below_one(one)
+        replace(caveat, text=f"{name}: {caveat.text}")
+        for name, policy in policies.items()
+        for caveat in below_one(policy)
     ]
-    caveats = [replace(one, text=in_units(one.text, unit)) for one in (*weights, *_of_dropped_rows(shared))]
-    return Verdict("caution" if reasons else "ok", tuple(reasons)).with_caveats(caveats)
+    return _verdict(reasons, (*weights, *_of_dropped_rows(shared)), unit)
 
 
-def _fatal(found: Diagnostics) -> str:
-    if found.n == 0:
+def _verdict(reasons: Iterable[str], caveats: Iterable[Caveat], unit: str) -> Verdict:
+    """`ok` unless something speaks against it."""
+    verdict = with_doubts(Verdict("ok", ()), list(reasons))
+    return verdict.with_caveats(replace(caveat, text=in_units(caveat.text, unit)) for caveat in caveats)
+
+
+def _fatal(diagnostics: Diagnostics) -> str:
+    if diagnostics.n == 0:
         return "There are no rows."
-    if not found.has_overlap:
+    if not diagnostics.has_overlap:
         return "No row has a positive weight: the log never took an action that the target would take."
-    if found.n == 1:
+    if diagnostics.n == 1:
         return "A single row says nothing about its own error."
-    if found.mean_is_one and found.mean_weight + 3.3 * found.mean_weight_stderr < UNSUPPORTED:  # 3.3 errors: p = 0.001
+    weight, error = diagnostics.mean_weight, diagnostics.mean_weight_stderr
+    if diagnostics.mean_is_one and weight + 3.3 * error < UNSUPPORTED:  # 3.3 errors: p = 0.001
         return (
-            f"The mean weight is {found.mean_weight:.3g} and should be 1: either the log shows less than half of what the target would "
-            "do, or the propensities are wrong."
+            f"The mean weight is {weight:.3g} and should be 1: either the log shows less than half of what the target would do, or the "
+            "propensities are wrong."
         )
     return ""
 
 
-def _of_weights(found: Diagnostics) -> list[str]:
+def _of_weights(diagnostics: Diagnostics) -> list[str]:
     """What is wrong with the weights."""
     doubts = []
-    if found.effective_sample_size < FEW_ROWS:
+    if diagnostics.effective_sample_size < FEW_ROWS:
         doubts.append(
-            f"The weights leave an effective sample of {found.effective_sample_size:.3g} rows out of {found.n:,}, too few for a reliable "
-            "standard error."
+            f"The weights leave an effective sample of {diagnostics.effective_sample_size:.3g} rows out of {diagnostics.n:,}, too few for "
+            "a reliable standard error."
         )
-    if not found.mean_is_one:
+    if not diagnostics.mean_is_one:
         doubts.append(
             "These are not plain importance weights: expect a bias, which the interval does not cover. Their mean is "
-            f"{found.mean_weight:.4g}, where that of plain weights is 1."
+            f"{diagnostics.mean_weight:.4g}, where that of plain weights is 1."
         )
-    elif found.mean_weight_p < WRONG_PROPENSITIES and not found.is_below_one:
-        what = _mean_weight(found)
+    elif diagnostics.mean_weight_p < WRONG_PROPENSITIES and not diagnostics.is_below_one:
+        what = _mean_weight(diagnostics)
         doubts.append(
             f"{what}: the propensities or target probabilities are wrong."
-            if found.can_test_weights or found.mean_weight_p < BEYOND_LUCK
+            if diagnostics.can_test_weights or diagnostics.mean_weight_p < BEYOND_LUCK
             else f"{what}, but so few rows carry the weights that this log cannot tell a wrong propensity from bad luck."
         )
-    if found.length_p < EARLY_ENDS:
-        how = "longer" if found.length_shift > 0 else "shorter"
+    if diagnostics.length_p < EARLY_ENDS:
+        how = "longer" if diagnostics.length_shift > 0 else "shorter"
         doubts.append(
-            f"What was shown decides how long a list is: the target's lists would be {how} (by about {abs(found.length_shift):.2g} "
-            f"positions, p {p_value(found.length_p)}), and these weights take every list to be as long as it was. If people leave because "
-            "of what they see, use the cascade weight, with the propensity of an item given those above it."
+            f"What was shown decides how long a list is: the target's lists would be {how} (by about {abs(diagnostics.length_shift):.2g} "
+            f"positions, p {p_value(diagnostics.length_p)}), and these weights take every list to be as long as it was. If people leave "
+            "because of what they see, use the cascade weight, with the propensity of an item given those above it."
         )
     return doubts
 
 
-def below_one(found: Diagnostics) -> Iterator[Caveat]:
+def below_one(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """A mean weight clearly below 1, which has two readings."""
-    if not found.is_below_one:
+    if not diagnostics.is_below_one:
         return
-    share = 1.0 - found.mean_weight
-    upper = min(share + 2.0 * found.mean_weight_stderr, 1.0)
+    share = 1.0 - diagnostics.mean_weight
+    upper = min(share + 2.0 * diagnostics.mean_weight_stderr, 1.0)
     size = _percent(share) if _percent(share) == _percent(upper) else f"{_percent(share)} to {_percent(upper)}"
     text = (
-        f"{_mean_weight(found)}: either the propensities or target probabilities are wrong (the propensities too large or the target's too "
-        f"small), or the log lacks actions that the target takes, {size} of what it does."
+        f"{_mean_weight(diagnostics)}: either the propensities or target probabilities are wrong (the propensities too large or the "
+        f"target's too small), or the log lacks actions that the target takes, {size} of what it does."
     )
-    numbers = {"mean_weight": found.mean_weight, "share": share, "share_upper": upper}
+    numbers = {"mean_weight": diagnostics.mean_weight, "share": share, "share_upper": upper}
     yield Caveat(BELOW_ONE, "caution", text, numbers)
 
 
-def _mean_weight(found: Diagnostics) -> str:
-    return f"The mean weight is {found.mean_weight:.4g} and should be 1 (p {p_value(found.mean_weight_p)})"
+def _mean_weight(diagnostics: Diagnostics) -> str:
+    return f"The mean weight is {diagnostics.mean_weight:.4g} and should be 1 (p {p_value(diagnostics.mean_weight_p)})"
 
 
-def _of_evidence(found: Diagnostics) -> list[str]:
+def _of_evidence(diagnostics: Diagnostics) -> list[str]:
     """What is wrong with the rows that carry a value."""
-    if found.has_equal_rewards:
-        return [_equal_rewards(found)]
-    if found.carrying_rows >= FEW_CARRYING:
+    if diagnostics.has_equal_rewards:
+        return [_equal_rewards(diagnostics.reward_min)]
+    if diagnostics.carrying_rows >= FEW_CARRYING:
         return []
-    rows = below(found.carrying_rows, FEW_CARRYING)
+    rows = below(diagnostics.carrying_rows, FEW_CARRYING)
     needed = f"About {rows} rows carry this answer; {FEW_CARRYING} or more are needed for ok"
-    if found.weight_rows < FEW_WEIGHTS:
-        heavy = f" (Pareto k = {found.pareto_k:.2f})" if found.pareto_k > HEAVY_TAIL else ""
+    if diagnostics.weight_rows < FEW_WEIGHTS:
+        heavy = f" (Pareto k = {diagnostics.pareto_k:.2f})" if diagnostics.pareto_k > HEAVY_TAIL else ""
         return [f"{needed}: a few rows have most of the weight{heavy}, and rows not seen yet could move it."]
     return [f"{needed}: the outcome that matters is too rare among the rows with large weights."]
 
 
-def _of_log(found: Diagnostics) -> list[str]:
+def _of_log(diagnostics: Diagnostics) -> list[str]:
     """What is wrong with the log, whatever is asked of it."""
     doubts = []
-    if found.cluster_groups is not None and found.cluster_groups < FEW_CLUSTERS:
+    groups, effective = diagnostics.cluster_groups, diagnostics.effective_clusters
+    if groups is not None and groups < FEW_CLUSTERS:
         doubts.append(
-            f"The rows fall into only {found.cluster_groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
+            f"The rows fall into only {groups} groups of clusters, and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
-    elif found.effective_clusters is not None and found.effective_clusters < FEW_CLUSTERS:
+    elif effective is not None and effective < FEW_CLUSTERS:
         doubts.append(
-            f"A few large clusters hold most of the rows. All clusters together are worth about {found.effective_clusters:.2g} clusters "
-            f"of equal size, and cluster-robust errors need at least {FEW_CLUSTERS}."
+            f"A few large clusters hold most of the rows. All clusters together are worth about {effective:.2g} clusters of equal size, "
+            f"and cluster-robust errors need at least {FEW_CLUSTERS}."
         )
-    if found.duplicates:
-        repeat = "row repeats" if found.duplicates == 1 else "rows repeat"
-        doubts.append(f"{found.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
+    if diagnostics.duplicates:
+        repeat = "row repeats" if diagnostics.duplicates == 1 else "rows repeat"
+        doubts.append(f"{diagnostics.duplicates:,} {repeat} the key of another row, so the log may contain rows twice.")
     return doubts
 
 
-def _of_dropped_rows(found: Diagnostics) -> Iterator[Caveat]:
+def _of_dropped_rows(diagnostics: Diagnostics) -> Iterator[Caveat]:
     """What dropping bad rows may have done to the answer."""
-    if found.has_unknown_rewards:
-        text = _unknown_rewards(found)
-    elif found.lost_rewards:
-        text = _lost_rewards(found)
-    elif found.dropped > MANY_DROPPED * (found.n + found.dropped):
-        text = f"{found.dropped:,} of {found.n + found.dropped:,} rows were dropped as bad, and the rest may not be like them."
+    dropped = diagnostics.dropped
+    if diagnostics.has_unknown_rewards:
+        text = _unknown_rewards(diagnostics)
+    elif diagnostics.lost_rewards:
+        text = _lost_rewards(diagnostics)
+    elif dropped > MANY_DROPPED * (diagnostics.n + dropped):
+        text = (
+            f"{dropped:,} of {diagnostics.n + dropped:,} rows were dropped as bad, and the rest may not be like them."
+        )
     else:
         return
-    numbers = {"dropped": found.dropped, "unknown_share": found.unknown_share, "shift": found.unknown_shift}
+    numbers = {"dropped": dropped, "unknown_share": diagnostics.unknown_share, "shift": diagnostics.unknown_shift}
     yield Caveat("dropped-rows", "caution", text, numbers)
 
 
-def _unknown_rewards(found: Diagnostics) -> str:
-    errors = found.unknown_shift / found.mean_reward_stderr if found.mean_reward_stderr > 0 else math.inf
+def _unknown_rewards(diagnostics: Diagnostics) -> str:
+    shift, stderr = diagnostics.unknown_shift, diagnostics.mean_reward_stderr
+    errors = shift / stderr if stderr > 0 else math.inf
     return (
-        f"{_percent(found.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other rewards "
-        f"are from {found.reward_min:g} to {found.reward_max:g}, so those rows could move the answer by up to {found.unknown_shift:.2g}, "
-        f"about {errors:.2g} standard errors. Find out what they earned: if a missing reward means 0, write a 0."
+        f"{_percent(diagnostics.unknown_share)} of the log's rows were dropped because their reward is missing or not a number. Other "
+        f"rewards are from {diagnostics.reward_min:g} to {diagnostics.reward_max:g}, so those rows could move the answer by up to "
+        f"{shift:.2g}, about {errors:.2g} standard errors. Find out what they earned: if a missing reward means 0, write a 0."
     )
 
 
-def _lost_rewards(found: Diagnostics) -> str:
-    m, n, mean = found.dropped_rewards, found.n, found.mean_reward
-    whole = mean + found.dropped_shift
+def _lost_rewards(diagnostics: Diagnostics) -> str:
+    m, n, mean, dropped = diagnostics.dropped_rewards, diagnostics.n, diagnostics.mean_reward, diagnostics.dropped
+    whole = mean + diagnostics.dropped_shift
     total = whole * (n + m)
     lost = total - mean * n
-    share = f", and {lost / total:.0%} of the reward with them" if found.reward_min >= 0 and lost > 0 else ""
+    share = f", and {lost / total:.0%} of the reward with them" if diagnostics.reward_min >= 0 and lost > 0 else ""
     return (
-        f"{found.dropped:,} of {n + found.dropped:,} rows ({_percent(found.dropped / (n + found.dropped))}) were dropped as bad{share}. "
-        f"The mean reward is {mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(found.dropped_p)} if rows "
-        "were bad at random), so the answer is about other rows than the log's."
+        f"{dropped:,} of {n + dropped:,} rows ({_percent(dropped / (n + dropped))}) were dropped as bad{share}. The mean reward is "
+        f"{mean:.4g} and would be {whole:.4g} with those whose reward is good (p {p_value(diagnostics.dropped_p)} if rows were bad at "
+        "random), so the answer is about other rows than the log's."
     )
 
 
@@ -279,13 +290,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def _equal_rewards(found: Diagnostics) -> str:
+def _equal_rewards(reward: float) -> str:
     unless: Pieces = (
         ["The interval assumes that rewards are 0 or 1; if they can be more, pass ", Argument("reward_bounds"), "."]
-        if found.reward_min in (0.0, 1.0)
+        if reward in (0.0, 1.0)
         else ["The interval is unbounded unless you pass ", Argument("reward_bounds"), "."]
     )
-    return Sentence([f"Every reward is {found.reward_min:g}, so the rows do not show how rewards vary. ", *unless])
+    return Sentence([f"Every reward is {reward:g}, so the rows do not show how rewards vary. ", *unless])
 
 
 def p_value(p: float) -> str:
@@ -313,15 +324,15 @@ def after_choice(means: Mapping[str, tuple[float, float]], carrying: float, clus
     The baseline 'dwell' was not known before the choice, or the propensities are wrong: the mean of (w − 1)·dwell is 1.2 and should be 0
     (p < 1e-12). Leave it out.
     """
-    found = []
+    doubts = []
     for name, (mean, error) in means.items():
         p = min(1.0, len(means) * of_mean(mean, error, carrying, clusters))
         if p < WRONG_PROPENSITIES:
-            found.append(
+            doubts.append(
                 f"The baseline {name!r} was not known before the choice, or the propensities are wrong: the mean of (w − 1)·{name} is "
                 f"{mean:.4g} and should be 0 (p {p_value(p)}). Leave it out."
             )
-    return found
+    return doubts
 
 
 def with_doubts(verdict: Verdict, reasons: list[str]) -> Verdict:

@@ -172,7 +172,8 @@ class Frames(LogEngine):
         """Their names, which a frame in memory tells at once."""
         if isinstance(log.data, Mapping):
             return list(log.data)
-        return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
+        with frames.errors_told(log.data):
+            return log.data.columns if isinstance(log.data, pl.DataFrame) else frames.known(log.data).columns
 
 
 class Files(LogEngine):

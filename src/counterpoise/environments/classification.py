@@ -48,15 +48,15 @@ class ClassificationBandit:
 
     def __init__(self, context: ArrayLike, label: ArrayLike, *, seed: int = 0) -> None:
         self.context = np.asarray(context, dtype=np.float64)
-        found = np.asarray(label)
-        if self.context.ndim != 2 or found.ndim != 1 or len(self.context) != len(found):
+        labels = np.asarray(label)
+        if self.context.ndim != 2 or labels.ndim != 1 or len(self.context) != len(labels):
             raise OptionError(
                 "a classification data set needs a matrix of contexts and one label per row; "
-                f"found contexts of shape {self.context.shape} and labels of shape {found.shape}."
+                f"found contexts of shape {self.context.shape} and labels of shape {labels.shape}."
             )
         check_seed(seed)
         self.labels: NDArray[Any]
-        self.labels, action = np.unique(found, return_inverse=True)
+        self.labels, action = np.unique(labels, return_inverse=True)
         if len(self.labels) < 2:
             raise OptionError(f"a bandit needs at least 2 different labels to choose from; found {len(self.labels)}.")
         self._truth = action.astype(np.int64)

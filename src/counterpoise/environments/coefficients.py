@@ -35,13 +35,13 @@ class Polynomial:
 
     def __call__(self, x: Floats) -> Floats:
         """v for each kind of action and row of x, with one row per kind; `[kind]` turns that into one row per action."""
-        found = np.empty((len(self.members), len(x)))
+        values = np.empty((len(self.members), len(x)))
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
-            self._block(np.ascontiguousarray(x[rows].T), found[:, rows])
-        return found
+            self._block(np.ascontiguousarray(x[rows].T), values[:, rows])
+        return values
 
-    def _block(self, x: Floats, found: Floats) -> None:
+    def _block(self, x: Floats, out: Floats) -> None:
         """v for a few rows, which are passed as columns."""
         phi = np.ones((len(self.monomials), x.shape[1]))
         for product, monomial in zip(phi, self.monomials, strict=True):
@@ -49,8 +49,8 @@ class Polynomial:
                 product *= x[index]
         shared, values = self.context @ phi, self.terms.T @ phi
         for k, members in enumerate(self.members):
-            found[k] = sum((values[term] for term in members), start=0.0)
-            found[k] += shared + self.offset[k]
+            out[k] = sum((values[term] for term in members), start=0.0)
+            out[k] += shared + self.offset[k]
 
 
 @lru_cache(maxsize=8)
@@ -90,10 +90,10 @@ def _uniform_rows(random: np.random.RandomState, rows: int, size: int, position:
     bits = np.random.MT19937()
     bits.state = cast(Any, random.get_state(legacy=False))
     generator, buffer = np.random.Generator(bits), np.empty(size)
-    found = np.empty((rows, len(position)))
-    for row in found:
+    drawn = np.empty((rows, len(position)))
+    for row in drawn:
         row[:] = -1.0 + 2.0 * generator.random(out=buffer)[position]
-    return found
+    return drawn
 
 
 def own_powers(n_actions: int, degree: int, size: int) -> NDArray[Any]:

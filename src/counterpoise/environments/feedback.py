@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 # -- The checks that all environments share ----------------------------------------------------------------------------
 
 
-def check_at_least(name: str, found: int, least: int) -> None:
+def check_at_least(name: str, value: int, least: int) -> None:
     """Check that an argument is large enough."""
-    if found < least:
-        raise OptionError([Argument(name, found), f" is too small; it must be at least {least:,}."])
+    if value < least:
+        raise OptionError([Argument(name, value), f" is too small; it must be at least {least:,}."])
 
 
 def check_seed(seed: int) -> None:
@@ -29,18 +29,19 @@ def check_seed(seed: int) -> None:
         raise OptionError([Argument("seed", seed), " is out of range; a seed is a whole number from 0 to 2³² − 1."])
 
 
-def check_probabilities(whose: str, found: NDArray[np.float64], shape: tuple[int, int], first: int = 0) -> None:
+def check_probabilities(whose: str, probabilities: NDArray[np.float64], shape: tuple[int, int], first: int = 0) -> None:
     """Check that every row of contexts got a row of probabilities; the first of them is row `first` of the log."""
-    if found.shape != shape:
+    if probabilities.shape != shape:
         raise OptionError(
-            f"{whose} must return {shape[1]} probabilities per row, an array of shape {shape}; found {found.shape}."
+            f"{whose} must return {shape[1]} probabilities per row, an array of shape {shape}; found {probabilities.shape}."
         )
-    total = found.sum(axis=1)
-    off = np.flatnonzero(~((found >= 0).all(axis=1) & (np.abs(total - 1) < 1e-6)))  # written like this, NaN is off too
+    total = probabilities.sum(axis=1)
+    is_good = (probabilities >= 0).all(axis=1) & (np.abs(total - 1) < 1e-6)
+    off = np.flatnonzero(~is_good)  # written like this, NaN is off too
     if off.size:
         raise OptionError(
-            f"the probabilities of {whose} must be at least 0 and sum to 1, and in {off.size:,} of {len(found):,} rows they "
-            f"do not; the first is row {first + off[0]}, where the smallest is {found[off[0]].min():.6g} and the sum is "
+            f"the probabilities of {whose} must be at least 0 and sum to 1, and in {off.size:,} of {len(probabilities):,} rows they "
+            f"do not; the first is row {first + off[0]}, where the smallest is {probabilities[off[0]].min():.6g} and the sum is "
             f"{total[off[0]]:.6g}."
         )
 
@@ -103,18 +104,18 @@ class Feedback:
 
     def expected_of(self, action: ArrayLike) -> Floats:
         """The expected reward of one action per row."""
-        found = np.empty(len(self))
+        rewards = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
-            found[rows] = _pick(self.expected(rows), self._of(action, rows))
-        return found
+            rewards[rows] = _pick(self.expected(rows), self._of(action, rows))
+        return rewards
 
     def target(self, policy: Policy) -> Floats:
         """The probability that a policy gives each logged action: what an evaluation needs besides the propensity."""
-        found = np.empty(len(self))
+        probabilities = np.empty(len(self))
         for rows in chunks(len(self), self.n_actions):
             chosen, logged = self._of(policy, rows), self.action[rows]
-            found[rows] = chosen == logged if chosen.ndim == 1 else _pick(chosen, logged)
-        return found
+            probabilities[rows] = chosen == logged if chosen.ndim == 1 else _pick(chosen, logged)
+        return probabilities
 
     def frame(self, **policies: Policy) -> polars.DataFrame:
         """The rows as a polars frame: context_0 …, action, reward, propensity, and a target column for each named policy."""
@@ -128,29 +129,29 @@ class Feedback:
         """What a policy does on a slice of rows: actions (one axis) or probabilities (two), checked."""
         count = rows.stop - rows.start
         if callable(policy):
-            found = np.asarray(policy(self.context[rows]))
+            choices = np.asarray(policy(self.context[rows]))
         else:
-            found = np.asarray(policy)
-            if found.shape[:1] != (len(self),):
+            choices = np.asarray(policy)
+            if choices.shape[:1] != (len(self),):
                 raise OptionError(
-                    f"a policy needs one entry per row: there are {len(self):,} rows, and its shape is {found.shape}."
+                    f"a policy needs one entry per row: there are {len(self):,} rows, and its shape is {choices.shape}."
                 )
-            found = found[rows]
-        if found.shape == (count,) and np.issubdtype(found.dtype, np.integer):
-            if found.size and (found.min() < 0 or found.max() >= self.n_actions):
-                wrong = found[(found < 0) | (found >= self.n_actions)]
+            choices = choices[rows]
+        if choices.shape == (count,) and np.issubdtype(choices.dtype, np.integer):
+            if choices.size and (choices.min() < 0 or choices.max() >= self.n_actions):
+                wrong = choices[(choices < 0) | (choices >= self.n_actions)]
                 raise OptionError(
                     f"actions must be numbers from 0 to {self.n_actions - 1}, and {wrong.size:,} of the policy's are not; "
                     f"the first is {wrong[0]}."
                 )
-            return found
-        if found.shape != (count, self.n_actions):
+            return choices
+        if choices.shape != (count, self.n_actions):
             raise OptionError(
                 f"a policy must return one integer action or {self.n_actions} probabilities per row; "
-                f"for {count:,} rows, this one returned {found.dtype} of shape {found.shape}."
+                f"for {count:,} rows, this one returned {choices.dtype} of shape {choices.shape}."
             )
-        check_probabilities("a policy", found, (count, self.n_actions), first=rows.start)
-        return found
+        check_probabilities("a policy", choices, (count, self.n_actions), first=rows.start)
+        return choices
 
 
 def _pick(matrix: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:

@@ -94,10 +94,10 @@ class OpenBanditLog:
         if unknown:
             raise self._no_column(unknown[0], names)
         try:
-            found = frame.select(*dict.fromkeys((*needed, *wanted))).collect(engine="streaming")
+            log = frame.select(*dict.fromkeys((*needed, *wanted))).collect(engine="streaming")
         except pl.exceptions.PolarsError as error:
             raise self._damaged(error) from error
-        if found.is_empty():
+        if log.is_empty():
             raise LogError(f"{self.path.name} has a header but no rows.", do=AGAIN)
         checks = {
             f"item_id must be a number from 0 to {self.n_actions - 1}": pl.col("action").is_between(
@@ -108,30 +108,30 @@ class OpenBanditLog:
             "propensity_score must be above 0 and at most 1": (pl.col("propensity") > 0) & (pl.col("propensity") <= 1),
         }
         for rule, holds in checks.items():
-            wrong = found.with_row_index("row").filter(~holds.fill_null(False))
+            wrong = log.with_row_index("row").filter(~holds.fill_null(False))
             if wrong.height:
                 raise LogError(
-                    f"{self.path.name} is damaged: {rule}, and in {wrong.height:,} of {found.height:,} rows it is not; the first "
+                    f"{self.path.name} is damaged: {rule}, and in {wrong.height:,} of {log.height:,} rows it is not; the first "
                     f"is row {wrong['row'][0]}: {wrong.select(needed).row(0, named=True)}.",
                     do=AGAIN,
                 )
-        return found.select(wanted)
+        return log.select(wanted)
 
     def items(self) -> polars.DataFrame:
         """The items and their features, one row per action."""
         import polars as pl
 
         try:
-            found = pl.read_csv(self.items_path)
+            items = pl.read_csv(self.items_path)
         except pl.exceptions.PolarsError as error:
             raise LogError(f"cannot read {self.items_path.name}: {first_line(error)}.", do=AGAIN) from error
-        if "item_id" not in found.columns or found.height != self.n_actions:
+        if "item_id" not in items.columns or items.height != self.n_actions:
             raise LogError(
                 f"{self.items_path.name} of campaign {self.campaign!r} should have {self.n_actions} rows with an "
-                f"item_id; found {found.height} rows with {', '.join(map(repr, found.columns))}.",
+                f"item_id; found {items.height} rows with {', '.join(map(repr, items.columns))}.",
                 do=AGAIN,
             )
-        return found.select(pl.col("item_id").alias("action"), pl.selectors.starts_with("item_feature_")).sort("action")
+        return items.select(pl.col("item_id").alias("action"), pl.selectors.starts_with("item_feature_")).sort("action")
 
     def features(self, frame: polars.DataFrame | None = None) -> Floats:
         """The user features of the rows as 0/1 columns, leaving out the first value of each feature."""
@@ -158,10 +158,10 @@ class OpenBanditLog:
         return LogError(f"{self.path.name} is not the CSV file it should be: {first_line(error)}.", do=AGAIN)
 
 
-def _check_choice(name: str, found: str, known: tuple[str, ...]) -> None:
-    if found not in known:
-        what = f"the Open Bandit Dataset has no {name} {found!r}; choose one of {', '.join(map(repr, known))}."
-        raise OptionError(what, suggestion=_nearest(str(found), known))
+def _check_choice(name: str, choice: str, known: tuple[str, ...]) -> None:
+    if choice not in known:
+        what = f"the Open Bandit Dataset has no {name} {choice!r}; choose one of {', '.join(map(repr, known))}."
+        raise OptionError(what, suggestion=_nearest(str(choice), known))
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

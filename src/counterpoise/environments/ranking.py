@@ -62,9 +62,9 @@ class SyntheticRanking:
         self.positions, self.items = positions, positions + 5 if items is None else items
         if self.items < positions:
             raise OptionError([Argument("items", items), f" are too few for {positions} positions."])
-        for name, found, known in (("logging", logging, Filling), ("clicks", clicks, Clicks)):
-            if found not in known.__args__:  # type: ignore[attr-defined]
-                raise OptionError([Argument(name, found), f" is not one of {', '.join(known.__args__)}."])  # type: ignore[attr-defined]
+        for name, choice, known in (("logging", logging, Filling), ("clicks", clicks, Clicks)):
+            if choice not in known.__args__:  # type: ignore[attr-defined]
+                raise OptionError([Argument(name, choice), f" is not one of {', '.join(known.__args__)}."])  # type: ignore[attr-defined]
         self.logging, self.clicks, self.seed = logging, clicks, seed
         self._random = np.random.default_rng(seed)
         shape = (contexts, self.items)
@@ -109,8 +109,8 @@ class SyntheticRanking:
         for start in range(0, draws, LISTS):
             context = random.integers(len(self.attraction), size=min(LISTS, draws - start))
             parts.append(self._expected(context, self._lists(policy, context, random)).sum(axis=1))
-        found = np.concatenate(parts)
-        return float(found.mean()), float(found.std() / np.sqrt(draws))
+        clicks = np.concatenate(parts)
+        return float(clicks.mean()), float(clicks.std() / np.sqrt(draws))
 
     def _looked_at(self) -> Floats:
         return np.asarray(1.0 / np.sqrt(np.arange(1, self.positions + 1)))
@@ -125,13 +125,13 @@ class SyntheticRanking:
 
     def _own(self, scores: Floats) -> Floats:
         """The scores of somebody else's policy, checked."""
-        found = np.asarray(scores, dtype=np.float64)
-        if found.shape != self.attraction.shape:
+        own = np.asarray(scores, dtype=np.float64)
+        if own.shape != self.attraction.shape:
             raise OptionError(
                 f"scores must have a row for each of the {len(self.attraction)} contexts and a column for each of the {self.items} "
-                f"items; found shape {found.shape}."
+                f"items; found shape {own.shape}."
             )
-        return found
+        return own
 
     def _given(self, policy: str, context: Integers, shown: Integers) -> Floats:
         """The probability of every item given those above it."""
@@ -148,7 +148,7 @@ class SyntheticRanking:
         if self.logging == "independent":
             share = odds / odds.sum(axis=1, keepdims=True)
             return np.repeat(share[:, None, :], self.positions, axis=1)
-        return np.stack([_places(one, self.positions) for one in odds])
+        return np.stack([_places(row, self.positions) for row in odds])
 
     def _expected(self, context: Integers, shown: Integers) -> Floats:
         """The expected click at every position of given lists."""
@@ -191,7 +191,7 @@ def _places(odds: Floats, positions: int) -> Floats:
     s, rate = (x + 1.0) / 2.0, float(odds.min())
     arrived = 1.0 - s[None, :] ** (odds[:, None] / rate)  # items × nodes
     density = (odds[:, None] / rate) * s[None, :] ** (odds[:, None] / rate - 1.0) * (w / 2.0)
-    found = np.empty((positions, len(odds)))
+    shares = np.empty((positions, len(odds)))
     for a in range(len(odds)):
         before = np.zeros((positions, NODES))  # how likely so many of the others have arrived
         before[0] = 1.0
@@ -199,5 +199,5 @@ def _places(odds: Floats, positions: int) -> Floats:
             if b != a:
                 before[1:] = before[1:] * (1.0 - arrived[b]) + before[:-1] * arrived[b]
                 before[0] *= 1.0 - arrived[b]
-        found[:, a] = (before * density[a]).sum(axis=1)
-    return found
+        shares[:, a] = (before * density[a]).sum(axis=1)
+    return shares

@@ -107,8 +107,8 @@ def from_priors_file(path: str | Path, campaign: str) -> tuple[Floats, Floats]:
         raise OptionError(
             f"{file.name} has no priors for campaign {campaign!r}; it has those of {', '.join(map(repr, priors)) or 'none'}."
         )
-    found = priors[campaign]
-    if set(found) != {"alpha", "beta"} or len(found["alpha"]) != len(found["beta"]) or not found["alpha"]:
-        sizes = ", ".join(f"{len(numbers)} of {name}" for name, numbers in found.items()) or "nothing"
+    prior = priors[campaign]
+    if set(prior) != {"alpha", "beta"} or len(prior["alpha"]) != len(prior["beta"]) or not prior["alpha"]:
+        sizes = ", ".join(f"{len(numbers)} of {name}" for name, numbers in prior.items()) or "nothing"
         raise ColumnError(f"campaign {campaign!r} in {file.name} needs an alpha and a beta per action; found {sizes}.")
-    return np.array(found["alpha"]), np.array(found["beta"])
+    return np.array(prior["alpha"]), np.array(prior["beta"])

@@ -65,8 +65,8 @@ def auto_without(groups: Moments) -> Floats:
     factor by which the standard error exceeds its own.
     """
     whole, without = _lean(groups.merge(axis=len(groups.shape) - 1)), _lean(groups.others)
-    own, found = np.asarray(whole.unbiased.stderr), np.asarray(whole.estimate.stderr)
-    wider = np.divide(found, own, out=np.ones(own.shape), where=(own > 0) & np.isfinite(own))
+    own, error = np.asarray(whole.unbiased.stderr), np.asarray(whole.estimate.stderr)
+    wider = np.divide(error, own, out=np.ones(own.shape), where=(own > 0) & np.isfinite(own))
     moved = np.asarray(without.unbiased.value) - np.asarray(whole.unbiased.value)[..., None]
     return cast(Floats, np.asarray(whole.estimate.value)[..., None] + wider[..., None] * moved)
 
@@ -85,10 +85,10 @@ def _lean(moments: Moments) -> _Leaning:
     weight = np.where(known, 1.0 + moments.average("u"), 1.0)
     square = moments.covariance("u", "u") + np.square(weight)
     rarity = square / (np.maximum(moments.n, 1) * np.square(weight))  # 1/E
-    found = _unbiased_rows(moments, rarity)
-    around, baseline = found.moments, found.baseline
-    unbiased = found.estimate("auto", identified=known)
-    apart = replace(found, rows=_model_row(around) - found.rows).estimate("auto", identified=known)
+    mix = _unbiased_rows(moments, rarity)
+    around, baseline = mix.moments, mix.baseline
+    unbiased = mix.estimate("auto", identified=known)
+    apart = replace(mix, rows=_model_row(around) - mix.rows).estimate("auto", identified=known)
     # the rows that should have come up bring the mean weight to 1, and widen the error in proportion
     error = np.square(apart.stderr / np.minimum(weight, 1.0))
     unseen = _variance(around, weight) * np.square(rarity)

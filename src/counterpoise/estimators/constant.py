@@ -176,10 +176,10 @@ def _cross_fit_parts(groups: Moments, baseline: BaselineChoice) -> Estimate:
     coefficients: dict[str, ArrayLike] = {"s": 1.0, "us": 1.0, "u": -rest}
     if baseline == "optimal" and (groups.context or groups.ranks):
         near = from_mean_reward(others)
-        found = fit(near, controls_of(near), np.isin(near.columns, ("s", "us")).astype(float))
+        regression = fit(near, controls_of(near), np.isin(near.columns, ("s", "us")).astype(float))
         more = (*groups.context, *groups.ranks)
-        coefficients |= {name: found.rest[..., near.columns.index(name)] for name in more}
-        own = near.center - found.rest[..., near.columns.index("u")] - around.center
+        coefficients |= {name: regression.rest[..., near.columns.index(name)] for name in more}
+        own = near.center - regression.rest[..., near.columns.index("u")] - around.center
         coefficients["u"] = -np.where(others.n > 0, own, 0.0)
     part = linear("part", around, around.center, coefficients, baseline=around.center + rest)
     return replace(part, value=cast(Any, np.where(np.asarray(groups.n) > 0, part.value, 0.0)))

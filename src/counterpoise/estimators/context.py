@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,8 +39,8 @@ def context_ips(moments: Moments) -> Estimate:
     """
     check_context(moments)
     around = from_mean_reward(moments)
-    found = context_fit(around, "s", "us")
-    return estimate_from(found, "context_ips", around, around.center, has_overlap(moments))
+    regression = context_fit(around, "s", "us")
+    return estimate_from(regression, "context_ips", around, around.center, has_overlap(moments))
 
 
 def context_fit(moments: Moments, *response: str) -> Fit:
@@ -51,15 +50,20 @@ def context_fit(moments: Moments, *response: str) -> Fit:
     return fit(moments, u[None], form)
 
 
-def estimate_from(found: Fit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
+def estimate_from(regression: Fit, name: str, moments: Moments, intercept: Any, identified: Any) -> Estimate:
     """The estimate of what a fit leaves; its baseline is the constant of `beta_ips`, a model's share, and the context's coefficients."""
-    coefficients = {column: found.rest[..., k] for k, column in enumerate(moments.columns)}
-    constant, *shares = np.moveaxis(found.fixed, -1, 0)
-    baseline = (moments.center + constant, *shares, *np.moveaxis(found.context, -1, 0))
-    fitted = 1 + len(shares)
-    made = linear(name, moments, intercept, coefficients, baseline=baseline, identified=identified, fitted=fitted)
-    widened: Any = made.stderr * found.widening
-    return replace(made, stderr=widened if moments.shape else float(widened))
+    constant, *shares = np.moveaxis(regression.fixed, -1, 0)
+    baseline = (moments.center + constant, *shares, *np.moveaxis(regression.context, -1, 0))
+    return linear(
+        name,
+        moments,
+        intercept,
+        regression.rest,
+        baseline=baseline,
+        identified=identified,
+        fitted=1 + len(shares),
+        widening=regression.widening,
+    )
 
 
 def check_context(moments: Moments) -> None:

@@ -78,34 +78,49 @@ def linear(
     name: str,
     moments: Moments,
     intercept: ArrayLike,
-    coefficients: Mapping[str, ArrayLike],
+    coefficients: Mapping[str, ArrayLike] | Floats,
     *,
     baseline: Any,
     identified: Any = True,
     fitted: int = 0,
+    widening: Any = 1.0,
 ) -> Estimate:
     """The mean of intercept + Σ coefficient·column over the rows, and its standard error √(aᵀ·scatter·a)/n.
 
-    Every estimator of the family has this form once its baseline is chosen. The variance divides by n (the paper's formula). It is
-    infinite for one row, which says nothing about its own error, and if as many numbers were `fitted` to the rows as there are
-    differences between them. It is never less than what rounding can hide when large terms cancel.
+    Every estimator of the family has this form once its baseline is chosen. Coefficients come by column (0 for the others), or all of
+    them in the columns' order. The variance divides by n (the paper's formula). It is infinite for one row, which says nothing about its
+    own error, and if as many numbers were `fitted` to the rows as there are differences between them. It is never less than what
+    rounding can hide when large terms cancel. `widening` multiplies the error.
     """
     a = np.zeros(moments.mean.shape)
-    for column, coefficient in coefficients.items():
-        a[..., moments.columns.index(column)] = coefficient
+    if isinstance(coefficients, Mapping):
+        for column, coefficient in coefficients.items():
+            a[..., moments.columns.index(column)] = coefficient
+    else:
+        a[...] = coefficients
     value = np.asarray(intercept) + (a * moments.mean).sum(axis=-1)
     square = np.einsum("...i,...ij,...j->...", a, moments.scatter, a)
     terms = np.einsum("...i,...ij,...j->...", np.abs(a), np.abs(moments.scatter), np.abs(a))
     root = np.sqrt(np.maximum(square, 4.0 * np.finfo(float).eps * terms))
-    return estimate_of(name, value, root, moments.n, baseline=baseline, identified=identified, fitted=fitted)
+    return estimate_of(
+        name, value, root, moments.n, baseline=baseline, identified=identified, fitted=fitted, widening=widening
+    )
 
 
 def estimate_of(
-    name: str, value: Any, root: Any, n: Any, *, baseline: Any, identified: Any = True, fitted: int = 0
+    name: str,
+    value: Any,
+    root: Any,
+    n: Any,
+    *,
+    baseline: Any,
+    identified: Any = True,
+    fitted: int = 0,
+    widening: Any = 1.0,
 ) -> Estimate:
     """An estimate from its value and the root of its summed squares; unknown values become nan with an infinite error."""
     known = np.asarray(identified) & (np.asarray(n) > 0)
-    stderr = np.where(known & (np.asarray(n) > 1 + fitted), np.asarray(root) / np.maximum(n, 1), np.inf)
+    stderr = np.where(known & (np.asarray(n) > 1 + fitted), np.asarray(root) / np.maximum(n, 1) * widening, np.inf)
     return _record(name, np.where(known, value, np.nan), stderr, n, baseline)
 
 

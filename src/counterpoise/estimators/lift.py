@@ -65,19 +65,10 @@ def lift_of_value(moments: Moments) -> Estimate:
     """
     around, known = from_mean_reward(moments), has_overlap(moments)
     if not moments.context:
-        beta = optimal_baseline(around, "s", "us")
-        return linear(
-            "lift",
-            around,
-            0.0,
-            {"us": 1.0, "u": -beta},
-            baseline=cast(Floats, around.center + beta),
-            identified=known,
-            fitted=1,
-        )
-    found = context_fit(around, "s", "us")
+        return _above_baseline("lift", around, optimal_baseline(around, "s", "us"), known, fitted=1)
+    regression = context_fit(around, "s", "us")
     of_reward = np.eye(len(around.columns))[around.columns.index("s")]
-    return estimate_from(replace(found, rest=found.rest - of_reward), "lift", around, 0.0, known)
+    return estimate_from(replace(regression, rest=regression.rest - of_reward), "lift", around, 0.0, known)
 
 
 def difference(moments: Moments, *, baseline: BaselineChoice = "optimal") -> Estimate:
@@ -124,12 +115,10 @@ def _difference(name: str, moments: Moments, choice: BaselineChoice, identified:
         beta = np.divide(product, square, out=np.zeros(np.shape(square)), where=square > 0)
     else:
         beta = check_baseline(choice) - np.asarray(around.center)
-    return linear(
-        name,
-        around,
-        0.0,
-        {"us": 1.0, "u": -beta},
-        baseline=cast(Floats, around.center + beta),
-        identified=identified,
-        fitted=int(choice == "optimal"),
-    )
+    return _above_baseline(name, around, beta, identified, fitted=int(choice == "optimal"))
+
+
+def _above_baseline(name: str, around: Moments, beta: Floats, identified: object, *, fitted: int) -> Estimate:
+    """The mean of u(r − β), with β taken from the center."""
+    baseline = cast(Floats, around.center + beta)
+    return linear(name, around, 0.0, {"us": 1.0, "u": -beta}, baseline=baseline, identified=identified, fitted=fitted)

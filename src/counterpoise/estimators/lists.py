@@ -30,7 +30,7 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
     each = least_squares(around, controls[1:], np.stack([form, u]))
     center = np.asarray(around.center)[..., None]
     rest, left = (
-        one - np.einsum("...i,ij->...j", each[..., k], np.stack(positions)) for k, one in enumerate((form, u))
+        row - np.einsum("...i,ij->...j", each[..., k], np.stack(positions)) for k, row in enumerate((form, u))
     )
     # u, a mean of the positions' excess, has nothing left, unless days whose lists are of other lengths have other means
     is_left = np.einsum("...i,...ij,...j->...", left, around.scatter, left) > 1e-12 * around.scatter[..., 0, 0]
@@ -40,7 +40,7 @@ def joint_baselines(name: str, around: Moments, intercept: Any, response: tuple[
         name,
         around,
         intercept,
-        {column: rest[..., k] for k, column in enumerate(around.columns)},
+        rest,
         baseline=tuple(np.moveaxis(beta, -1, 0)),
         identified=identified,
         fitted=len(around.ranks),
@@ -79,4 +79,4 @@ def longer_lists(moments: Moments) -> Estimate:
     square = np.einsum("...i,...ij,...j->...", rest, moments.scatter, rest)
     varies = square > 1e-12 * moments.scatter[..., columns.index(LENGTH), columns.index(LENGTH)]
     rest = np.where(varies[..., None], rest, 0.0)
-    return linear("longer_lists", moments, 0.0, dict(zip(columns, np.moveaxis(rest, -1, 0), strict=True)), baseline=())
+    return linear("longer_lists", moments, 0.0, rest, baseline=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,14 +48,8 @@ def dr(moments: Moments) -> Estimate:
     Dudík, Langford & Li, ICML 2011.
     """
     check_model(moments)
-    return linear(
-        "dr",
-        moments,
-        moments.center,
-        {"v": 1.0, "e": 1.0, "ue": 1.0},
-        baseline=(0.0, 1.0),
-        identified=has_overlap(moments),
-    )
+    form = {"v": 1.0, "e": 1.0, "ue": 1.0}
+    return linear("dr", moments, moments.center, form, baseline=(0.0, 1.0), identified=has_overlap(moments))
 
 
 def sndr(moments: Moments) -> Estimate:
@@ -127,17 +121,16 @@ class OptimalRows:
 
     def estimate(self, name: str, *, identified: Any) -> Estimate:
         """The mean of the rows, and its error."""
-        made = linear(
+        return linear(
             name,
             self.moments,
             self.moments.center,
-            {column: self.rows[..., k] for k, column in enumerate(self.moments.columns)},
+            self.rows,
             baseline=self.baseline,
             identified=identified,
             fitted=self.fitted,
+            widening=self.widening,
         )
-        widened: Any = made.stderr * self.widening
-        return replace(made, stderr=widened if self.moments.shape else float(widened))
 
 
 def optimal_rows(moments: Moments) -> OptimalRows:
@@ -159,13 +152,13 @@ def optimal_rows(moments: Moments) -> OptimalRows:
     ]
     controls += [np.eye(d)[at(name)] for name in further]
     c = np.stack(controls)
-    found = fit(around, c, response)
-    coefficients = found.fixed
+    regression = fit(around, c, response)
+    coefficients = regression.fixed
     constant = around.center + coefficients[..., 0]
     if has_model:
         constant = constant - coefficients[..., 1] * around.center
-    baseline = (constant, *np.moveaxis(coefficients[..., 1:], -1, 0), *np.moveaxis(found.context, -1, 0))
-    return OptimalRows(around, found.rest, baseline, len(c), found.widening)
+    baseline = (constant, *np.moveaxis(coefficients[..., 1:], -1, 0), *np.moveaxis(regression.context, -1, 0))
+    return OptimalRows(around, regression.rest, baseline, len(c), regression.widening)
 
 
 def difference_dr(moments: Moments) -> Estimate:
@@ -193,18 +186,17 @@ def difference_dr(moments: Moments) -> Estimate:
     response[at("us")] = 1.0
     model[[at("us"), at("ue"), at("v")]] = 1.0, -1.0, -1.0  # u·(q − c) − (d − c), whose mean is c
     c = np.stack([np.eye(d)[at("u")], model])
-    found = fit(around, c, response)
-    constant, share = found.fixed[..., 0], found.fixed[..., 1]
-    made = linear(
+    regression = fit(around, c, response)
+    constant, share = regression.fixed[..., 0], regression.fixed[..., 1]
+    return linear(
         "optimal_dr",
         around,
         share * around.center,
-        {name: found.rest[..., k] for k, name in enumerate(around.columns)},
-        baseline=(around.center + constant - share * around.center, share, *np.moveaxis(found.context, -1, 0)),
+        regression.rest,
+        baseline=(around.center + constant - share * around.center, share, *np.moveaxis(regression.context, -1, 0)),
         fitted=len(c),
+        widening=regression.widening,
     )
-    widened: Any = made.stderr * found.widening
-    return replace(made, stderr=widened if moments.shape else float(widened))
 
 
 def check_model(moments: Moments) -> None:

@@ -14,16 +14,19 @@ import numpy as np
 from counterpoise.diagnostics import Verdict
 from counterpoise.diagnostics.sample_ratio import SampleRatio, sample_ratio
 from counterpoise.diagnostics.together import Together
+from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.answer import compared
+from counterpoise.evaluation.answer import comparison_of
 from counterpoise.evaluation.asking import Asked, features_of, groups_of
 from counterpoise.evaluation.checks import together_by
+from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, named
+from counterpoise.evaluation.loggers import ONE, by_value, with_names
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.intervals.jackknife import jackknife_error
@@ -78,8 +81,7 @@ class Effect:
     @property
     def interval(self) -> Interval:
         """Its confidence interval."""
-        found: Interval = self.estimate.interval
-        return found
+        return cast("Interval", self.estimate.interval)
 
 
 @dataclass(frozen=True)
@@ -110,16 +112,16 @@ class ABTest:
 
     def __getitem__(self, key: str | tuple[str, str]) -> Effect:
         arm, method = key if isinstance(key, tuple) else (key, None)
-        own = [one for one in self.effects if one.arm == str(arm) and method in (None, one.method)]
+        own = [effect for effect in self.effects if effect.arm == str(arm) and method in (None, effect.method)]
         if not own:
-            known = ", ".join(repr((one.arm, one.method)) for one in self.effects)
+            known = ", ".join(repr((effect.arm, effect.method)) for effect in self.effects)
             raise OptionError(f"there is no effect {key!r} in this test; it has {known}.")
         return own[-1]  # later methods use more of what is known
 
     @property
     def n(self) -> int:
         """How many rows were used."""
-        return sum(one.rows for one in self.arms)
+        return sum(arm.rows for arm in self.arms)
 
     @property
     def against(self) -> str:
@@ -129,12 +131,12 @@ class ABTest:
     @property
     def treatments(self) -> tuple[str, ...]:
         """The other arms."""
-        return tuple(dict.fromkeys(one.arm for one in self.effects))
+        return tuple(dict.fromkeys(effect.arm for effect in self.effects))
 
     @property
     def assumption(self) -> str:
         """What all of it rests on, besides randomization."""
-        return NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if any(one.method == POOLED for one in self.effects) else "")
+        return NO_CARRY_OVER + (NO_CARRY_OVER_POOLED if any(effect.method == POOLED for effect in self.effects) else "")
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -142,13 +144,12 @@ class ABTest:
         return tuple(said for arm in self.treatments for said in self._apart(arm))
 
     def _apart(self, arm: str) -> Iterator[str]:
-        of = {one.method: one for one in self.effects if one.arm == arm}
+        of = {effect.method: effect for effect in self.effects if effect.arm == arm}
         if POOLED not in of:
             return
         off = abs(of[POOLED].value - of[MEANS].value)
-        error = math.hypot(
-            of[POOLED].stderr, of[MEANS].stderr
-        )  # at least that of their difference: both see the same rows
+        # at least the error of their difference: both see the same rows
+        error = math.hypot(of[POOLED].stderr, of[MEANS].stderr)
         if off > APART * error:
             yield (
                 f"{shortened(arm)}: the pooled difference is {number(off, error)} from the difference in means, which chance does not "
@@ -157,14 +158,10 @@ class ABTest:
 
     def table(self) -> pl.DataFrame:
         """One row per arm and method."""
-        from counterpoise.evaluation.table import Table
-
-        return Table([_row(one) for one in self.effects], infer_schema_length=None)
+        return Table([_row(effect) for effect in self.effects], infer_schema_length=None)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise ab-test --json` prints."""
-        from counterpoise.evaluation.documents import finite
-
         ratio = self.sample_ratio
         return cast(
             "dict[str, Any]",
@@ -172,8 +169,8 @@ class ABTest:
                 {
                     "n": self.n,
                     "level": self.level,
-                    "arms": [vars(one) for one in self.arms],
-                    "effects": [_row(one) | _why(one.verdict) for one in self.effects],
+                    "arms": [vars(arm) for arm in self.arms],
+                    "effects": [_row(effect) | _why(effect.verdict) for effect in self.effects],
                     "sample_ratio": {"planned": ratio.planned, "p": ratio.p, "is_mismatch": ratio.is_mismatch},
                     "disagreements": self.disagreements,
                     "assumption": self.assumption,
@@ -189,18 +186,18 @@ class ABTest:
     def headline(self) -> Iterator[str]:
         """A sentence for every arm."""
         for arm in self.treatments:
-            one = self[arm]
-            more = "" if one.method == MEANS else f", worth {worth_text(one.worth)} than the difference in means"
-            low, high = (signed(end, one.stderr) for end in one.interval)
+            effect = self[arm]
+            more = "" if effect.method == MEANS else f", worth {worth_text(effect.worth)} than the difference in means"
+            low, high = (signed(end, effect.stderr) for end in effect.interval)
             yield (
-                f"{shortened(arm)} earned {signed(one.value, one.stderr)} per row against {shortened(one.against)} "
-                f"({level_of(self.level)} interval: {low} to {high}; {one.method}{more})."
+                f"{shortened(arm)} earned {signed(effect.value, effect.stderr)} per row against {shortened(effect.against)} "
+                f"({level_of(self.level)} interval: {low} to {high}; {effect.method}{more})."
             )
 
     def __repr__(self) -> str:
         rows = [["arm", "method", "value", "stderr", "lower", "upper", "worth", "verdict"]]
-        rows += [_cells(one) for one in self.effects]
-        verdicts = {str(one.verdict) for one in self.effects if one.verdict.verdict != "ok"}
+        rows += [_cells(effect) for effect in self.effects]
+        verdicts = {str(effect.verdict) for effect in self.effects if effect.verdict.verdict != "ok"}
         lines = [
             *self.headline(),
             f"{self.n:,} rows; {level_of(self.level)} intervals ({self.method}).",
@@ -226,17 +223,17 @@ def worth_text(worth: float) -> str:
     return f"{percent(abs(worth))} {'more' if worth >= 0 else 'less'} traffic"
 
 
-def _row(one: Effect) -> dict[str, Any]:
+def _row(effect: Effect) -> dict[str, Any]:
     return {
-        "arm": one.arm,
-        "against": one.against,
-        "method": one.method,
-        "difference": one.value if one.estimate.identified else None,
-        "stderr": one.stderr,
-        "lower": one.interval.lower,
-        "upper": one.interval.upper,
-        "worth_more_traffic": one.worth,
-        "verdict": one.verdict.verdict,
+        "arm": effect.arm,
+        "against": effect.against,
+        "method": effect.method,
+        "difference": effect.value if effect.estimate.identified else None,
+        "stderr": effect.stderr,
+        "lower": effect.interval.lower,
+        "upper": effect.interval.upper,
+        "worth_more_traffic": effect.worth,
+        "verdict": effect.verdict.verdict,
     }
 
 
@@ -244,11 +241,11 @@ def _why(verdict: Verdict) -> dict[str, Any]:
     return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
 
 
-def _cells(one: Effect) -> list[str]:
-    ends = [signed(end, one.stderr) for end in one.interval]
-    value, error = signed(one.value, one.stderr), number(one.stderr, one.stderr)
-    worth = "" if one.method == MEANS else worth_text(one.worth)
-    return [shortened(one.arm, 24), one.method, value, error, *ends, worth, one.verdict.verdict]
+def _cells(effect: Effect) -> list[str]:
+    ends = [signed(end, effect.stderr) for end in effect.interval]
+    value, error = signed(effect.value, effect.stderr), number(effect.stderr, effect.stderr)
+    worth = "" if effect.method == MEANS else worth_text(effect.worth)
+    return [shortened(effect.arm, 24), effect.method, value, error, *ends, worth, effect.verdict.verdict]
 
 
 def worth_of(estimate: Estimate, plain: Estimate) -> float:
@@ -312,34 +309,34 @@ def ab_test(
     "Improving the sensitivity of online controlled experiments by utilizing pre-experiment data", WSDM 2013; Agarwal et al., KDD 2017.
     """
     check_level(level)
-    asked = as_log(log, parts)
-    asked.need_only("ab_test")
-    whole = _with_arm(asked, arm)
+    whole = as_log(log, parts)
+    whole.need_only("ab_test")
+    whole = _with_arm(whole, arm)
     whole.need("reward")
     clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=clustered, reward_bounds=whole.reward_bounds)
     column = str(whole.logger)
     groups = groups_of(whole, wanted=options.method.needs_groups)
     plain = whole.but(propensity=None, logger=None, shares=None)
-    (found,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
-    labels = _labels(found, column, whole.drop_bad_rows)
+    (moments,) = by_value(plain, column, groups=groups, features=features_of(plain, Own()))
+    labels = _labels(moments, column, whole.drop_bad_rows)
     names = names_of_arms(labels)
     rival = _rival(against, names)
     planned = None if whole.shares is None else checked_shares(whole.shares, names)
-    pooled = _pooled(whole, names, rival, interval, level, progress)
-    together = _together(plain, column, found.n, dict(zip(names, labels, strict=True)), rival)
+    pooled = _pooled_comparison(whole, names, rival, interval, level, progress)
+    together = _together(plain, column, moments.n, dict(zip(names, labels, strict=True)), rival)
     effects = [
-        _doubted(effect, together)
+        _with_doubts(effect, together)
         for name, label in zip(names, labels, strict=True)
         if name != rival
-        for effect in _effects(found, label, labels[names.index(rival)], whole, options, pooled)
+        for effect in _effects(moments, label, labels[names.index(rival)], whole, options, pooled)
     ]
-    (stack,) = found.moments.values()
-    rows = {name: stack[found.segments.index(label)].n for name, label in zip(names, labels, strict=True)}
+    (stack,) = moments.moments.values()
+    rows = {name: stack[moments.segments.index(label)].n for name, label in zip(names, labels, strict=True)}
     ratio = sample_ratio(rows, planned, is_clustered=clustered)
-    arms = tuple(_arm(found, name, label) for name, label in zip(names, labels, strict=True))
-    dropped = found.dropped + found.n - sum(map(int, (one.sum() for one in rows.values())))
-    return ABTest(tuple(effects), arms, ratio, level, options.method.name, found, dropped)
+    arms = tuple(_arm(moments, name, label) for name, label in zip(names, labels, strict=True))
+    dropped = moments.dropped + moments.n - sum(map(int, (counts.sum() for counts in rows.values())))
+    return ABTest(tuple(effects), arms, ratio, level, options.method.name, moments, dropped)
 
 
 def _with_arm(log: Log, arm: Any) -> Log:
@@ -353,13 +350,13 @@ def _with_arm(log: Log, arm: Any) -> Log:
         return log.but(logger=column)
     arrays = log.data.copy()
     column = one("arm", arm, arrays)
-    return named(log.of(arrays)).but(logger=column)
+    return with_names(log.of(arrays)).but(logger=column)
 
 
-def _labels(found: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
+def _labels(moments: LogMoments, column: str, drop_bad_rows: bool) -> list[Label]:
     """The arms, in order."""
-    labels = [label for label in found.segments if label[0] is not None]
-    if len(labels) < len(found.segments) and not drop_bad_rows:
+    labels = [label for label in moments.segments if label[0] is not None]
+    if len(labels) < len(moments.segments) and not drop_bad_rows:
         raise LogError(
             f"some rows of {column!r} say nothing of their arm.", do=["Leave them out with ", Argument("where"), "."]
         )
@@ -377,11 +374,11 @@ def _rival(against: Any, names: tuple[str, ...]) -> str:
 
 
 def _effects(
-    found: LogMoments, arm: Label, against: Label, log: Log, options: Options, pooled: Comparison | None
+    moments: LogMoments, arm: Label, against: Label, log: Log, options: Options, pooled: Comparison | None
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = compared(Asked((pair_of_arms(found, arm, against),), log.reward), (options,))
+    pair = comparison_of(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]
@@ -389,16 +386,13 @@ def _effects(
         made.append((ADJUSTED, pair[name, "context_ips"], verdict))
     if pooled is not None:
         made.append((POOLED, pooled[name, pooled.best], pooled.verdict(name)))
-    return [Effect(name, rival, how, one, said, worth_of(one, plain)) for how, one, said in made]
+    return [Effect(name, rival, how, estimate, said, worth_of(estimate, plain)) for how, estimate, said in made]
 
 
 def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], rival: str) -> dict[str, Together]:
     """The arms in whose difference in means rows of one id move together: they do where all rows of a user are in the same arm."""
     if log.is_arrays:
         return {}
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.registry import columns_of
-
     question = ask(log.but(baseline=None), {column: ONE}, weight=Own(), segment=column)
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
@@ -412,22 +406,22 @@ def _together(log: Log, column: str, rows: int, labels: Mapping[str, Label], riv
             name: share * (reward - np.average(reward, weights=share)) for name, share in shares.items() if share.any()
         }
         return {
-            name: (one - excess[rival], shares[name])
-            for name, one in excess.items()
+            name: (own - excess[rival], shares[name])
+            for name, own in excess.items()
             if name != rival and rival in excess
         }
 
     return together_by(question, columns_of(log), rows, terms, len(labels) - 1)
 
 
-def _doubted(effect: Effect, together: Mapping[str, Together]) -> Effect:
+def _with_doubts(effect: Effect, together: Mapping[str, Together]) -> Effect:
     """An effect whose verdict says that rows move together; the pooled one has been asked itself."""
     if effect.method == POOLED or effect.arm not in together:
         return effect
     return replace(effect, verdict=effect.verdict.with_caveats([together[effect.arm].caveat()]))
 
 
-def _pooled(
+def _pooled_comparison(
     log: Log, names: tuple[str, ...], rival: str, interval: str | Method | None, level: float, progress: bool | None
 ) -> Comparison | None:
     """Every arm's policy against one of them, by the rows of all arms."""
@@ -449,13 +443,13 @@ def _pooled(
     )
 
 
-def _arm(found: LogMoments, name: str, label: Label) -> Arm:
+def _arm(moments: LogMoments, name: str, label: Label) -> Arm:
     """An arm's rows and mean reward."""
-    (stack,) = found.moments.values()
-    groups = stack[found.segments.index(label)]
+    (stack,) = moments.moments.values()
+    groups = stack[moments.segments.index(label)]
     whole = groups.merge(axis=0)
     mean = float(whole.center + whole.average("s"))
-    if found.cluster is None:
+    if moments.cluster is None:
         return Arm(name, whole.n, mean, float(np.sqrt(whole.covariance("s", "s") / max(whole.n, 1))))
     others = groups.others
     error, _ = jackknife_error(others.center + others.average("s"), groups.n)

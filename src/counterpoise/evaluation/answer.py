@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,66 +37,65 @@ Answer = TypeVar("Answer", bound=Result)
 SIEVE = 2.0  # standard errors below 1 of a mean weight, without which none is clearly below 1
 
 
-def evaluated(found: Asked, options: Sequence[Options], asked: tuple[str, ...]) -> Result:
+def evaluation_of(whole: Asked, options: Sequence[Options], names: tuple[str, ...]) -> Result:
     """The answer of `evaluate` from the moments of one reward or several, the first of which speaks for itself."""
-    carriers = _carriers(found)
-    found = _without_loggers(found)
+    carriers = _carriers(whole)
+    whole = _without_loggers(whole)
     return _together(
         [
-            _carried(_evaluated(one, asked, how, found, name), carriers)
-            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+            _with_carriers(_result(moments, names, how, whole, name), carriers)
+            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
 
-def compared(found: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
+def comparison_of(whole: Asked, options: Sequence[Options], against: str | None = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
-    found = _without_loggers(found)
+    whole = _without_loggers(whole)
     return _together(
         [
-            _compared(one, how, found, name, against)
-            for one, how, name in zip(found.moments, options, found.rewards, strict=True)
+            _comparison(moments, how, whole, name, against)
+            for moments, how, name in zip(whole.moments, options, whole.rewards, strict=True)
         ]
     )
 
 
-def _evaluated(
-    moments: LogMoments, asked: tuple[str, ...], options: Options, whole: Asked, reward: str | None
-) -> Result:
+def _result(moments: LogMoments, names: tuple[str, ...], options: Options, whole: Asked, reward: str | None) -> Result:
     contrasts = [contrast for contrast in moments.moments if not contrast[1]]
     first = moments.moments[contrasts[0]]
     mean_is_one = moments.weight.mean_is_one
-    estimators = choose(asked, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
+    estimators = choose(names, first.columns, first.shape[1], options.method, mean_is_one=mean_is_one)
     _check_groups(moments, options)
     climbed = climb(moments, options, estimators)
-    found: Estimates = Lazily({})
-    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    own: Estimates = Lazily({})
+    diagnoses: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     doubts: dict[str, Mapping[Segment, list[str]]] = {}
     suspects: dict[str, set[Segment]] = {}
     for contrast in contrasts:
         view = climbed.view(contrast)
         suspects[contrast[0]] = _suspects(view)
         doubts[contrast[0]] = doubtful_baselines(view)
-        found |= estimates(view, estimators, options)
-        seen |= _named(contrast[0], diagnostics(view))
+        own |= estimates(view, estimators, options)
+        diagnoses |= _by_target(contrast[0], diagnostics(view))
 
     def verdict(target: str, place: Segment) -> Verdict:
-        judged = with_doubts(climbed.judged(judge(seen[target, place]), (target, ""), place), doubts[target][place])
+        judged = climbed.judged(judge(diagnoses[target, place]), (target, ""), place)
+        judged = with_doubts(judged, doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, target), place)
         return judged.with_caveats(_checks(whole, (target,), reward, place))
 
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
-        return (_missing(whole, target, reward, place, seen, suspects),)
+        return (_missing(whole, target, reward, place, diagnoses, suspects),)
 
-    weighted = {name: one for name, one in estimators.items() if one.uses_rewards}
+    weighted = {name: estimator for name, estimator in estimators.items() if estimator.uses_rewards}
     rewards = rewards_of(moments, options.reward_bounds)
-    found, verdicts = _answers(found, verdict, missing, weighted, rewards)
+    answers, verdicts = _answers(own, verdict, missing, weighted, rewards)
     ladders = {target: ladder for (target, _), ladder in climbed.ladders.items()}
-    return Result(climbed.moments, found, seen, verdicts, **_asked(options, whole, reward), ladders=ladders)
+    return Result(climbed.moments, answers, diagnoses, verdicts, **_fields(options, whole, reward), ladders=ladders)
 
 
-def _compared(
+def _comparison(
     moments: LogMoments, options: Options, whole: Asked, reward: str | None, against: str | None
 ) -> Comparison:
     _check_groups(moments, options)
@@ -106,12 +106,12 @@ def _compared(
     if against not in (None, other):
         raise OptionError(f"these moments are of a comparison against {other!r}, not {against!r}.")
     climbed = climb(moments, options)
-    seen: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
+    diagnoses: Lazily[tuple[str, Segment], Diagnostics] = Lazily({})
     suspects: dict[str, set[Segment]] = {}
     for contrast in moments.moments:
         if not contrast[1]:
             single = climbed.view(contrast)
-            seen |= _named(contrast[0], diagnostics(single))
+            diagnoses |= _by_target(contrast[0], diagnostics(single))
             suspects[contrast[0]] = _suspects(single)
     views = {contrast: climbed.view(contrast) for contrast in contrasts}
     own = {
@@ -125,33 +125,33 @@ def _compared(
 
     def estimate(key: tuple[str, str, Segment]) -> Estimate:
         target, _, place = key
-        has_overlap = all(seen[name, place].has_overlap for name in (target, other) if (name, None) in seen)
+        has_overlap = all(diagnoses[name, place].has_overlap for name in (target, other) if (name, None) in diagnoses)
         return own[target][key] if has_overlap else _unknown(own[target][key])
 
     def verdict(target: str, place: Segment) -> Verdict:
         contrast = target, other
         view, k = views[contrast], views[contrast].place(place)
         # the policy that wrote the log has no weights to judge
-        policies = {name: seen[name, place] for name in contrast if (name, place) in seen}
+        policies = {name: diagnoses[name, place] for name in contrast if (name, place) in diagnoses}
         judged = judge_difference(policies, float(view.carrying[k]), float(squares[target][k]))
         judged = with_doubts(climbed.judged(judged, contrast, place), doubts[target][place])
         judged = _resting(moments, _by_group(judged, whole.question, *contrast), place)
         return judged.with_caveats(_checks(whole, contrast, reward, place))
 
     def missing(target: str, place: Segment) -> tuple[list[Caveat], ...]:
-        return tuple(_missing(whole, name, reward, place, seen, suspects) for name in (target, other))
+        return tuple(_missing(whole, name, reward, place, diagnoses, suspects) for name in (target, other))
 
-    known = Lazily(dict.fromkeys((key for one in own.values() for key in one), estimate))
+    known = Lazily(dict.fromkeys(chain(*own.values()), estimate))
     differences = differences_of(views[contrasts[0]].whole.columns)
-    found, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
-    asked = _asked(options, whole, reward)
+    answers, verdicts = _answers(known, verdict, missing, differences, rewards_of(moments, options.reward_bounds))
+    fields = _fields(options, whole, reward)
     ladders = {contrast[0]: climbed.ladders[contrast] for contrast in contrasts if contrast in climbed.ladders}
-    return Comparison(climbed.moments, found, seen, verdicts, **asked, ladders=ladders, against=other)
+    return Comparison(climbed.moments, answers, diagnoses, verdicts, **fields, ladders=ladders, against=other)
 
 
-def _named(target: str, found: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
+def _by_target(target: str, by_place: Lazily[Segment, Diagnostics]) -> Lazily[tuple[str, Segment], Diagnostics]:
     """The diagnostics of every place, by target and place."""
-    return Lazily(dict.fromkeys(((target, place) for place in found), lambda key: found[key[1]]))
+    return Lazily(dict.fromkeys(((target, place) for place in by_place), lambda key: by_place[key[1]]))
 
 
 def _answers(
@@ -179,7 +179,7 @@ def _answers(
 
 def _checks(whole: Asked, names: Contrast | tuple[str], reward: str | None, place: Segment) -> list[Caveat]:
     """What checks of single rows say, but for missing actions, which leave bounds."""
-    return [one for one in whole.caveats(names, reward, place) if one.code != MISSING]
+    return [caveat for caveat in whole.caveats(names, reward, place) if caveat.code != MISSING]
 
 
 def _suspects(view: View) -> set[Segment]:
@@ -197,13 +197,13 @@ def _missing(
     target: str,
     reward: str | None,
     place: Segment,
-    seen: Mapping[tuple[str, Segment], Diagnostics],
+    diagnoses: Mapping[tuple[str, Segment], Diagnostics],
     suspects: Mapping[str, set[Segment]],
 ) -> list[Caveat]:
     """What says that the log lacks some of what a target does; the policy that wrote the log lacks nothing."""
     if target not in suspects:
         return []
-    below = below_one(seen[target, place]) if place in suspects[target] else ()
+    below = below_one(diagnoses[target, place]) if place in suspects[target] else ()
     return [*(whole.about(target, reward, place, MISSING) if whole.concerns else ()), *below]
 
 
@@ -214,9 +214,9 @@ def _resting(moments: LogMoments, verdict: Verdict, place: Segment) -> Verdict:
     return resting_on_model(verdict, moments.estimated.model, is_whole=place is None)
 
 
-def _carriers(found: Asked) -> dict[str, Carrier]:
+def _carriers(whole: Asked) -> dict[str, Carrier]:
     """Of a log that several loggers wrote, who carries each target's value."""
-    first = found.moments[0]
+    first = whole.moments[0]
     contrasts = (
         [contrast for contrast in first.moments if not contrast[1]]
         if first.segment_columns and is_by_logger(first)
@@ -225,27 +225,27 @@ def _carriers(found: Asked) -> dict[str, Carrier]:
     return {contrast[0]: carrier(first, contrast) for contrast in contrasts}
 
 
-def _without_loggers(found: Asked) -> Asked:
+def _without_loggers(whole: Asked) -> Asked:
     """The same moments and question, added up over the loggers that wrote the log."""
-    if not found.moments[0].segment_columns or not is_by_logger(found.moments[0]):
-        return found
-    question = found.question
-    asked = None if question is None else replace(question, segment=question.segment[:-1])
-    return replace(found, moments=tuple(map(without_loggers, found.moments)), question=asked)
+    if not whole.moments[0].segment_columns or not is_by_logger(whole.moments[0]):
+        return whole
+    question = whole.question
+    merged = None if question is None else replace(question, segment=question.segment[:-1])
+    return replace(whole, moments=tuple(map(without_loggers, whole.moments)), question=merged)
 
 
-def _carried(result: Result, carriers: Mapping[str, Carrier]) -> Result:
+def _with_carriers(result: Result, carriers: Mapping[str, Carrier]) -> Result:
     """A result whose verdicts say which logger carries the estimate."""
     if not carriers:
         return result
     verdicts = dict(result.verdicts)
-    for target, one in carriers.items():
+    for target, logger in carriers.items():
         known = verdicts[target, None]
-        verdicts[target, None] = replace(known, reasons=(*known.reasons, str(one)))
+        verdicts[target, None] = replace(known, reasons=(*known.reasons, str(logger)))
     return replace(result, verdicts=verdicts)
 
 
-def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
+def _fields(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]:
     """What a result remembers of how it was asked for."""
     return {
         "level": options.level,
@@ -262,7 +262,7 @@ def _asked(options: Options, whole: Asked, reward: str | None) -> dict[str, Any]
 def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdict:
     """A verdict, at most `caution` where a target chooses among groups of actions: nothing in the log says what that hides."""
     targets = question.targets if question is not None else ()
-    grouped = [one.name for one in targets if one.by_group and one.name in names]
+    grouped = [target.name for target in targets if target.by_group and target.name in names]
     if not grouped or verdict.verdict == "not identified":
         return verdict
     reason = (
@@ -272,10 +272,10 @@ def _by_group(verdict: Verdict, question: Question | None, *names: str) -> Verdi
     return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
-def _together(found: Sequence[Answer]) -> Answer:
+def _together(answers: Sequence[Answer]) -> Answer:
     """The first answer, with those of the other rewards in it."""
-    first, *others = found
-    return replace(first, others={str(one.reward): one for one in others}) if others else first
+    first, *others = answers
+    return replace(first, others={str(answer.reward): answer for answer in others}) if others else first
 
 
 def _check_groups(moments: LogMoments, options: Options) -> None:

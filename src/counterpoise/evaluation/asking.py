@@ -75,20 +75,20 @@ class Asked:
     @cached_property
     def _by_place(self) -> dict[Any, list[Concern]]:
         """The concerns by what they are about, of which there may be as many as segments."""
-        found: dict[Any, list[Concern]] = {}
-        for one in self.concerns:
-            for place in (EVERYWHERE,) if one.places is None else one.places:
-                found.setdefault(place, []).append(one)
-        return found
+        concerns: dict[Any, list[Concern]] = {}
+        for concern in self.concerns:
+            for place in (EVERYWHERE,) if concern.places is None else concern.places:
+                concerns.setdefault(place, []).append(concern)
+        return concerns
 
     def caveats(self, targets: Container[str], reward: str | None, place: Label | None) -> Iterator[Caveat]:
         """What the checks say about an answer on these targets."""
         near = [*self._by_place.get(EVERYWHERE, ()), *self._by_place.get(place, ())]
-        return (one.caveat for one in near if one.touches(targets, reward, place))
+        return (concern.caveat for concern in near if concern.touches(targets, reward, place))
 
     def about(self, target: str, reward: str | None, place: Label | None, code: str) -> list[Caveat]:
         """What the checks say about one target with this code."""
-        return [one for one in self.caveats((target,), reward, place) if one.code == code]
+        return [caveat for caveat in self.caveats((target,), reward, place) if caveat.code == code]
 
 
 def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any) -> Asked | None:
@@ -97,8 +97,8 @@ def known_moments(log: Log | Data, parts: LogFields, stored: Stored, target: Tar
     is_state = log is None and stored.state is not None and not chosen and target is None
     if not is_state and not isinstance(log, LogMoments):
         return None
-    given = [name for name in stored.given if not (is_state and name == "state")]
-    if chosen or given or any(other is not None for other in (target, *others)):
+    extra = [name for name in stored.given if not (is_state and name == "state")]
+    if chosen or extra or any(other is not None for other in (target, *others)):
         raise OptionError(
             "moments have no columns or rows left to choose from: give columns, conditions and states with the log itself, not "
             "with its moments."
@@ -160,9 +160,9 @@ def _check_estimated(log: Log, *targets: Targets) -> None:
             [Argument("baseline"), " takes propensities as logged, and a model is to estimate them."],
             do=["Pass ", Argument("model", "auto"), " instead, which works with both."],
         )
-    for given in targets:
-        named = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else [given]
-        if any(isinstance(one, ActionGroup) for one in named):
+    for target in targets:
+        named = list(target.values()) if isinstance(target, Mapping) else target
+        if any(isinstance(policy, ActionGroup) for policy in (named if isinstance(named, list | tuple) else [named])):
             raise OptionError(
                 "ActionGroup takes propensities as logged, and a model is to estimate them.",
                 do="Estimate those of the groups: make the group the action.",
@@ -192,30 +192,30 @@ def read(question: Question, stored: Stored, progress: bool | None) -> Asked:
                 [Argument(stored.given[0]), " says what a state keeps of this log."],
                 do=["Pass ", Argument("state"), ", too."],
             )
-        question = _fitted(question, progress)
-        with bad_rows_explained(question):
-            found = moments_of(question, progress=progress)
-        return Asked(with_errors(question, found), question.log.reward, question)
+        question = _fit_models(question, progress)
+        with explain_bad_rows(question):
+            moments = moments_of(question, progress=progress)
+        return Asked(with_errors(question, moments), question.log.reward, question)
     job = batches.start(stored.state, question, batch=stored.batch, replaces=stored.replace, version=stored.version)
-    question = _fitted(question, progress)
-    with bad_rows_explained(question):
+    question = _fit_models(question, progress)
+    with explain_bad_rows(question):
         today = with_errors(question, moments_of(question, progress=progress))
-    found = batches.finish(job, today)
-    return Asked(found, question.log.reward, question, earlier_rows=found[0].n - today[0].n)
+    merged = batches.finish(job, today)
+    return Asked(merged, question.log.reward, question, earlier_rows=merged[0].n - today[0].n)
 
 
 @contextmanager
-def bad_rows_explained(question: Question) -> Iterator[None]:
+def explain_bad_rows(question: Question) -> Iterator[None]:
     """Whatever is wrong with rows, with what their propensities seem to be instead."""
     try:
         yield
     except LogError as error:
-        from counterpoise.evaluation.checks import explained  # which stands on this module
+        from counterpoise.evaluation.checks import explanation_of  # which stands on this module
 
-        told = explained(error, question)
-        if told is error:
+        explanation = explanation_of(error, question)
+        if explanation is error:
             raise
-        raise told from error
+        raise explanation from error
 
 
 def features_of(log: Log, weight: Weight) -> tuple[Any, ...]:
@@ -233,7 +233,7 @@ def groups_of(log: Log, *, wanted: bool) -> int:
     return _groups(log.groups) if wanted or log.cluster is not None or log.groups is not None else 1
 
 
-def _fitted(question: Question, progress: bool | None) -> Question:
+def _fit_models(question: Question, progress: bool | None) -> Question:
     """The question with its models fitted, if it has any: that of propensities first, which a reward model may ask for."""
     if question.propensity_model is not None:
         from counterpoise.models.propensity_fitting import fit_propensity_model
@@ -246,15 +246,13 @@ def _fitted(question: Question, progress: bool | None) -> Question:
     return fit_reward_model(question, progress)
 
 
-def with_errors(question: Question, found: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
+def with_errors(question: Question, moments: tuple[LogMoments, ...]) -> tuple[LogMoments, ...]:
     """The moments, with what a propensity model does to their errors, if there is one."""
-    if (
-        question.propensity_model is None or question.is_binned
-    ):  # bins are looked at together, and have no errors of their own
-        return found
+    if question.propensity_model is None or question.is_binned:  # bins have no errors of their own
+        return moments
     from counterpoise.models import propensity_error
 
-    return propensity_error.with_errors(question, found)
+    return propensity_error.with_errors(question, moments)
 
 
 def _lists(log: Log) -> Any:

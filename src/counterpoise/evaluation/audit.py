@@ -36,12 +36,12 @@ def find_distribution(frame: pl.LazyFrame, schema: pl.Schema, action: str, prope
     for name, kind in schema.items():
         if not (isinstance(kind, pl.List | pl.Array) and kind.inner is not None and kind.inner.is_float()):
             continue
-        seen = frame.head(SAMPLE).select(q=_list(column(name), kind), a=column(action), p=column(propensity))
+        sample = frame.head(SAMPLE).select(q=_list(column(name), kind), a=column(action), p=column(propensity))
         taken = pl.col("q").list.get(pl.col("a"), null_on_oob=True)
         is_it = (
             (pl.col("a") >= 0) & ((taken - pl.col("p")).abs() < 1e-6) & ((pl.col("q").list.sum() - 1).abs() < ROUNDING)
         )
-        if (collect(seen.select(is_it.fill_null(False).mean())).item() or 0.0) > 0.99:
+        if (collect(sample.select(is_it.fill_null(False).mean())).item() or 0.0) > 0.99:
             return name
     return None
 
@@ -62,9 +62,9 @@ def calibration_of(
         named = distribution if isinstance(distribution, Mapping) else dict(enumerate(distribution))
         if isinstance(distribution, Mapping):
             place = place.cast(pl.String).replace_strict(
-                [str(one) for one in named], list(range(len(named))), default=None, return_dtype=pl.Int64
+                [str(name) for name in named], list(range(len(named))), default=None, return_dtype=pl.Int64
             )
-        q = pl.concat_list(one.cast(pl.Float64) for one in columns(named.values()))
+        q = pl.concat_list(p.cast(pl.Float64) for p in columns(named.values()))
     if not (isinstance(distribution, Mapping) or schema[action].is_integer()):
         raise ColumnError(
             f"{action!r} must say which of the probabilities is the action's, counted from 0; it holds {schema[action]}.",
@@ -76,10 +76,10 @@ def calibration_of(
     )
     is_right = (pl.col("y") > 0) & ((pl.col("q").list.sum() - 1).abs() < ROUNDING) & (pl.col("q").list.min() >= 0)
     rows = rows.with_columns(good=is_right.fill_null(False))
-    return _calibrated(said, rows, has_clusters=cluster is not None)
+    return _calibrate(said, rows, has_clusters=cluster is not None)
 
 
-def _calibrated(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibration:
+def _calibrate(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibration:
     good = rows.filter("good")
     bins = pl.col("q").map_batches(_in_bins, return_dtype=pl.Struct(_FIELDS), is_elementwise=True).alias("bins")
     every = good.with_columns(bins, *(_is_in(k) for k in BINS)).unnest("bins")
@@ -93,11 +93,11 @@ def _calibrated(said: str, rows: pl.LazyFrame, *, has_clusters: bool) -> Calibra
         )
         squares = [(pl.col(f"D{j}") * pl.col(f"D{k}")).sum().alias(f"D{j} {k}") for j in BINS for k in BINS if j <= k]
         plans.append(totals.select(pl.len().alias("units"), *squares))
-    seen = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
-    spread = _matrix(seen, "D") if has_clusters else None
-    vectors = {"pairs": _vector(seen, pairs), "taken": _vector(seen, taken), "mass": _vector(seen, mass)}
-    found = BinSums(**vectors, products=_matrix(seen, "P"), spread=spread, units=int(seen.get("units", 0)))
-    return calibrate(said, int(seen["rows"]), int(seen["impossible"]), found)
+    row = collect(pl.concat(plans, how="horizontal")).row(0, named=True)
+    spread = _matrix(row, "D") if has_clusters else None
+    vectors = {"pairs": _vector(row, pairs), "taken": _vector(row, taken), "mass": _vector(row, mass)}
+    bin_sums = BinSums(**vectors, products=_matrix(row, "P"), spread=spread, units=int(row.get("units", 0)))
+    return calibrate(said, int(row["rows"]), int(row["impossible"]), bin_sums)
 
 
 def _in_bins(lists: pl.Series) -> pl.Series:
@@ -109,8 +109,8 @@ def _in_bins(lists: pl.Series) -> pl.Series:
     shape, at = (len(lists), len(BINS)), row * len(BINS) + bins
     mass = np.bincount(at, weights=q, minlength=shape[0] * shape[1]).reshape(shape)
     count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
-    found = {f"P{k}": mass[:, k] for k in BINS} | {f"N{k}": count[:, k].astype(np.int64) for k in BINS}
-    return pl.DataFrame(found, schema=_FIELDS).to_struct("bins")
+    fields = {f"P{k}": mass[:, k] for k in BINS} | {f"N{k}": count[:, k].astype(np.int64) for k in BINS}
+    return pl.DataFrame(fields, schema=_FIELDS).to_struct("bins")
 
 
 def _is_in(k: int) -> pl.Expr:
@@ -119,12 +119,12 @@ def _is_in(k: int) -> pl.Expr:
     return ((y > EDGES[k]) & (True if k == BINS[-1] else y <= EDGES[k + 1])).alias(f"Y{k}")
 
 
-def _vector(seen: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return np.array([seen[name] or 0.0 for name in names], dtype=np.float64)
+def _vector(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return np.array([row[name] or 0.0 for name in names], dtype=np.float64)
 
 
-def _matrix(seen: Mapping[str, Any], name: str) -> Any:
-    return np.array([[seen[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
+def _matrix(row: Mapping[str, Any], name: str) -> Any:
+    return np.array([[row[f"{name}{min(j, k)} {max(j, k)}"] or 0.0 for k in BINS] for j in BINS], dtype=np.float64)
 
 
 def _list(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -192,8 +192,8 @@ def audit_of(question: Question) -> Audit | None:
     if isinstance(question.weight, Balanced):  # whose weights need not average to 1 on the days of one logger
         question = of_own_logger(question)
         log = question.log
-    targets = {one.column: one.name for one in question.targets if not one.is_policy}
-    chosen = {one.column for one in question.choices}
+    targets = {target.column: target.name for target in question.targets if not target.is_policy}
+    chosen = {choice.column for choice in question.choices}
     with suppress(LogError):
         frame = engine_of(log).scan(log)
         known = set(frame.collect_schema()) | chosen
@@ -201,9 +201,9 @@ def audit_of(question: Question) -> Audit | None:
         made = Plan((), tuple(name for name in used if name is not None and name not in known))
         frame = made.complete(frame, question)
         parts = Parts(str(log.propensity), list(targets), log.action, log.cluster, question.segment)
-        found = audit(frame, frame.collect_schema(), parts)
-        named = [one if one.target is None else replace(one, target=targets[one.target]) for one in found.checks]
-        return replace(found, checks=tuple(named))
+        audited = audit(frame, frame.collect_schema(), parts)
+        named = [test if test.target is None else replace(test, target=targets[test.target]) for test in audited.checks]
+        return replace(audited, checks=tuple(named))
     return None
 
 
@@ -326,5 +326,5 @@ def _calibration(frame: pl.LazyFrame, schema: pl.Schema, parts: Parts) -> Calibr
             "to check the probabilities of all actions, the logged action must be known.",
             do=["Name its column with ", Argument("action", Blank("COLUMN")), "."],
         )
-    found = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
-    return None if found is None else calibration_of(frame, schema, parts.action, found, parts.cluster)
+    distribution = parts.distribution or find_distribution(frame, schema, parts.action, parts.propensity)
+    return None if distribution is None else calibration_of(frame, schema, parts.action, distribution, parts.cluster)

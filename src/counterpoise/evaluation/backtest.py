@@ -10,11 +10,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import narwhals as nw
+from scipy.special import chdtrc, ndtri
+
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import Estimate
+from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened, signed
 from counterpoise.intervals import Interval, Method, check_level
 from counterpoise.log.log import LogFields, as_log
@@ -75,28 +80,28 @@ class Replayed:
 
 @dataclass(frozen=True, eq=False)
 class Backtest:
-    """The answer of `backtest`: ``found["spring"]`` is one test, `table()` has all, `report` writes a page about them."""
+    """The answer of `backtest`: ``tests["spring"]`` is one test, `table()` has all, `report` writes a page about them."""
 
     tests: tuple[Replayed, ...]
     level: float
 
     def __getitem__(self, name: str) -> Replayed:
-        found = next((one for one in self.tests if one.name == name), None)
-        if found is None:
+        test = next((test for test in self.tests if test.name == name), None)
+        if test is None:
             raise OptionError(
-                f"there is no test {name!r} here; there are {', '.join(repr(one.name) for one in self.tests)}."
+                f"there is no test {name!r} here; there are {', '.join(repr(test.name) for test in self.tests)}."
             )
-        return found
+        return test
 
     @property
     def known(self) -> tuple[Replayed, ...]:
         """The tests about which their logs said anything."""
-        return tuple(one for one in self.tests if one.is_known)
+        return tuple(test for test in self.tests if test.is_known)
 
     @property
     def coverage(self) -> float:
         """The share of tests whose outcome our interval covers, allowing for the outcome's own error."""
-        return _share(one.covered for one in self.known)
+        return _share(test.covered for test in self.known)
 
     @property
     def coverage_interval(self) -> Interval:
@@ -106,38 +111,32 @@ class Backtest:
     @property
     def sign_agreement(self) -> float:
         """The share of decided tests, whose own interval leaves 0 out, whose sign we would have said."""
-        return _share(one.same_sign for one in self.known if one.is_decided)
+        return _share(test.same_sign for test in self.known if test.is_decided)
 
     @property
     def mean_off(self) -> float:
         """Whether predictions tend to be too high (above 0) or too low, in standard errors."""
-        return sum(one.off for one in self.known) / len(self.known) if self.known else math.nan
+        return sum(test.off for test in self.known) / len(self.known) if self.known else math.nan
 
     @property
     def error_ratio(self) -> float:
         """How large errors were, in the errors that were said: 1 if those are right, 2 if predictions were off by twice as much."""
-        return math.sqrt(sum(one.off**2 for one in self.known) / len(self.known)) if self.known else math.nan
+        return math.sqrt(sum(test.off**2 for test in self.known) / len(self.known)) if self.known else math.nan
 
     @property
     def is_calibrated(self) -> bool:
         """Whether errors so large are within chance (p above 0.01), if those that were said are right."""
-        from scipy.special import chdtrc
-
         return bool(chdtrc(len(self.known), len(self.known) * self.error_ratio**2) > 0.01) if self.known else False
 
     def table(self) -> pl.DataFrame:
         """One row per test."""
-        from counterpoise.evaluation.table import Table
-
-        return Table([_row(one) for one in self.tests], infer_schema_length=None)
+        return Table([_row(test) for test in self.tests], infer_schema_length=None)
 
     def document(self) -> dict[str, Any]:
         """What `counterpoise backtest --json` prints."""
-        from counterpoise.evaluation.documents import finite
-
         numbers = ("coverage", "sign_agreement", "mean_off", "error_ratio", "is_calibrated", "level")
         said = {name: getattr(self, name) for name in numbers}
-        return cast("dict[str, Any]", finite(said | {"tests": [_row(one) for one in self.tests]}))
+        return cast("dict[str, Any]", finite(said | {"tests": [_row(test) for test in self.tests]}))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """What was measured against what was predicted, with both intervals; the diagonal is where they agree."""
@@ -154,14 +153,14 @@ class Backtest:
             yield "The logs said nothing about any of these tests."
             return
         low, high = self.coverage_interval
-        hit = sum(one.covered for one in known)
+        hit = sum(test.covered for test in known)
         yield (
             f"Our {level_of(self.level)} intervals covered {hit} of {len(known)} outcomes, allowing for the outcomes' own errors (in the "
             f"long run {100 * low:.0f} to {100 * high:.0f} %)."
         )
-        decided = [one for one in known if one.is_decided]
+        decided = [test for test in known if test.is_decided]
         if decided:
-            right = sum(one.same_sign for one in decided)
+            right = sum(test.same_sign for test in decided)
             yield f"Of {len(decided)} tests with a clear winner, we would have named it in {right}."
         ratio = f"Errors were {self.error_ratio:.2f} times what we said"
         yield (
@@ -174,14 +173,14 @@ class Backtest:
 
     def __repr__(self) -> str:
         rows = [["test", "value", "lower", "upper", "measured", "stderr", "covered", "sign", "verdict"]]
-        rows += [_cells(one) for one in self.tests[:25]]
+        rows += [_cells(test) for test in self.tests[:25]]
         more = [f"… and {len(self.tests) - 25} more; see .table()"] if len(self.tests) > 25 else []
         return "\n".join([*self.headline(), "", *aligned(rows), *more]).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _share(flags: Any) -> float:
-    found = list(flags)
-    return sum(found) / len(found) if found else math.nan
+    hits = list(flags)
+    return sum(hits) / len(hits) if hits else math.nan
 
 
 def _wilson(share: float, n: int) -> Interval:
@@ -192,29 +191,29 @@ def _wilson(share: float, n: int) -> Interval:
     return Interval((middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n), 0.95, "wilson")
 
 
-def _row(one: Replayed) -> dict[str, Any]:
+def _row(test: Replayed) -> dict[str, Any]:
     return {
-        "test": one.name,
-        "predicted": one.predicted.value if one.is_known else None,
-        "stderr": one.predicted.stderr,
-        "lower": one.predicted.interval.lower,
-        "upper": one.predicted.interval.upper,
-        "measured": one.measured,
-        "measured_stderr": one.stderr,
-        "covered": one.covered if one.is_known else None,
-        "inside": one.inside if one.is_known else None,
-        "same_sign": one.same_sign if one.is_known else None,
-        "off": one.off,
-        "verdict": one.verdict,
+        "test": test.name,
+        "predicted": test.predicted.value if test.is_known else None,
+        "stderr": test.predicted.stderr,
+        "lower": test.predicted.interval.lower,
+        "upper": test.predicted.interval.upper,
+        "measured": test.measured,
+        "measured_stderr": test.stderr,
+        "covered": test.covered if test.is_known else None,
+        "inside": test.inside if test.is_known else None,
+        "same_sign": test.same_sign if test.is_known else None,
+        "off": test.off,
+        "verdict": test.verdict,
     }
 
 
-def _cells(one: Replayed) -> list[str]:
-    error = one.predicted.stderr
-    ends = [signed(end, error) for end in one.predicted.interval]
-    said = ["–", "–"] if not one.is_known else ["yes" if one.covered else "no", "same" if one.same_sign else "other"]
-    measured = [signed(one.measured, one.stderr), number(one.stderr, one.stderr)]
-    return [shortened(one.name, 24), signed(one.predicted.value, error), *ends, *measured, *said, one.verdict]
+def _cells(test: Replayed) -> list[str]:
+    error = test.predicted.stderr
+    ends = [signed(end, error) for end in test.predicted.interval]
+    said = ["–", "–"] if not test.is_known else ["yes" if test.covered else "no", "same" if test.same_sign else "other"]
+    measured = [signed(test.measured, test.stderr), number(test.stderr, test.stderr)]
+    return [shortened(test.name, 24), signed(test.predicted.value, error), *ends, *measured, *said, test.verdict]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -235,8 +234,8 @@ class Outcome:
     against: str | None = None
 
     def __post_init__(self) -> None:
-        numbers = [self.measured, *(one for one in (self.stderr, self.lower, self.upper) if one is not None)]
-        if not all(isinstance(one, Real) and math.isfinite(float(one)) for one in numbers):
+        numbers = [self.measured, *(number for number in (self.stderr, self.lower, self.upper) if number is not None)]
+        if not all(isinstance(number, Real) and math.isfinite(float(number)) for number in numbers):
             raise OptionError(f"an outcome holds something that isn't a finite number: {self!r}.")
         if self.stderr is None and (self.lower is None or self.upper is None):
             raise OptionError(
@@ -285,8 +284,8 @@ def backtest(
     Examples
     --------
     >>> log = {"r": [1, 0, 1, 1] * 50, "p": [0.5, 0.5, 0.25, 0.5] * 50, "new": [0.5, 0.25, 0.5, 0.25] * 50}
-    >>> found = backtest({"spring": log}, {"spring": (0.2, 0.1)}, target="new", reward="r", propensity="p")
-    >>> found["spring"].covered, found["spring"].same_sign
+    >>> tests = backtest({"spring": log}, {"spring": (0.2, 0.1)}, target="new", reward="r", propensity="p")
+    >>> tests["spring"].covered, tests["spring"].same_sign
     (True, True)
     """
     check_level(level)
@@ -298,7 +297,7 @@ def backtest(
         odd = sorted(map(str, set(known) ^ set(logs)))
         raise OptionError(f"every test needs a log and an outcome; {odd[0]!r} has only one of them.")
     made = [name for name, data in logs.items() if isinstance(data, Comparison)]
-    extra = [*parts, *(name for name, one in (("target", target), ("against", against)) if one is not None)]
+    extra = [*parts, *(name for name, policy in (("target", target), ("against", against)) if policy is not None)]
     if extra and len(made) == len(logs):
         raise OptionError(
             ["the logs are comparisons, which were made before: leave out ", Argument(extra[0]), "."],
@@ -308,71 +307,69 @@ def backtest(
     for name, data in logs.items():
         outcome = known[name]
         if isinstance(data, Comparison):
-            found = data
+            comparison = data
         else:
             against_whom = outcome.against or (LOGGING if against is None else against)
             whole = as_log(data, parts)
             whole.need_only("backtest")
-            found = compare(whole, target=outcome.target or target, against=against_whom, **options)
-        replayed.append(_replayed(name, found, outcome, level))
+            comparison = compare(whole, target=outcome.target or target, against=against_whom, **options)
+        replayed.append(_replay(name, comparison, outcome, level))
     return Backtest(tuple(replayed), level)
 
 
-def _replayed(name: str, found: Comparison, outcome: Outcome, level: float) -> Replayed:
-    if found.level != level:
+def _replay(name: str, comparison: Comparison, outcome: Outcome, level: float) -> Replayed:
+    if comparison.level != level:
         raise OptionError(
-            [f"the comparison of {name!r} is at another level: pass ", Argument("level", found.level), "."]
+            [f"the comparison of {name!r} is at another level: pass ", Argument("level", comparison.level), "."]
         )
-    if len(found.targets) > 1:
-        raise OptionError(f"the comparison of {name!r} has {len(found.targets)} targets: a test is about one.")
-    predicted = found.difference
-    from scipy.special import ndtri
-
+    if len(comparison.targets) > 1:
+        raise OptionError(f"the comparison of {name!r} has {len(comparison.targets)} targets: a test is about one.")
+    predicted = comparison.difference
     reach = float(ndtri(0.5 + level / 2)) * outcome.error
     measured = float(outcome.measured)
     own = Interval(measured - reach, measured + reach, level, "normal")
-    return Replayed(name, predicted, found.verdict().verdict, measured, outcome.error, own)
+    return Replayed(name, predicted, comparison.verdict().verdict, measured, outcome.error, own)
 
 
-def _outcomes(given: Any) -> dict[str, Outcome]:
-    if isinstance(given, Mapping) and not _is_columns(given):
-        return {str(name): _outcome(one) for name, one in given.items()}
-    rows = _rows(given)
+def _outcomes(measured: Any) -> dict[str, Outcome]:
+    if isinstance(measured, Mapping) and not _is_columns(measured):
+        return {str(name): _outcome(outcome) for name, outcome in measured.items()}
+    rows = _rows(measured)
     for row in rows:
         if "test" not in row or "measured" not in row:
             raise OptionError(
                 f"outcomes have the columns test, measured and stderr (or lower and upper); found {', '.join(row)}."
             )
-    found = {str(row["test"]): _outcome({name: one for name, one in row.items() if name != "test"}) for row in rows}
-    if len(found) < len(rows):
+    outcomes = {
+        str(row["test"]): _outcome({name: cell for name, cell in row.items() if name != "test"}) for row in rows
+    }
+    if len(outcomes) < len(rows):
         raise OptionError("two outcomes are of the same test: give every test a name of its own.")
-    return found
+    return outcomes
 
 
-def _is_columns(given: Mapping[Any, Any]) -> bool:
-    return {"test", "measured"} <= set(given)
+def _is_columns(measured: Mapping[Any, Any]) -> bool:
+    return {"test", "measured"} <= set(measured)
 
 
-def _rows(given: Any) -> list[dict[str, Any]]:
-    if isinstance(given, list | tuple):
-        return [dict(one) for one in given]
-    if isinstance(given, Mapping):
-        return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
-    import narwhals as nw
-
-    return list(nw.from_native(given, eager_only=True).rows(named=True))
+def _rows(measured: Any) -> list[dict[str, Any]]:
+    if isinstance(measured, list | tuple):
+        return [dict(row) for row in measured]
+    if isinstance(measured, Mapping):
+        return [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
+    return list(nw.from_native(measured, eager_only=True).rows(named=True))
 
 
-def _outcome(one: Any) -> Outcome:
-    if isinstance(one, Outcome):
-        return one
-    if isinstance(one, Mapping):
-        wanted = {name: one[name] for name in Outcome.__dataclass_fields__ if one.get(name) not in (None, "")}
+def _outcome(outcome: Any) -> Outcome:
+    if isinstance(outcome, Outcome):
+        return outcome
+    if isinstance(outcome, Mapping):
+        wanted = {name: outcome[name] for name in Outcome.__dataclass_fields__ if outcome.get(name) not in (None, "")}
         return Outcome(**{"measured": math.nan} | wanted)
-    if isinstance(one, Iterable) and not isinstance(one, str):
-        pair = tuple(one)
+    if isinstance(outcome, Iterable) and not isinstance(outcome, str):
+        pair = tuple(outcome)
         if len(pair) == 2:
             return Outcome(*pair)
     raise OptionError(
-        f"an outcome is a pair of what was measured and its standard error, or a row with their names; found {one!r}."
+        f"an outcome is a pair of what was measured and its standard error, or a row with their names; found {outcome!r}."
     )

@@ -34,7 +34,7 @@ SAMPLE = 200_000  # rows of a log in Spark
 
 def check_training_rows(question: Question, asked: Asked) -> Iterator[Concern]:
     """A caveat for every policy that knows rows of this log from its learning; only policies that remember any are looked at."""
-    lessons = {one.name: lesson for one in question.policies if (lesson := _lesson(one.source)) is not None}
+    lessons = {target.name: lesson for target in question.policies if (lesson := _lesson(target.source)) is not None}
     if not lessons or not question.log.context or question.log.action is None:
         return
     for name, overlap in _overlaps(question, lessons).items():
@@ -47,8 +47,8 @@ def _lesson(source: Any) -> Lesson | None:
     """What a target remembers of how it was learned, if it was learned here."""
     from counterpoise.log.sketches import Lesson
 
-    found = getattr(source, "lesson_", None)
-    return found if isinstance(found, Lesson) else None
+    lesson = getattr(source, "lesson_", None)
+    return lesson if isinstance(lesson, Lesson) else None
 
 
 def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overlap]:
@@ -62,7 +62,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
         logger=None, shares=None,
     )  # fmt: skip
     lean = Question(log, (), NoWeight(), learning=Learning())
-    watches = {name: {reward: one.sketch.watch() for reward in log.reward} for name, one in lessons.items()}
+    watches = {name: {reward: lesson.sketch.watch() for reward in log.reward} for name, lesson in lessons.items()}
 
     def look(batches: Iterator[pl.DataFrame]) -> None:
         for batch in batches:
@@ -79,7 +79,7 @@ def _overlaps(question: Question, lessons: dict[str, Lesson]) -> dict[str, Overl
     else:
         engine.over_rows(lean, look, None)
     return {
-        name: max((one.overlap() for one in mine.values()), key=lambda one: (one.is_same, one.share))
+        name: max((watch.overlap() for watch in mine.values()), key=lambda overlap: (overlap.is_same, overlap.share))
         for name, mine in watches.items()
     }
 
@@ -88,10 +88,10 @@ def _text(overlap: Overlap, lesson: Lesson) -> str:
     share = f"{overlap.share:.0%}".replace("%", " %")
     said = f"It was learned from these rows: {share} of them were in its training, which flatters it."
     if lesson.estimate is not None:
-        one = lesson.estimate
+        estimate = lesson.estimate
         said += (
-            f" On rows that it had not seen, learning estimated {one['value']:.4g} per row ({one['lower']:.4g} to {one['upper']:.4g}), "
-            f"with the verdict {one['verdict']}: use that, or"
+            f" On rows that it had not seen, learning estimated {estimate['value']:.4g} per row ({estimate['lower']:.4g} to "
+            f"{estimate['upper']:.4g}), with the verdict {estimate['verdict']}: use that, or"
         )
         return f"{said} evaluate it on other rows."
     return f"{said} Evaluate it on other rows."
@@ -110,15 +110,17 @@ RARE = 0.001  # of rows are dropped, and propensities are looked at
 FAR = 0.1  # from 1 is a mean weight that another reading of the propensities may mend
 
 
-def checked(asked: Asked) -> Asked:
+def with_concerns(asked: Asked) -> Asked:
     """The moments with what every check has to say; those that were handed over have no rows to check."""
     question = asked.question
     if question is None:
         return asked
-    return replace(asked, concerns=tuple(concern for check in CHECKS for concern in _tried(check, question, asked)))
+    return replace(
+        asked, concerns=tuple(concern for check in CHECKS for concern in _concerns_of(check, question, asked))
+    )
 
 
-def _tried(check: Check, question: Question, asked: Asked) -> list[Concern]:
+def _concerns_of(check: Check, question: Question, asked: Asked) -> list[Concern]:
     """What a check says; if it cannot read its sample, the answer stands without it."""
     try:
         return list(check(question, asked))
@@ -140,15 +142,15 @@ def other_columns(question: Question, asked: Asked) -> Iterator[Concern]:
 
 def rows_together(question: Question, asked: Asked, columns: Sequence[str]) -> Iterator[Concern]:
     """Whether rows of one id are alike, where a column looks like ids and nobody said anything of clusters."""
-    contrast = next((one for one in question.contrasts if one[1]), question.contrasts[0])
+    contrast = next((contrast for contrast in question.contrasts if contrast[1]), question.contrasts[0])
     rewards = question.log.reward
 
     def terms(frame: pl.DataFrame) -> dict[str, tuple[Floats, Floats]]:
         return {name: _terms(question, frame, place, *contrast) for place, name in enumerate(rewards)}
 
     rows = asked.moments[0].n - asked.earlier_rows
-    for reward, found in together_by(question, columns, rows, terms, len(rewards)).items():
-        yield Concern(found.caveat(), reward=reward)
+    for reward, together in together_by(question, columns, rows, terms, len(rewards)).items():
+        yield Concern(together.caveat(), reward=reward)
 
 
 def together_by(
@@ -170,7 +172,7 @@ def together_by(
         return {}
     from counterpoise.engines.rows import ID, good_rows_of_ids
 
-    found: dict[str, Together] = {}
+    strongest: dict[str, Together] = {}
     for column, is_sure in possible.items():
         counts: list[int] = []  # of different ids
         repeat = partial(_repeat, counts)
@@ -183,12 +185,12 @@ def together_by(
         ids = sample.get_column(ID).to_numpy()
         for name, (psi, weights) in terms(sample).items():
             known = ~np.isnan(psi)
-            one = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
+            together = moving_together(column, ids[known], psi[known], looks=looks * len(possible))
             # what is chosen may have a number, too, and its weights move together
-            is_unit = is_sure or one is None or moving_together(column, ids, weights) is None
-            if one is not None and is_unit and (name not in found or one.factor > found[name].factor):
-                found[name] = one
-    return found
+            is_unit = is_sure or together is None or moving_together(column, ids, weights) is None
+            if together is not None and is_unit and (name not in strongest or together.factor > strongest[name].factor):
+                strongest[name] = together
+    return strongest
 
 
 def _taken(question: Question) -> set[str | None]:
@@ -196,7 +198,7 @@ def _taken(question: Question) -> set[str | None]:
     log = question.log
     alone = log.key if len(log.key) == 1 else ()
     parts = [log.action, log.slate, log.position, log.candidates, log.logger, *log.reward, *alone, *question.segment]
-    return {*parts, *USUAL["action"], log.propensity, *(one.column for one in question.targets)}
+    return {*parts, *USUAL["action"], log.propensity, *(target.column for target in question.targets)}
 
 
 def _repeat(counts: list[int], ids: pl.Series) -> bool:
@@ -233,8 +235,8 @@ def _terms(question: Question, frame: pl.DataFrame, reward: int, target: str, ot
 
 def _weights(question: Question, frame: pl.DataFrame, target: str) -> Floats:
     p = _numbers(frame, PROPENSITY) if question.weight.needs_propensity else None
-    found: Floats = question.weight.weight(_numbers(frame, target), p)
-    return found
+    weights: Floats = question.weight.weight(_numbers(frame, target), p)
+    return weights
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> Floats:
@@ -263,16 +265,16 @@ def lists_as_rows(question: Question, asked: Asked, names: Sequence[str]) -> Ite
         others = [*positions, *([] if item is None else [item])]
         _, frame = rows_of_ids(question, of, max(1, rows // SAMPLED), others)
         looked_at = frame.select(columns([of, *positions]))
-        found = find_lists(looked_at.lazy(), looked_at.schema, ())
-        if found is None or found.list is None:
+        lists = find_lists(looked_at.lazy(), looked_at.schema, ())
+        if lists is None or lists.list is None:
             continue
-        fall, error, steps = fall_of(frame.lazy(), found.position, str(log.propensity))
+        fall, error, steps = fall_of(frame.lazy(), lists.position, str(log.propensity))
         stands_alone = meaning_of(fall, error, steps) == MARGINAL
         if stands_alone and item is not None and shows_once(frame.lazy(), of, item):
             continue  # rows can stand on their own if the propensity is the chance of the position, whatever is above
-        said = about_lists(found.position, of, found.lists).message
+        said = about_lists(lists.position, of, lists.lists).message
         yield Concern(
-            Caveat("lists-as-rows", "caution", _upper(said), {"lists": float(found.lists), "rows": frame.height})
+            Caveat("lists-as-rows", "caution", _upper(said), {"lists": float(lists.lists), "rows": frame.height})
         )
         return
 
@@ -319,20 +321,20 @@ def misread_propensities(question: Question, asked: Asked) -> Iterator[Concern]:
     dropped = moments.dropped / max(moments.n + moments.dropped, 1)
     if dropped <= RARE and not _is_far_from_one(question, asked):
         return
-    found = _misread(question)
-    if found is not None:
-        said, valid = found
+    misread = _misread(question)
+    if misread is not None:
+        said, valid = misread
         yield Concern(Caveat("propensities-not-probabilities", "caution", _upper(said), {"valid_share": valid}))
 
 
-def explained(error: LogError, question: Question) -> LogError:
+def explanation_of(error: LogError, question: Question) -> LogError:
     """The error about bad rows; if propensities seem to be something else, it says what, and how to read them."""
-    found = None
+    misread = None
     with suppress(CounterpoiseError):  # the first error is the one to tell
-        found = _misread(question) if _has_own_propensities(question) else None
-    if found is None or found[1] >= 1.0:
+        misread = _misread(question) if _has_own_propensities(question) else None
+    if misread is None or misread[1] >= 1.0:
         return error
-    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", found[0]])
+    return LogError([f"propensity {question.log.propensity!r} must lie in (0, 1], and does not: ", misread[0]])
 
 
 def _misread(question: Question) -> tuple[str, float] | None:
@@ -342,7 +344,10 @@ def _misread(question: Question) -> tuple[str, float] | None:
 
     frame = first_rows_with(question, FIRST, ())
     known = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
-    named, targets = str(question.log.propensity), [one.column for one in question.targets if one.column in known]
+    named, targets = (
+        str(question.log.propensity),
+        [target.column for target in question.targets if target.column in known],
+    )
     if named not in known:
         return None
     tried = try_readings(frame.lazy(), named, targets)

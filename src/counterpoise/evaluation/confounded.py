@@ -19,7 +19,9 @@ from counterpoise.engines.rows import over_good_rows
 from counterpoise.errors import Argument, OptionError
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, linear, snips
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
-from counterpoise.evaluation.result import above
+from counterpoise.evaluation.result import above, known_target
+from counterpoise.evaluation.showing import aligned
+from counterpoise.evaluation.table import Table
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
 from counterpoise.intervals.jackknife import jackknife_error
@@ -32,7 +34,6 @@ from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, Mix, OddsBins, PairBins, Worst
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
 
     from counterpoise.evaluation.result import Comparison
@@ -120,7 +121,7 @@ class Sensitivity:
     def bounds(self, gamma: float, target: str | None = None) -> Bounds:
         """What a target's value and lift could be if odds were wrong by a factor of up to `gamma`."""
         _check_gamma(gamma)
-        name = self._known(target)
+        name = known_target(target, self.targets)
         (low, high), (least, most) = (self._ends(name, float(gamma), which) for which in (VALUE, LIFT))
         return Bounds(
             name,
@@ -138,7 +139,7 @@ class Sensitivity:
 
     def tipping(self, target: str | None = None) -> TippingPoint:
         """How wrong odds must be for the conclusion about a target to flip, with and without sampling."""
-        name = self._known(target)
+        name = known_target(target, self.targets)
         lift = self.bounds(1.0, name).lift[0]
         side = 0 if lift > 0 else 1
         sign = 1.0 if lift > 0 else -1.0
@@ -152,30 +153,26 @@ class Sensitivity:
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe the estimates of a target, if the propensities are right."""
-        name, estimated = self._known(target), self.log.estimated
+        name, estimated = known_target(target, self.targets), self.log.estimated
         verdict = judge(diagnostics(self._view(name))[None])
         verdict = verdict if estimated is None else resting_on_model(verdict, estimated.model)
         return verdict.with_caveats(self.caveats.get(name, ()))
 
     def table(self, gamma: Sequence[float] | None = None) -> pl.DataFrame:
         """The bounds of every target at every Γ as a tidy polars frame."""
-        from counterpoise.evaluation.table import Table
-
-        return Table([_row(one) for one in self._all(gamma)], infer_schema_length=None)
+        return Table([_row(bounds) for bounds in self._all(gamma)], infer_schema_length=None)
 
     def _all(self, gamma: Sequence[float] | None = None) -> list[Bounds]:
-        asked = self.gammas if gamma is None else checked_gammas(gamma)
-        return [self.bounds(one, name) for name in self.targets for one in asked]
+        gammas = self.gammas if gamma is None else checked_gammas(gamma)
+        return [self.bounds(factor, name) for name in self.targets for factor in gammas]
 
     def plot(self, target: str | None = None, ax: Axes | None = None) -> Axes:
         """The bounds of a target's lift against Γ, with their interval and the tipping point. Needs the extra ``plot``."""
-        return cast("Axes", above().sensitivity.bands(self, self._known(target), ax=ax))
+        return cast("Axes", above().sensitivity.bands(self, known_target(target, self.targets), ax=ax))
 
     def __repr__(self) -> str:
-        from counterpoise.evaluation.showing import aligned
-
         heads = ["target", "Γ", "value from", "to", "lift from", "to", "interval from", "to"]
-        rows = [heads, *(_cells(one) for one in self._all())]
+        rows = [heads, *(_cells(bounds) for bounds in self._all())]
         said = [str(self.tipping(name)) for name in self.targets]
         level = level_of(self.level).replace("\N{NO-BREAK SPACE}", " ")
         basis = f"{self.n:,} rows; {level} intervals of the {self.over.split()[0]}. See .table(), .tipping(target), .plot()."
@@ -218,13 +215,13 @@ class Sensitivity:
         """
         key = (name, which)
         if key not in self._kept:
-            one, usual = self._plain(name, which), normal_quantile(self.level)
-            lower, upper = one.interval
-            if one.identified and 0.0 < one.stderr < math.inf and math.isfinite(upper - lower):
+            plain, usual = self._plain(name, which), normal_quantile(self.level)
+            lower, upper = plain.interval
+            if plain.identified and 0.0 < plain.stderr < math.inf and math.isfinite(upper - lower):
                 value, error = self._right(name, which)
-                sides = ((one.value - lower, value - lower), (upper - one.value, upper - value))
+                sides = ((plain.value - lower, value - lower), (upper - plain.value, upper - value))
                 self._kept[key] = tuple(
-                    max(own / one.stderr, side / error if error > 0 else 0.0) for own, side in sides
+                    max(own / plain.stderr, side / error if error > 0 else 0.0) for own, side in sides
                 )
             else:
                 self._kept[key] = (usual, usual)
@@ -250,12 +247,6 @@ class Sensitivity:
         plain = Bins(replace(self.log.ladder[0], estimated=self.log.estimated))
         same = Cut(len(plain), value=0.0, beyond=0.0, slope=1.0)
         return View(plain.reward(same, name), (name, ""))
-
-    def _known(self, target: str | None) -> str:
-        name = self.targets[0] if target is None else target
-        if name not in self.targets:
-            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.targets))}.")
-        return name
 
 
 @dataclass(frozen=True)
@@ -308,12 +299,12 @@ def checked_gammas(gamma: Any) -> tuple[float, ...]:
     >>> checked_gammas([2, 1.2]), checked_gammas(1.5)
     ((1.2, 2.0), (1.5,))
     """
-    asked = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
-    for one in asked:
-        _check_gamma(one)
-    if not len(asked):
+    factors = gamma if isinstance(gamma, Sequence | np.ndarray) and not isinstance(gamma, str) else [gamma]
+    for factor in factors:
+        _check_gamma(factor)
+    if not len(factors):
         raise OptionError([Argument("gamma"), " is empty: name at least one factor, such as 1.5."])
-    return tuple(sorted({float(one) for one in asked}))
+    return tuple(sorted({float(factor) for factor in factors}))
 
 
 def _check_gamma(gamma: Any) -> None:
@@ -325,25 +316,25 @@ def _check_gamma(gamma: Any) -> None:
         )
 
 
-def _row(one: Bounds) -> dict[str, Any]:
+def _row(bounds: Bounds) -> dict[str, Any]:
     return {
-        "target": one.target,
-        "gamma": one.gamma,
-        "value_from": one.value[0],
-        "value_to": one.value[1],
-        "value_lower": one.value_interval.lower,
-        "value_upper": one.value_interval.upper,
-        "lift_from": one.lift[0],
-        "lift_to": one.lift[1],
-        "lift_lower": one.lift_interval.lower,
-        "lift_upper": one.lift_interval.upper,
+        "target": bounds.target,
+        "gamma": bounds.gamma,
+        "value_from": bounds.value[0],
+        "value_to": bounds.value[1],
+        "value_lower": bounds.value_interval.lower,
+        "value_upper": bounds.value_interval.upper,
+        "lift_from": bounds.lift[0],
+        "lift_to": bounds.lift[1],
+        "lift_lower": bounds.lift_interval.lower,
+        "lift_upper": bounds.lift_interval.upper,
     }
 
 
-def _cells(one: Bounds) -> list[str]:
-    error = (one.lift_interval.width - (one.lift[1] - one.lift[0])) / 4.0
-    numbers = (*one.value, *one.lift, *one.lift_interval)
-    return [shortened(one.target), f"{one.gamma:g}", *(number(x, error) for x in numbers)]
+def _cells(bounds: Bounds) -> list[str]:
+    error = (bounds.lift_interval.width - (bounds.lift[1] - bounds.lift[0])) / 4.0
+    numbers = (*bounds.value, *bounds.lift, *bounds.lift_interval)
+    return [shortened(bounds.target), f"{bounds.gamma:g}", *(number(x, error) for x in numbers)]
 
 
 # -- `DifferenceSensitivity`: how far apart two targets could be if the propensities were wrong ------------------------
@@ -366,7 +357,7 @@ class DifferenceSensitivity(Sensitivity):
 
     def verdict(self, target: str | None = None) -> Verdict:
         """Whether to believe a difference, if the propensities are right."""
-        return self.verdicts[self._known(target)]
+        return self.verdicts[known_target(target, self.targets)]
 
     def _ends(self, name: str, gamma: float, which: Which) -> tuple[End, End]:
         key = (name, gamma, which)
@@ -377,8 +368,7 @@ class DifferenceSensitivity(Sensitivity):
                 self._at(pair, pair.extreme(gamma, mix, upper=upper), mix) for upper in (False, True)
             )
             self._kept[key] = (End(low, low - below * down), End(high, high + above * up))
-        found: tuple[End, End] = self._kept[key]
-        return found
+        return cast("tuple[End, End]", self._kept[key])
 
     def _at(self, pair: PairBins, odds: Floats, mix: Mix) -> tuple[float, float]:
         """A value or a difference with these λ, and its error."""
@@ -401,33 +391,33 @@ class DifferenceSensitivity(Sensitivity):
         return estimates(view, estimators, self.options)[name, estimator, None]
 
 
-def of_comparison(result: Comparison, asked: Question, names: Sequence[str], **given: Any) -> DifferenceSensitivity:
+def of_comparison(result: Comparison, question: Question, names: Sequence[str], **fields: Any) -> DifferenceSensitivity:
     """The sensitivity of the differences between some targets and another, from one more pass over the rows of the log."""
-    places = {name: asked.target_names.index(name) for name in (*names, result.against)}
+    places = {name: question.target_names.index(name) for name in (*names, result.against)}
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, PairBins]:
-        found: dict[str, PairBins] = {}
+        sums: dict[str, PairBins] = {}
         grids: dict[str, _Grid] = {}
         for batch in batches:
             rows = {name: batch.get_column(name).to_numpy() for name in (REWARD, PROPENSITY)}
-            groups = _groups(batch, asked)
+            groups = _groups(batch, question)
             other = batch.get_column(f"t{places[result.against]}").to_numpy()
             for name in names:
                 target = batch.get_column(f"t{places[name]}").to_numpy()
                 grid = grids.setdefault(name, _Grid.of(rows[REWARD], target, other)) if batch.height else None
                 if grid is None:
                     continue
-                bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), asked.groups)
+                bins, shape = grid.bins(rows[REWARD], target, other), (len(grid), question.groups)
                 columns = (rows[REWARD], rows[PROPENSITY], target, other)
                 more = PairBins.of(bins, groups, *columns, shape, grid.center)
-                found[name] = found[name] + more if name in found else more
-        return found
+                sums[name] = sums[name] + more if name in sums else more
+        return sums
 
-    cluster = None if asked.log.cluster is None else GROUP
-    pairs = over_good_rows(asked, pass_over, cluster=cluster)
+    cluster = None if question.log.cluster is None else GROUP
+    pairs = over_good_rows(question, pass_over, cluster=cluster)
     verdicts = {name: result.verdict(name) for name in names}
     return DifferenceSensitivity(
-        result.moments, targets=tuple(names), against=result.against, pairs=pairs, verdicts=verdicts, **given
+        result.moments, targets=tuple(names), against=result.against, pairs=pairs, verdicts=verdicts, **fields
     )
 
 
@@ -465,9 +455,11 @@ def _share(target: Floats, other: Floats) -> Floats:
     return np.asarray(np.divide(target, both, out=np.full(len(both), 0.5), where=both > 0))
 
 
-def _groups(batch: pl.DataFrame, asked: Question) -> NDArray[np.int64]:
-    if asked.log.cluster is None:
+def _groups(batch: pl.DataFrame, question: Question) -> NDArray[np.int64]:
+    if question.log.cluster is None:
         return np.zeros(batch.height, dtype=np.int64)
     ids = nw.from_native(batch.select(GROUP), eager_only=True)
-    found: NDArray[np.int64] = with_groups(ids, asked.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
-    return found
+    groups: NDArray[np.int64] = (
+        with_groups(ids, question.groups).to_native().get_column(GROUP).cast(pl.Int64).to_numpy()
+    )
+    return groups

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from counterpoise.engines.drawing import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read
@@ -19,11 +20,10 @@ from counterpoise.log.question import LOGGING, Question, part_of
 from counterpoise.moments import Floats, LogMoments
 from counterpoise.moments.effective import below
 from counterpoise.moments.log_moments import Contrast
+from counterpoise.readers.progress import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from counterpoise.engines.drawing import Units
 
 FEW_CARRYING = 3  # rows; with fewer, what a log looks like says little about the world that wrote it
 FEWEST = 100  # runs
@@ -130,16 +130,13 @@ def check_coverage(
     result: Result, runs: int, *, target: str | None, estimator: str | None, seed: int, progress: bool | None
 ) -> CoverageCheck:
     """See `Result.check_coverage`."""
-    from counterpoise.engines.drawing import units_of
-    from counterpoise.readers.progress import progress_bar
-
     _check_rows(result)
     if isinstance(runs, bool) or not isinstance(runs, Integral) or runs < FEWEST:
         raise OptionError([Argument("runs", runs), f" is not a whole number of at least {FEWEST}."])
     name = read(result).primary if estimator is None else estimator
     chosen = result.targets if target is None else (target,)
-    for one in chosen:
-        result[one, name]  # raises for one that is not there
+    for policy in chosen:
+        result[policy, name]  # raises for one that is not there
     question, random = _about(result.asked(), chosen, result), np.random.default_rng(seed)
     groups = next(iter(result.moments.moments.values())).shape[1]
     whole = result.moments[result.moments.targets[0]]
@@ -147,7 +144,7 @@ def check_coverage(
     units = units_of(question, rows=result.n, center=center, random=random, grouped=groups > 1)
     slow = len(units) * runs * len(chosen) > 4e6
     with progress_bar(progress if slow else False, "drawing logs", "logs") as report:
-        checks = {one: _checked(result, one, name, units, int(runs), random, report) for one in chosen}
+        checks = {policy: _coverage_of(result, policy, name, units, int(runs), random, report) for policy in chosen}
     return CoverageCheck(checks, result.reward)
 
 
@@ -170,22 +167,20 @@ def _about(question: Question, chosen: tuple[str, ...], result: Result) -> Quest
     """The question about some of its targets."""
     rival = result.against if isinstance(result, Comparison) else ""
     names = {*chosen, rival}
-    targets = tuple(one for one in question.targets if one.name in names)
-    return part_of(question, targets, tuple(one for one in question.contrasts if one[0] in names))
+    targets = tuple(target for target in question.targets if target.name in names)
+    return part_of(question, targets, tuple(contrast for contrast in question.contrasts if contrast[0] in names))
 
 
-def _checked(
+def _coverage_of(
     result: Result, target: str, name: str, units: Units, runs: int, random: np.random.Generator, report: Any
 ) -> Coverage:
-    from counterpoise.engines.drawing import drawn_again, tilted
-
     contrast = (target, result.against if isinstance(result, Comparison) else "")
     view = View(replace(result.moments, segment_columns=()), contrast)
     carrying, estimate = _carrying(view, is_difference=result.is_difference(name)), result[target, name]
     about = (target, name, result.level, result.method)
     if not estimate.identified:
         return Coverage(*about, math.nan, np.empty(0), np.empty(0), carrying, units.are)
-    lane = next(one for one in units.question.names.lanes if one.contrast == contrast)
+    lane = next(lane for lane in units.question.names.lanes if lane.contrast == contrast)
     population = _with_half_rows(units, view)
     if units.question.weight.mean_is_one:
         population = tilted(population, lane.excess)
@@ -205,9 +200,7 @@ def _with_half_rows(units: Units, view: View) -> Units:
     """The units and one row more that has not come up: it weighs what the rows do that carry the variance, and has half of it a high and
     half of it a low reward.
     """
-    from counterpoise.engines.drawing import with_unseen
-
-    heavy, low, high = (float(one[0]) for one in (view.heavy, *view.usual_rewards))
+    heavy, low, high = (float(by_place[0]) for by_place in (view.heavy, *view.usual_rewards))
     names, (target, against) = units.question.names, view.contrast
     reward = np.array([low, high, low, high])
     own, other = np.array([heavy, heavy, 0.0, 0.0]), np.array([0.0, 0.0, heavy, heavy])
@@ -225,9 +218,9 @@ def _with_half_rows(units: Units, view: View) -> Units:
 def _intervals(result: Result, drawn: LogMoments, contrast: Contrast, name: str) -> tuple[float, Floats, Floats]:
     """The value of the log that the others were drawn from, and the ends of the intervals of those."""
     options = Options(result.level, result.interval_method, result.reward_bounds)
-    found = list(estimates(View(drawn, contrast), {name: result.registry[name]}, options).values())
-    _, first, *rest = found  # all logs together; the log itself
-    lower, upper = (np.array([getattr(one.interval, end) for one in rest]) for end in ("lower", "upper"))
+    # all logs together; the log itself; the logs drawn from it
+    _, first, *rest = estimates(View(drawn, contrast), {name: result.registry[name]}, options).values()
+    lower, upper = (np.array([getattr(estimate.interval, end) for estimate in rest]) for end in ("lower", "upper"))
     return first.value, lower, upper
 
 

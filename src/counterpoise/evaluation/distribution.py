@@ -53,8 +53,8 @@ def distribution(
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
     >>> reward = random.exponential(size=10_000)
-    >>> found = distribution(reward=reward, propensity=np.full(10_000, 0.5), target=np.full(10_000, 0.5))
-    >>> median = found.quantile(0.5)
+    >>> answer = distribution(reward=reward, propensity=np.full(10_000, 0.5), target=np.full(10_000, 0.5))
+    >>> median = answer.quantile(0.5)
     >>> bool(abs(median.value - np.median(reward)) < 0.01), np.log(2) in median.interval
     (True, True)
 
@@ -71,7 +71,7 @@ def distribution(
     whole.need("reward")
     whole.need_only("distribution")
     _check(whole)
-    given = None if thresholds is None else given_thresholds(thresholds)
+    chosen = None if thresholds is None else given_thresholds(thresholds)
     is_clustered = whole.cluster is not None
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
     question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
@@ -80,7 +80,7 @@ def distribution(
     from counterpoise.engines.first_look import first_look
 
     look = first_look(question)
-    at = thresholds_of(look.rewards) if given is None else given
+    at = thresholds_of(look.rewards) if chosen is None else chosen
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)
     asked = read(binned, Stored(), progress)
     bins = Bins(with_unweighted(asked.moments[0], LOGGING))

@@ -135,9 +135,9 @@ def doctor(
     check_digits(schema, names)
     segments = many("segment", segment, None)
     check_columns(schema, [*segments, *([day] if day else []), *columns_of(distribution)])
-    for asked in (reward, propensity, action, *asked_targets, *key):
-        if asked is not None and asked not in names:
-            raise ColumnError(f"no column {asked!r}; the log has {', '.join(map(repr, names))}.")
+    for name in (reward, propensity, action, *asked_targets, *key):
+        if name is not None and name not in names:
+            raise ColumnError(f"no column {name!r}; the log has {', '.join(map(repr, names))}.")
     reward = usual("reward", names) if reward is None else reward
     is_estimated = propensity is None and asked_log.propensity is not None  # by a model, and not logged under any name
     propensity = usual("propensity", names) if propensity is None and not is_estimated else propensity
@@ -152,7 +152,7 @@ def doctor(
     numbers = {n for n in names if schema[n].is_numeric() or schema[n] == pl.Boolean}
     played = {"reward": reward} if is_estimated else {"reward": reward, "propensity": propensity}
     findings = _about_columns(played, targets, schema, numbers)
-    seen = _propensities(frame, propensity) if propensity in numbers else None
+    propensities = _propensities(frame, propensity) if propensity in numbers else None
     rewards = _rewards(frame, reward) if reward in numbers else None
     actions = None if action is None else int(collect(frame.head(COUNTED).select(column(action).n_unique())).item())
     sample = frame.head(COUNTED)
@@ -171,9 +171,9 @@ def doctor(
         reward_bounds=None,
         drop_bad_rows=True,
     )
-    overlap = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
+    overlaps = _overlap(judged.but(reward=reward, propensity=propensity), targets, usable) if usable else []
     audited = None
-    if propensity in numbers and propensity is not None and seen is not None and seen.impossible < rows:
+    if propensity in numbers and propensity is not None and propensities is not None and propensities.impossible < rows:
         seen_by = Parts(propensity, usable, action, asked_log.cluster, segments, day, distribution)
         audited = audit(frame, schema, seen_by)
     named = judged.but(
@@ -187,9 +187,9 @@ def doctor(
     findings += [
         *about_misread(propensity, tried),
         *map(_about_leak, leaking),
-        *(finding for one in overlap for finding in _doubts(one)),
+        *(finding for overlap in overlaps for finding in _doubts(overlap)),
         *(about_audit(audited, propensity) if audited is not None and propensity is not None else ()),
-        *about_propensities(propensity, seen, actions),
+        *about_propensities(propensity, propensities, actions),
         *about_rewards(reward, rewards),
         *map(about_bad_rows, problems),
     ]
@@ -197,27 +197,29 @@ def doctor(
     findings += _about_lists(
         sample, schema, asked_log, (reward, propensity, action, *targets), propensity in numbers, is_told
     )
-    blind = [name for name in usable if name not in {one.target for one in overlap}]
+    blind = [name for name in usable if name not in {overlap.target for overlap in overlaps}]
     findings += [
         *_about_others(asked_log.reward),
         *_about_blind(blind),
         *(_about_repeated(duplicates, rows, key) if is_odd else ()),
     ]
     order: dict[Severity, int] = {"fix": 0, "look": 1, "note": 2}
-    findings.sort(key=lambda one: order[one.severity])
-    return Examination(rows, described, seen, rewards, duplicates, actions, tuple(overlap), tuple(findings), audited)
+    findings.sort(key=lambda finding: order[finding.severity])
+    return Examination(
+        rows, described, propensities, rewards, duplicates, actions, tuple(overlaps), tuple(findings), audited
+    )
 
 
 def _target_columns(target: Any) -> tuple[str, ...]:
     """The columns of the targets, each once."""
-    given = list(target.values()) if isinstance(target, Mapping) else target
-    for one in given if isinstance(given, list | tuple) else [given]:
-        if one is not None and not isinstance(one, str):
+    names = list(target.values()) if isinstance(target, Mapping) else target
+    for name in names if isinstance(names, list | tuple) else [names]:
+        if name is not None and not isinstance(name, str):
             raise OptionError(
-                [Argument("target"), f" of doctor must name columns of the log, found {type(one).__name__}."],
+                [Argument("target"), f" of doctor must name columns of the log, found {type(name).__name__}."],
                 do="Pass a column with the target's probability of the logged action; evaluate takes the other kinds of targets.",
             )
-    return tuple(dict.fromkeys(many("target", given, None)))
+    return tuple(dict.fromkeys(many("target", names, None)))
 
 
 def _about_lists(
@@ -258,17 +260,17 @@ def _about_columns(
     ]
 
 
-def _about_leak(one: Leak) -> Finding:
+def _about_leak(leak: Leak) -> Finding:
     """A context column that tells the reward."""
     said = Sentence(
         [
-            f"the context column {one.column!r} tells {one.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
+            f"the context column {leak.column!r} tells {leak.r2:.0%} of the reward's variance, on rows it was not learned from: it was "
             "probably written after the choice. Leave it out of ",
             Argument("context"),
             ", or a model that uses it is worth nothing on new rows.",
         ]
     )
-    return Finding("fix", one.column, said)
+    return Finding("fix", leak.column, said)
 
 
 def _about_others(rewards: Sequence[str]) -> Iterator[Finding]:
@@ -301,8 +303,8 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     whole = good.select(
         n=p.len(), lowest=p.min(), highest=p.max(), inverse=(1 / p).mean(), spread=(1 / p).std(), **places
     )
-    seen = collect(whole).row(0, named=True)
-    n, nan = int(seen["n"]), math.nan
+    measured = collect(whole).row(0, named=True)
+    n, nan = int(measured["n"]), math.nan
     impossible = int(collect(frame.select(pl.len())).item()) - n
     if n == 0:
         return Propensities(impossible, nan, nan, nan, 0, 0.0, nan, 0.0, None, nan, nan, nan, nan)
@@ -310,8 +312,8 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     counted = collect(sample.select(median=p.median(), distinct=p.n_unique(), commonest=p.mode().min()))
     median, distinct, commonest = counted.row(0)
     often = float(collect(sample.select((p == commonest).mean())).item())
-    decimals = next((d for d in range(5) if seen[f"d{d}"] < 1e-9), None)
-    error = (seen["spread"] or 0.0) / math.sqrt(n)
+    decimals = next((d for d in range(5) if measured[f"d{d}"] < 1e-9), None)
+    error = (measured["spread"] or 0.0) / math.sqrt(n)
     counted_rows = min(n, COUNTED)
     repeated = 1 - distinct / counted_rows
     unseen = (counted_rows * (-p).log1p()).exp()  # the chance that an action with this propensity does not come up
@@ -321,15 +323,15 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
     ).row(0)
     return Propensities(
         impossible,
-        seen["lowest"],
+        measured["lowest"],
         median,
-        seen["highest"],
+        measured["highest"],
         distinct,
         repeated,
         commonest,
         often,
         decimals,
-        seen["inverse"],
+        measured["inverse"],
         error,
         expected,
         math.sqrt((spread or 0.0) ** 2 / n + chance),
@@ -339,9 +341,9 @@ def _propensities(frame: pl.LazyFrame, name: str | None) -> Propensities:
 def _rewards(frame: pl.LazyFrame, name: str | None) -> Rewards:
     r = pl.col("r")
     good = frame.select(r=column(str(name)).cast(pl.Float64)).filter(is_number(r))
-    seen = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
+    measured = collect(good.select(n=r.len(), lowest=r.min(), mean=r.mean(), highest=r.max(), zero=(r == 0).mean()))
     distinct = int(collect(good.head(COUNTED).select(r.n_unique())).item())
-    n, low, mean, high, zero = seen.row(0)
+    n, low, mean, high, zero = measured.row(0)
     missing = int(collect(frame.select(pl.len())).item()) - n
     low, mean, high = (math.nan if x is None else float(x) for x in (low, mean, high))
     return Rewards(missing, low, mean, high, distinct, float(zero or 0.0))
@@ -376,10 +378,10 @@ def _duplicates(frame: pl.LazyFrame, schema: pl.Schema, key: list[str], rows: in
     if key:
         distinct = int(collect(frame.select(pl.struct(columns(key)).hash().n_unique())).item())
         return rows - distinct, distinct < rows
-    found = repeats(frame, schema)
-    if found is None or not found.repeated:
+    counts = repeats(frame, schema)
+    if counts is None or not counts.repeated:
         return 0, False
-    return found.repeated, found.is_odd or tells_apart(frame, schema, found)
+    return counts.repeated, counts.is_odd or tells_apart(frame, schema, counts)
 
 
 def _nameless(part: str) -> Sentence:
@@ -392,14 +394,14 @@ def _nameless(part: str) -> Sentence:
 
 def _overlap(log: Log, targets: Sequence[str], usable: Sequence[str]) -> list[Overlap]:
     """The overlap of every usable target that has a good row."""
-    found = []
+    overlaps = []
     for target in usable:
         value = _model_value(log.model_value, targets, target)
-        one = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
+        own = log.but(model_value=value, model_reward=None if value is None else log.model_reward)
         with suppress(LogError):  # every row is bad, which the other findings explain
-            result = evaluate(one, target=target, estimator="beta_ips")
-            found.append(Overlap(target, result.diagnostics(), result.verdict()))
-    return found
+            result = evaluate(own, target=target, estimator="beta_ips")
+            overlaps.append(Overlap(target, result.diagnostics(), result.verdict()))
+    return overlaps
 
 
 def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
@@ -411,8 +413,8 @@ def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
     return value
 
 
-def _doubts(one: Overlap) -> list[Finding]:
-    severity: Severity = "fix" if one.verdict.verdict == "not identified" else "look"
-    said = [caveat.text for caveat in one.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
-    reasons = [reason for reason in one.verdict.reasons if reason not in said]
-    return [Finding(severity, one.target, Sentence([f"{one.target}: ", reason])) for reason in reasons]
+def _doubts(overlap: Overlap) -> list[Finding]:
+    severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
+    said = [caveat.text for caveat in overlap.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
+    reasons = [reason for reason in overlap.verdict.reasons if reason not in said]
+    return [Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", reason])) for reason in reasons]

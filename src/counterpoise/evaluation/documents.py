@@ -31,8 +31,8 @@ def evaluation(result: Result) -> dict[str, Any]:
     """What `counterpoise evaluate --json` prints; `schema` describes it.
 
     >>> from counterpoise import evaluate
-    >>> found = evaluation(evaluate(reward=[1.0, 0.0], propensity=[0.5, 0.5], target=[0.0, 0.0]))
-    >>> found["estimates"][0]["value"], found["verdicts"][0]["verdict"]
+    >>> printed = evaluation(evaluate(reward=[1.0, 0.0], propensity=[0.5, 0.5], target=[0.0, 0.0]))
+    >>> printed["estimates"][0]["value"], printed["verdicts"][0]["verdict"]
     (None, 'not identified')
     """
     estimates = [
@@ -50,8 +50,8 @@ def evaluation(result: Result) -> dict[str, Any]:
         for (target, estimator, segment), estimate in result.estimates.items()
     ]
     diagnostics = [
-        {"target": target, "segment": _segment(segment)} | {name: getattr(found, name) for name in DIAGNOSTICS}
-        for (target, segment), found in result.all_diagnostics.items()
+        {"target": target, "segment": _segment(segment)} | {name: getattr(measured, name) for name in DIAGNOSTICS}
+        for (target, segment), measured in result.all_diagnostics.items()
     ]
     document = {
         "n": result.n,
@@ -75,18 +75,20 @@ def comparison(result: Comparison, ranked: Sequence[Ranked], parts: Mapping[str,
         "level": result.level,
         "differences": [
             {
-                "target": one.target,
-                "difference": one.value,
-                "stderr": one.stderr,
-                "lower": result.estimates[one.target, result.best, None].interval.lower,
-                "upper": result.estimates[one.target, result.best, None].interval.upper,
-                "corrected_lower": one.interval.lower,
-                "corrected_upper": one.interval.upper,
-                "corrected_p": one.p,
-                "decision": one.decision,
-                "segments": [asdict(part) | {"segment": _segment(part.segment)} for part in parts.get(one.target, ())],
+                "target": difference.target,
+                "difference": difference.value,
+                "stderr": difference.stderr,
+                "lower": result.estimates[difference.target, result.best, None].interval.lower,
+                "upper": result.estimates[difference.target, result.best, None].interval.upper,
+                "corrected_lower": difference.interval.lower,
+                "corrected_upper": difference.interval.upper,
+                "corrected_p": difference.p,
+                "decision": difference.decision,
+                "segments": [
+                    asdict(part) | {"segment": _segment(part.segment)} for part in parts.get(difference.target, ())
+                ],
             }
-            for one in ranked
+            for difference in ranked
         ],
         "verdicts": _verdicts(result),
         "dropped_rows": result.dropped_rows,
@@ -109,14 +111,14 @@ def coverage(check: Mapping[str, Coverage]) -> dict[str, Any]:
         "carrying_rows",
         "drawn",
     )
-    return {"coverage": finite([{name: getattr(one, name) for name in names} for one in check.values()])}
+    return {"coverage": finite([{name: getattr(of_target, name) for name in names} for of_target in check.values()])}
 
 
 def of_rewards(result: Answer, document: Callable[[Answer], dict[str, Any]]) -> dict[str, Any]:
     """The document about one reward as it is; of several the first one's, with its name and the documents of the others."""
     if not result.others:
         return document(result)
-    each = {str(name): {"reward": name} | document(one) for name, one in result.by_reward.items()}
+    each = {str(name): {"reward": name} | document(of_reward) for name, of_reward in result.by_reward.items()}
     return each.pop(str(result.reward)) | {"others": each}
 
 
@@ -142,9 +144,9 @@ def finite(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(part) for part in value]
     return finite(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
@@ -154,13 +156,13 @@ def _segment(segment: Segment) -> str | None:
 
 def _ladder(result: Result) -> dict[str, Any]:
     """The bias ladder, where the log chose a weight's constant."""
-    rows = [row for one in result.ladders.values() for row in one.rows()]
+    rows = [row for ladder in result.ladders.values() for row in ladder.rows()]
     return {"ladder": rows} if rows else {}
 
 
 def _verdicts(result: Result) -> list[dict[str, Any]]:
     return [
-        {"target": target, "segment": _segment(segment), "verdict": found.verdict, "reasons": found.reasons}
-        | {"caveats": [vars(caveat) for caveat in found.caveats]}
-        for (target, segment), found in result.verdicts.items()
+        {"target": target, "segment": _segment(segment), "verdict": verdict.verdict, "reasons": verdict.reasons}
+        | {"caveats": [vars(caveat) for caveat in verdict.caveats]}
+        for (target, segment), verdict in result.verdicts.items()
     ]

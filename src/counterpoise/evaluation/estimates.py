@@ -113,7 +113,7 @@ class View:
         own = [self.log.tails[name, ""] for name in self.contrast if (name, "") in self.log.tails]
         largest = np.full(len(self.log.segments), -math.inf)
         for tails in own:
-            largest = np.maximum(largest, [one.weights[0] if len(one.weights) else -math.inf for one in tails])
+            largest = np.maximum(largest, [tail.weights[0] if len(tail.weights) else -math.inf for tail in tails])
         places = np.append(largest.max(), largest)[: len(self.places)]
         places = np.where(places == -math.inf, 1.0, places)
         most = places if len(own) > 1 else np.maximum(places - 1.0, 0.0)
@@ -181,12 +181,12 @@ def options_of(
 ) -> tuple[Options, ...]:
     """How the intervals of each reward are made, from what a verb was given; `own` are options of single methods."""
 
-    def one(bounds: tuple[float, float] | None) -> Options:
+    def of_reward(bounds: tuple[float, float] | None) -> Options:
         method = strategy(interval, is_clustered=is_clustered, options={**own, "reward_bounds": bounds})
         return Options(level, method, bounds)
 
     bounds = (None,) * len(rewards) if reward_bounds is None else bounds_by_reward(reward_bounds, rewards)
-    return tuple(map(one, bounds))
+    return tuple(map(of_reward, bounds))
 
 
 class Lazily(Mapping[Key, Value]):
@@ -233,7 +233,10 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
     """Every estimate of one contrast, over the whole log and by segment."""
     _check_log(view, options)
     seen_by = cache(partial(_unvaried, view, options))
-    unseen = {estimand: _unseen(view, estimand, seen_by) for estimand in {one.estimand for one in estimators.values()}}
+    unseen = {
+        estimand: _unseen(view, estimand, seen_by)
+        for estimand in {estimator.estimand for estimator in estimators.values()}
+    }
     estimators = {name: _consistent(view, estimator) for name, estimator in estimators.items()}
     own = {name: _own(view, estimator, options) for name, estimator in estimators.items()}
     evidence = {name: _evidence(view, *own[name], estimator) for name, estimator in estimators.items()}
@@ -253,10 +256,10 @@ def estimates(view: View, estimators: Mapping[str, Estimator], options: Options)
 
     target = view.contrast[0]
     # place by place, estimator by estimator: how a reader scans the table
-    found = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
+    table = Lazily(dict.fromkeys(((target, name, place) for place in view.places for name in estimators), estimate))
     for name in estimators:
-        found[target, name, None]  # at once, so that a method that refuses these rows does so now
-    return found
+        table[target, name, None]  # at once, so that a method that refuses these rows does so now
+    return table
 
 
 def interval_at(view: View, estimator: Estimator, options: Options) -> Callable[[float], Interval]:
@@ -313,7 +316,7 @@ def _unseen(view: View, estimand: str, seen_by: Callable[[str], list[Unvaried | 
     """What stays hidden in every place because rewards never vary there."""
     first = seen_by(view.contrast[0])
     if estimand == "value":
-        return [Unseen(one) for one in first]
+        return [Unseen(policy) for policy in first]
     second = seen_by(view.contrast[1])
     u = view.whole
     spread = np.sqrt((u.covariance("u", "u") + np.square(u.average("u"))) / np.maximum(view.clusters, 1.0))
@@ -328,10 +331,10 @@ def _unvaried(view: View, options: Options, target: str) -> list[Unvaried | None
         only = rewards.mean * np.array([name == "s" for name in rewards.columns])
         whole = Moments(rewards.n, only, np.zeros(rewards.scatter.shape), rewards.center, rewards.columns)
         return unvaried(whole, view.reward_range, options.reward_bounds, view.clusters)
-    one = view if view.contrast == (target, "") else View(view.log, (target, ""))
-    weight = np.maximum(1.0 + one.groups.average("u"), 0.0) * one.groups.n
-    clusters = effective_clusters(weight) if one.is_clustered else None
-    return unvaried(one.whole, one.reward_range, options.reward_bounds, clusters)
+    single = view if view.contrast == (target, "") else View(view.log, (target, ""))
+    weight = np.maximum(1.0 + single.groups.average("u"), 0.0) * single.groups.n
+    clusters = effective_clusters(weight) if single.is_clustered else None
+    return unvaried(single.whole, single.reward_range, options.reward_bounds, clusters)
 
 
 def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
@@ -350,7 +353,7 @@ def _jackknife(view: View, estimator: Estimator) -> tuple[Floats, Floats]:
 
 def _evidence(view: View, own: Estimate, groups: Floats, estimator: Estimator) -> Evidence:
     """What the intervals of an estimator are made from: a stack of places."""
-    value, stderr, n = (np.broadcast_to(np.asarray(one), len(view.places)) for one in (own.value, own.stderr, own.n))
+    value, stderr, n = (np.broadcast_to(np.asarray(x), len(view.places)) for x in (own.value, own.stderr, own.n))
     is_bare = np.isnan(value) | (n == 0) | (not estimator.uses_rewards)
     baseline, heavy = _constants(view, own, value, estimator), view.heavy
     # a difference from what was logged has an excess of −1 at least; one of two policies may have either sign
@@ -474,20 +477,22 @@ def diagnostics(view: View) -> Lazily[Segment, Diagnostics]:
 
     def of_place(segment: Segment) -> Diagnostics:
         k = view.place(segment)
-        rows = view.whole[k], view.tail(segment), excess[k], view.rewards[k]
         clusters = Clusters(int(count[k]), float(view.clusters[k]), float(error[k])) if view.is_clustered else None
         lost = Lost(unknown_share=unknown)
         if segment is None:
             lost = Lost(log.dropped, log.left_out, log.duplicates, unknown)
-        seen = Seen(
-            *rows,
+        rows = Seen(
+            view.whole[k],
+            view.tail(segment),
+            excess[k],
+            view.rewards[k],
             (float(low[k]), float(high[k])),
             log.weight.mean_is_one,
             float(carried[k]),
             log.weight.unit == "list",
             (float(lengths[0][k]), float(lengths[1][k])),
         )
-        return diagnose(seen, clusters=clusters, lost=lost)
+        return diagnose(rows, clusters=clusters, lost=lost)
 
     return Lazily(dict.fromkeys(view.places, of_place))
 
@@ -496,8 +501,8 @@ def _lengths(view: View) -> tuple[Floats, Floats]:
     """By how much longer a target's lists would be than the logged ones, and the error of that, in every place."""
     if LENGTH not in view.whole.columns:
         return np.zeros(len(view.places)), np.zeros(len(view.places))
-    found = longer_lists(view.whole)
-    values, errors = np.asarray(found.value), np.asarray(found.stderr)
+    longer = longer_lists(view.whole)
+    values, errors = np.asarray(longer.value), np.asarray(longer.stderr)
     if view.is_clustered:
         errors = jackknife_error(np.asarray(longer_lists(view.groups.others).value), view.groups.n)[0]
     return values, errors

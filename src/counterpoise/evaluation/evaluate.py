@@ -7,9 +7,9 @@ from os import PathLike
 from typing import Any, Unpack
 
 from counterpoise.estimators import ESTIMATORS
-from counterpoise.evaluation.answer import compared, evaluated
+from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import Asked, Stored, known_moments, question_of, read
-from counterpoise.evaluation.checks import checked
+from counterpoise.evaluation.checks import with_concerns
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.loggers import by_logger
 from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
@@ -82,19 +82,19 @@ def evaluate(
     'caution'
     """
     check_level(level)
-    asked, stored = names_of(estimator), Stored(state, batch, replace, version)
+    names, stored = names_of(estimator), Stored(state, batch, replace, version)
     known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        return evaluated(known, options, asked)
+        return evaluation_of(known, options, names)
     method = options[0].method
-    wants_groups = method.needs_groups or _need_groups(asked)
+    wants_groups = method.needs_groups or _need_groups(names)
     question = question_of(
         whole, {}, target, weight=weight, segment=segment, wants_groups=wants_groups, smoothings=method.smoothings
     )
-    choose(asked, question.moment_columns, question.groups, method)  # before the log is read
+    choose(names, question.moment_columns, question.groups, method)  # before the log is read
     if isinstance(whole.propensity, Mapping):
         question = by_logger(question)
-    return evaluated(checked(read(question, stored, progress)), options, asked)
+    return evaluation_of(with_concerns(read(question, stored, progress)), options, names)
 
 
 def compare(
@@ -129,7 +129,7 @@ def compare(
     stored = Stored(state, batch, replace, version)
     known, whole, options = _start(log, parts, stored, interval, level, target, segment, weight)
     if known is not None:
-        return compared(known, options, against)
+        return comparison_of(known, options, against)
     whole.need_only("compare")
     method = options[0].method
     check_differences(method)
@@ -139,7 +139,7 @@ def compare(
     )
     if isinstance(whole.propensity, Mapping):
         question = by_logger(question)
-    return compared(checked(read(question, stored, progress)), options)
+    return comparison_of(with_concerns(read(question, stored, progress)), options)
 
 
 def _start(
@@ -161,5 +161,5 @@ def _start(
     return None, whole, made
 
 
-def _need_groups(asked: tuple[str, ...]) -> bool:
-    return any(ESTIMATORS[name].needs == "groups" for name in asked if isinstance(name, str) and name in ESTIMATORS)
+def _need_groups(names: tuple[str, ...]) -> bool:
+    return any(ESTIMATORS[name].needs == "groups" for name in names if isinstance(name, str) and name in ESTIMATORS)

@@ -73,10 +73,10 @@ def plain(parts: list[Part]) -> str:
 
 def _cannot_say(reading: Reading, best: str) -> list[Part]:
     which: Part = Name(best) if len(reading.result.targets) == 1 else "any of the targets"
-    asked: list[Part] = ["what ", which, " would have earned."]
+    unknown: list[Part] = ["what ", which, " would have earned."]
     if reading.is_difference:
-        asked = ["how ", which, " compares with ", _rival(reading), "."]
-    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *asked]
+        unknown = ["how ", which, " compares with ", _rival(reading), "."]
+    return [f"This log of {_count(reading.result.n, reading.unit)} cannot say ", *unknown]
 
 
 def _between(reading: Reading, best: str) -> list[Part]:
@@ -91,7 +91,7 @@ def _between(reading: Reading, best: str) -> list[Part]:
         if mean > 0:
             ends = [f"{'+' if end > mean else ''}{percent(end / mean - 1)}" for end in estimate.interval]
             said += [f" ({ends[0]} to {ends[1]} over the ", Number(mean, error), " that was logged)"]
-    shares = [one.numbers["share"] for one in reading.result.verdict(best).caveats if one.code == MISSING]
+    shares = [caveat.numbers["share"] for caveat in reading.result.verdict(best).caveats if caveat.code == MISSING]
     why = f": {percent(shares[0])} of what it does is not in this log" if shares else ""
     return [*_who(reading, best), *said, f"{why}."]
 
@@ -121,7 +121,7 @@ def _value(reading: Reading, best: str) -> list[Part]:
 
 def _difference(reading: Reading, best: str) -> list[Part]:
     estimate, level = reading.result[best, reading.primary], level_of(reading.result.level)
-    interval, is_shown = _decided(reading, best)
+    interval, is_shown = _decision(reading, best)
     is_less = estimate.value < 0
     size = Number(abs(estimate.value), estimate.stderr, is_signed=not is_less)
     return [
@@ -139,7 +139,7 @@ def _rival(reading: Reading) -> Part:
     return "the logging policy" if reading.against in ("", LOGGING) else Name(reading.against)
 
 
-def _decided(reading: Reading, target: str) -> tuple[Interval, bool]:
+def _decision(reading: Reading, target: str) -> tuple[Interval, bool]:
     """The interval of a difference that allows for looking at all targets, and whether the difference is shown."""
     if reading.is_comparison:
         return reading.ranked[target].interval, reading.ranked[target].decision != "undecided"

@@ -44,8 +44,8 @@ def heaviest(question: Question, *, target: str, against: str = LOGGING, baselin
     >>> from counterpoise import compare
     >>> log = pl.DataFrame({"r": [1.0, 0.0, 9.0], "p": [0.5, 0.5, 0.1], "new": [0.5, 0.4, 0.8]})
     >>> asked = compare(log, reward="r", propensity="p", target="new").question
-    >>> found = heaviest(asked, target="new", baseline=0.0, count=1)
-    >>> found.rows[0].row, round(found.rows[0].part, 6)
+    >>> heavy = heaviest(asked, target="new", baseline=0.0, count=1)
+    >>> heavy.rows[0].row, round(heavy.rows[0].part, 6)
     (2, 21.0)
     """
     columns = dict(zip(question.target_names, question.names.targets, strict=True))

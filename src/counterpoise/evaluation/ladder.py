@@ -71,8 +71,8 @@ def slope(rungs: Sequence[Estimate]) -> int:
     leaves the width open, as a bound that holds with high probability. All rungs see the same rows, so that most of their noise is the
     same, and 95 % intervals would let in biases of twice the error that they save; `tests/weights/test_slope.py` simulates it.
 
-    >>> found = [(1.0, 0.5), (0.9, 0.2), (0.8, 0.1), (0.3, 0.01)]
-    >>> slope([Estimate("ips", value, error, 100, 0.0) for value, error in found])
+    >>> numbers = [(1.0, 0.5), (0.9, 0.2), (0.8, 0.1), (0.3, 0.01)]
+    >>> slope([Estimate("ips", value, error, 100, 0.0) for value, error in numbers])
     2
 
     References
@@ -80,13 +80,13 @@ def slope(rungs: Sequence[Estimate]) -> int:
     Su, Srinath & Krishnamurthy, ICML 2020, their algorithm 1; after Lepski & Spokoiny (1997).
     """
     low, high, best = -inf, inf, 0
-    for place, one in enumerate(rungs):
-        if not one.identified:
+    for place, rung in enumerate(rungs):
+        if not rung.identified:
             break
-        low, high = max(low, one.value - WIDTH * one.stderr), min(high, one.value + WIDTH * one.stderr)
+        low, high = max(low, rung.value - WIDTH * rung.stderr), min(high, rung.value + WIDTH * rung.stderr)
         if low > high:
             break
-        best = place if one.stderr < rungs[best].stderr else best
+        best = place if rung.stderr < rungs[best].stderr else best
     return best
 
 
@@ -137,18 +137,18 @@ def climb(log: LogMoments, options: Options, estimators: Mapping[str, Estimator]
         excess={contrast: rung.excess[contrast] for contrast, rung in chosen.items()},
     )
     plain = log.ladder[0]
-    seen = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
-    keys = ((target, place) for target, one in seen.items() for place in one)
-    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(seen[key[0]][key[1]]))))
+    diagnoses = {contrast[0]: diagnostics(View(plain, contrast)) for contrast in plain.moments if not contrast[1]}
+    keys = ((target, place) for target, by_place in diagnoses.items() for place in by_place)
+    return Climbed(picked, ladders, Lazily(dict.fromkeys(keys, lambda key: judge(diagnoses[key[0]][key[1]]))))
 
 
 def _ladder(log: LogMoments, contrast: Contrast, estimators: Mapping[str, Estimator], options: Options) -> Ladder:
     name = foremost(estimators)
     rungs = []
-    for one in log.ladder:
-        whole = View(replace(one, segment_columns=()), contrast)  # one constant for all segments
-        found = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
-        rungs.append(Rung(one.weight.how, one.weight.constant, found))
+    for moments in log.ladder:
+        whole = View(replace(moments, segment_columns=()), contrast)  # one constant for all segments
+        estimate = estimates(whole, {name: estimators[name]}, options)[contrast[0], name, None]
+        rungs.append(Rung(moments.weight.how, moments.weight.constant, estimate))
     return Ladder(contrast[0], tuple(rungs), slope([rung.estimate for rung in rungs]))
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.estimators import Estimate
-from counterpoise.evaluation.answer import evaluated
+from counterpoise.evaluation.answer import evaluation_of
 from counterpoise.evaluation.asking import Stored, read
 from counterpoise.evaluation.estimates import options_of
 from counterpoise.evaluation.loggers import by_logger, of_own_logger
@@ -41,62 +41,47 @@ def logger_table(result: Result, target: str) -> pl.DataFrame:
         )
     balanced = result[target, BETA_IPS]
     plain = replace(lean(question), segment=())
-    (found,) = read(by_logger(plain), Stored(), False).moments
-    stack = found.moments[target, ""].merge(axis=1)
+    (moments,) = read(by_logger(plain), Stored(), False).moments
+    stack = moments.moments[target, ""].merge(axis=1)
     carried = {
         str(label[0]): float(n * (1.0 + u))
-        for label, n, u in zip(found.segments, stack.n, stack.average("u"), strict=True)
+        for label, n, u in zip(moments.segments, stack.n, stack.average("u"), strict=True)
     }
     naive = replace(of_own_logger(plain), segment=(weight.logger,))
     options = options_of(
         result.interval_method,
         result.level,
         (result.reward,),
-        is_clustered=found.cluster is not None,
+        is_clustered=moments.cluster is not None,
         reward_bounds=result.reward_bounds,
     )
-    apart = evaluated(read(naive, Stored(), False), options, (BETA_IPS,))
+    apart = evaluation_of(read(naive, Stored(), False), options, (BETA_IPS,))
     each = {str(name): apart[target, BETA_IPS, name] for name in weight.loggers}
     total = sum(carried.values()) or math.nan
     rows = [
         _row("balanced", balanced),
         _row("naive pooling", apart[target, BETA_IPS]),
-        _mixed(list(each.values()), result.level),
+        _row("inverse variance", _mean(list(each.values()), result.level)),
     ]
-    rows += [_row(f"{name} alone", one) | {"weight_share": carried[name] / total} for name, one in each.items()]
+    rows += [
+        _row(f"{name} alone", estimate) | {"weight_share": carried[name] / total} for name, estimate in each.items()
+    ]
     return Table([{name: row.get(name) for name in COLUMNS} for row in rows], infer_schema_length=None)
 
 
 COLUMNS = ("how", "value", "stderr", "lower", "upper", "n", "weight_share")
 
 
-def _row(how: str, one: Estimate) -> dict[str, Any]:
-    value = one.value if one.identified else None
-    ends = {"lower": one.interval.lower, "upper": one.interval.upper}
-    return {"how": how, "value": value, "stderr": one.stderr, **ends, "n": one.n}
+def _row(how: str, estimate: Estimate) -> dict[str, Any]:
+    value = estimate.value if estimate.identified else None
+    ends = {"lower": estimate.interval.lower, "upper": estimate.interval.upper}
+    return {"how": how, "value": value, "stderr": estimate.stderr, **ends, "n": estimate.n}
 
 
-def _mixed(parts: Sequence[Estimate], level: float) -> dict[str, Any]:
+def _mean(parts: Sequence[Estimate], level: float) -> Estimate:
     """The mean of estimates by their inverse variances, which are themselves estimated: of loggers with few large weights, too small."""
-    known = [one for one in parts if one.identified and 0 < one.stderr < math.inf]
-    mass = sum(one.stderr**-2 for one in known)
-    if not mass:
-        return {
-            "how": "inverse variance",
-            "value": None,
-            "stderr": math.inf,
-            "lower": -math.inf,
-            "upper": math.inf,
-            "n": 0,
-        }
-    value, error = sum(one.value * one.stderr**-2 for one in known) / mass, mass**-0.5
-    low, high = normal(value, error, level)
-    n = sum(one.n for one in known)
-    return {
-        "how": "inverse variance",
-        "value": value,
-        "stderr": error,
-        "lower": low,
-        "upper": high,
-        "n": n,
-    }
+    known = [part for part in parts if part.identified and 0 < part.stderr < math.inf]
+    mass = sum(part.stderr**-2 for part in known)
+    value = sum(part.value * part.stderr**-2 for part in known) / mass if mass else math.nan
+    error = mass**-0.5 if mass else math.inf
+    return Estimate(BETA_IPS, value, error, sum(part.n for part in known), (), normal(value, error, level))

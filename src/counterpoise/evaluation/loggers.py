@@ -43,17 +43,17 @@ def balanced(log: Log, weight: Weight) -> tuple[Log, Weight]:
         )
     loggers, logger, quote = log.propensity, str(log.logger), quote_of(log)
     names = tuple(loggers)
-    shares = _counted(named(log), names) if log.shares is None else checked_shares(log.shares, names)
+    shares = _shares(with_names(log), names) if log.shares is None else checked_shares(log.shares, names)
     mixed = balanced_sql(loggers, shares, logger, quote)
     return log.but(propensity=mixed, logger=None, shares=None), Balanced(names, tuple(loggers.values()), logger)
 
 
-def named(log: Log) -> Log:
+def with_names(log: Log) -> Log:
     """A log of arrays as one of columns, so that expressions can be made of them."""
     return log.of(dict(log.data)) if log.is_arrays else log
 
 
-def _counted(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
+def _shares(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
     """The loggers' shares of the rows, in a pass that looks at nothing else; rows that will be dropped are not counted."""
     if log.data is None or (isinstance(log.data, str) and not log.data):
         raise OptionError(
@@ -61,9 +61,9 @@ def _counted(log: Log, names: tuple[Any, ...]) -> dict[Any, float]:
         )
     even = balanced_sql(log.propensity, dict.fromkeys(names, 1.0 / len(names)), str(log.logger), quote_of(log))
     good = log.but(where=even_where(log.where, even)) if log.drop_bad_rows else log
-    found = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
-    (stack,) = found.moments.values()
-    rows = {str(label[0]): int(n) for label, n in zip(found.segments, stack.n.sum(axis=1), strict=True)}
+    moments = by_value(good.but(cluster=None, key=(), baseline=None), str(log.logger))[0]
+    (stack,) = moments.moments.values()
+    rows = {str(label[0]): int(n) for label, n in zip(moments.segments, stack.n.sum(axis=1), strict=True)}
     known = {name: rows.get(str(name), 0) for name in names}
     unknown = [name for name in rows if name not in set(map(str, names))]
     if unknown and not log.drop_bad_rows:
@@ -146,7 +146,7 @@ def is_by_logger(log: LogMoments) -> bool:
 def without_loggers(log: LogMoments) -> LogMoments:
     """Moments by logger, added up over the loggers."""
     segments = in_order([label[:-1] for label in log.segments])
-    places = {label: [k for k, one in enumerate(log.segments) if one[:-1] == label] for label in segments}
+    places = {label: [k for k, segment in enumerate(log.segments) if segment[:-1] == label] for label in segments}
 
     def added(parts: Sequence[Any], nothing: Any) -> tuple[Any, ...]:
         return tuple(sum((parts[k] for k in own), nothing) for own in places.values())
@@ -174,7 +174,7 @@ def carrier(log: LogMoments, contrast: Contrast) -> Carrier:
     stack = log.moments[contrast].merge(axis=1)
     weight = stack.n * (1.0 + stack.average("u"))
     names = [str(label[-1]) for label in log.segments]
-    weights = {name: sum(float(weight[k]) for k, one in enumerate(names) if one == name) for name in names}
-    rows = {name: sum(int(stack.n[k]) for k, one in enumerate(names) if one == name) for name in names}
+    weights = {name: sum(float(weight[k]) for k, logger in enumerate(names) if logger == name) for name in names}
+    rows = {name: sum(int(stack.n[k]) for k, logger in enumerate(names) if logger == name) for name in names}
     most = max(weights, key=lambda name: weights[name])
     return Carrier(most, weights[most] / max(sum(weights.values()), 1e-300), rows[most] / log.n)

@@ -11,6 +11,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 import polars as pl
+from scipy.special import chdtri, stdtrit
 
 from counterpoise.diagnostics import Diagnostics, Verdict, judge
 from counterpoise.diagnostics.verdict import FEW_CARRYING, FEW_CLUSTERS, FEW_ROWS
@@ -123,11 +124,11 @@ def plan(
     Examples
     --------
     >>> log = {"r": [1.0, 0.0, 0.0, 1.0] * 500, "p": [0.5] * 2000, "new": [0.9, 0.1] * 1000}
-    >>> found = plan(pl.DataFrame(log), reward="r", propensity="p", target="new", difference=0.01)
-    >>> found.needs.power_rows > found.needs.difference_rows
+    >>> planned = plan(pl.DataFrame(log), reward="r", propensity="p", target="new", difference=0.01)
+    >>> planned.needs.power_rows > planned.needs.difference_rows
     True
-    >>> low, high = found.needs.difference_range
-    >>> low < found.needs.difference_rows < high
+    >>> low, high = planned.needs.difference_range
+    >>> low < planned.needs.difference_rows < high
     True
     """
     _check(difference, power, actions)
@@ -150,16 +151,16 @@ def plan(
     target = result.targets[0]
     value = result[target, best]
     lift = result[target, "lift"] if paired is None else paired.difference
-    seen = result.diagnostics(target)
-    clusters = math.inf if seen.effective_clusters is None else seen.effective_clusters
-    wish = Wish(difference, level, power, method, min(max(seen.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
+    diagnostics = result.diagnostics(target)
+    clusters = math.inf if diagnostics.effective_clusters is None else diagnostics.effective_clusters
+    wish = Wish(difference, level, power, method, min(max(diagnostics.carrying_rows, FEWEST), max(clusters - 1, 1.0)))
     verdict = result.verdict(target)
     known = Plan(
         target, difference, level, power, result.n, value.stderr, lift.stderr, Needs(math.inf, math.inf, math.inf), (), verdict,
         interval=method.name,
     )  # fmt: skip
     # rewards that never vary show no variance: it is unknown, not 0
-    if verdict.verdict == "not identified" or not seen.carrying_rows > 0:
+    if verdict.verdict == "not identified" or not diagnostics.carrying_rows > 0:
         return known
     evidence = _evidence(result, paired, target, best)
     explored: tuple[Exploration, ...] = ()
@@ -168,9 +169,9 @@ def plan(
         alike = _alike(result, plain, target, (best, "lift"))
         center = float(result[target, "beta_ips"].baseline)  # type: ignore[arg-type]
         means = over_good_rows(result.asked(), partial(_means, actions=actions, center=center))
-        ends = usual_ends(seen.reward_min, seen.reward_max)
+        ends = usual_ends(diagnostics.reward_min, diagnostics.reward_max)
         explored = tuple(_explore(Explored(means, center, ends, evidence, alike), actions, wish))
-    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(seen, verdict))
+    return replace(known, needs=wish.needs(*evidence), exploration=explored, ok_rows=_ok_rows(diagnostics, verdict))
 
 
 @dataclass(frozen=True)
@@ -185,22 +186,18 @@ class Wish:
 
     def needs(self, value: Evidence, lift: Evidence) -> Needs:
         """Rows, from the evidence of a log on the value and on the difference."""
-        asked = ((self._knows, value), (self._knows, lift), (self._shows, lift))
-        ranges = [tuple(self._rows(*one, factor) for factor in self._factors) for one in asked]
-        return Needs(*(self._rows(*one) for one in asked), *ranges)  # type: ignore[arg-type]
+        goals = ((self._knows, value), (self._knows, lift), (self._shows, lift))
+        ranges = [tuple(self._rows(*need, factor) for factor in self._factors) for need in goals]
+        return Needs(*(self._rows(*need) for need in goals), *ranges)  # type: ignore[arg-type]
 
     @cached_property
     def _luck(self) -> float:
         """How many errors too low the estimate may be: Student's, since the error is an estimate, too."""
-        from scipy.special import stdtrit
-
         return float(stdtrit(self.freedom, self.power))
 
     @cached_property
     def _factors(self) -> tuple[float, float]:
         """What an estimated variance may be too large and too small by."""
-        from scipy.special import chdtri
-
         low, high = (self.freedom / float(chdtri(self.freedom, (1 + side * self.level) / 2)) for side in (-1, 1))
         return low, high
 
@@ -208,8 +205,8 @@ class Wish:
         """The fewest rows at which this holds, if the variance is that of the log times a factor."""
         if not math.isfinite(evidence.stderr):
             return math.inf
-        seen = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
-        return _fewest(lambda rows: holds(_grown(seen, rows)))
+        scaled = replace(evidence, stderr=evidence.stderr * math.sqrt(factor))
+        return _fewest(lambda rows: holds(_grow(scaled, rows)))
 
     def _knows(self, evidence: Evidence) -> bool:
         return self.method.interval(evidence, self.level).width <= 2 * self.difference
@@ -242,7 +239,7 @@ def _fewest(holds: Callable[[int], bool]) -> float:
     return float(high)
 
 
-def _grown(evidence: Evidence, rows: int) -> Evidence:
+def _grow(evidence: Evidence, rows: int) -> Evidence:
     """The evidence of so many rows of the same kind."""
     times = rows / evidence.n
     return replace(
@@ -255,25 +252,24 @@ def _grown(evidence: Evidence, rows: int) -> Evidence:
     )
 
 
-def _ok_rows(seen: Diagnostics, verdict: Verdict) -> float:
+def _ok_rows(diagnostics: Diagnostics, verdict: Verdict) -> float:
     """From how many rows of the same kind on the verdict is `ok`."""
-    if len(verdict.reasons) > len(
-        judge(seen).reasons
-    ):  # for reasons that are not of rows, such as a model's propensities
+    # there may be reasons that are not of rows, such as a model's propensities
+    if len(verdict.reasons) > len(judge(diagnostics).reasons):
         return math.inf
-    few = [FEW_CARRYING / seen.carrying_rows, FEW_ROWS / seen.effective_sample_size]
-    groups, clusters = seen.cluster_groups, seen.effective_clusters
+    few = [FEW_CARRYING / diagnostics.carrying_rows, FEW_ROWS / diagnostics.effective_sample_size]
+    groups, clusters = diagnostics.cluster_groups, diagnostics.effective_clusters
     if groups is not None and clusters is not None:
         few += [FEW_CLUSTERS / max(groups, 1), FEW_CLUSTERS / clusters]
     times = max(few) * (1 + 1e-9)
     grown = replace(
-        seen,
-        effective_sample_size=seen.effective_sample_size * times,
-        carrying_rows=seen.carrying_rows * times,
+        diagnostics,
+        effective_sample_size=diagnostics.effective_sample_size * times,
+        carrying_rows=diagnostics.carrying_rows * times,
         cluster_groups=None if groups is None else math.ceil(groups * times),
         effective_clusters=None if clusters is None else clusters * times,
     )
-    return float(math.ceil(seen.n * times)) if judge(grown).verdict == "ok" else math.inf
+    return float(math.ceil(diagnostics.n * times)) if judge(grown).verdict == "ok" else math.inf
 
 
 def _answers(
@@ -313,7 +309,7 @@ def _best(log: Log | Data, parts: LogFields) -> str:
 def _alike(clustered: Result, plain: Result, target: str, names: Sequence[str]) -> tuple[float, float]:
     """By how much the variances grow because rows of the same cluster are alike."""
     pairs = ((clustered[target, name].stderr, plain[target, name].stderr) for name in names)
-    value, lift = ((one / other) ** 2 if other > 0 else 1.0 for one, other in pairs)
+    value, lift = ((error / other) ** 2 if other > 0 else 1.0 for error, other in pairs)
     return value, lift
 
 
@@ -375,25 +371,25 @@ class Explored:
         return Powers(n, center, n * np.array([self.means[f"{name} {k} {order}"] for order in ORDERS]))
 
 
-def _explore(seen: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
+def _explore(explored: Explored, actions: int, wish: Wish) -> Iterator[Exploration]:
     """What a log of each share would need."""
-    means = seen.means
+    means = explored.means
     _check_actions(actions, means["ones"], math.sqrt(max(means["squares"] - means["ones"] ** 2, 0.0) / means["n"]))
     v = means["target"]
     gap = v - means["logging"]
     for k, share in enumerate(SHARES):
         a, b, c = (means[f"value {k} {power}"] for power in range(3))
         beta = (b - v) / (a - 1) if a > 1 + 1e-12 else 0.0  # where c − 2bβ + aβ² − (V − β)² is least
-        value = seen.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
+        value = explored.evidence_of(k, 0, _variance(c - 2 * b * beta + a * beta**2 - (v - beta) ** 2, c), beta)
         a, b, c = (means[f"lift {k} {power}"] for power in range(3))
         beta = b / a if a > 0 else 0.0
-        lift = seen.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
+        lift = explored.evidence_of(k, 1, _variance(c - b * beta - gap**2, c), beta)
         yield Exploration(share, wish.needs(value, lift), share * (means["logging"] - means["uniform"] / means["ones"]))
 
 
-def _variance(found: float, square: float) -> float:
+def _variance(raw: float, square: float) -> float:
     """A variance taken from few rows may come out negative, which tells us nothing; if it is below 0 only by rounding, it is 0."""
-    return max(found, 0.0) if found > -1e-9 * abs(square) else math.nan
+    return max(raw, 0.0) if raw > -1e-9 * abs(square) else math.nan
 
 
 def _check_actions(actions: int, mean: float, error: float) -> None:
@@ -408,10 +404,11 @@ def _check_actions(actions: int, mean: float, error: float) -> None:
         )
 
 
-def one_target(found: Sequence[str]) -> OptionError:
+def one_target(targets: Sequence[str]) -> OptionError:
     """The error that a plan was asked for several targets at once."""
     return OptionError(
-        f"plan takes one target, found {', '.join(found)}.", do=["Choose one with ", Argument("target", found[0]), "."]
+        f"plan takes one target, found {', '.join(targets)}.",
+        do=["Choose one with ", Argument("target", targets[0]), "."],
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import numpy as np
 
+from counterpoise.diagnostics.diagnose import holm
 from counterpoise.estimators import DIFFERENCES, Estimate, difference
 from counterpoise.estimators.estimate import Baseline, linear
 from counterpoise.evaluation.estimates import Options, View, interval_at
@@ -86,32 +87,18 @@ def rank(
             log, target=target, against=against, weight=weight, interval=interval, level=level, **parts
         )
     names = comparison.targets
-    found = [(comparison.estimates[name, comparison.best, None], _at_level(comparison, name)) for name in names]
+    differences = [(comparison.estimates[name, comparison.best, None], _at_level(comparison, name)) for name in names]
     known = [comparison.verdicts[name, None].verdict == "ok" for name in names]
-    together = 1 - (1 - comparison.level) / len(found)
-    p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(found)])
+    together = 1 - (1 - comparison.level) / len(differences)
+    p_values = holm([_p_value(at) if known[k] else 1.0 for k, (_, at) in enumerate(differences)])
     ranked = []
-    for name, (one, at), p in zip(names, found, p_values, strict=True):
+    for name, (estimate, at), p in zip(names, differences, p_values, strict=True):
         sure = p <= 1 - comparison.level
         decision: Literal["better", "worse", "undecided"] = (
-            "undecided" if not sure else "better" if one.value > 0 else "worse"
+            "undecided" if not sure else "better" if estimate.value > 0 else "worse"
         )
-        ranked.append(Ranked(name, one.value, one.stderr, at(together), p, decision))
-    return sorted(ranked, key=lambda one: -math.inf if math.isnan(one.value) else one.value, reverse=True)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
-    adjusted, highest = [1.0] * len(p_values), 0.0
-    for step, k in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - step) * p_values[k]))
-        adjusted[k] = highest
-    return adjusted
+        ranked.append(Ranked(name, estimate.value, estimate.stderr, at(together), p, decision))
+    return sorted(ranked, key=lambda policy: -math.inf if math.isnan(policy.value) else policy.value, reverse=True)
 
 
 def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
@@ -125,8 +112,8 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
     --------
     >>> from counterpoise import compare
     >>> log = {"r": [1, 0, 1, 0], "p": [0.5] * 4, "new": [0.9, 0.1, 0.5, 0.5], "country": ["DE", "DE", "FR", "FR"]}
-    >>> for one in drivers(compare(log, reward="r", propensity="p", target="new", segment="country")):
-    ...     print(one.segment, round(one.contribution, 3))
+    >>> for driver in drivers(compare(log, reward="r", propensity="p", target="new", segment="country")):
+    ...     print(driver.segment, round(driver.contribution, 3))
     ('DE',) 0.2
     ('FR',) 0.0
     """
@@ -136,7 +123,7 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
         return []
     groups = log.moments[name, comparison.against]
     total = groups.merge(axis=0).n  # rows by group
-    found = []
+    parts = []
     for k, segment in enumerate(log.segments):
         part = _with_baseline(groups.merge(axis=1)[k], whole.baseline)
         share, mean = part.n / whole.n, part.value if part.n else 0.0
@@ -149,15 +136,15 @@ def drivers(comparison: Comparison, target: str | None = None) -> list[Driver]:
             count = int((total > 0).sum())
             around = np.square(earned - share * mean * total).sum()
             error = math.sqrt(around * count / (count - 1)) / whole.n if count > 1 else math.inf
-        found.append(Driver(segment, part.n, share, share * mean, error))
-    return sorted(found, key=lambda one: -abs(one.contribution))
+        parts.append(Driver(segment, part.n, share, share * mean, error))
+    return sorted(parts, key=lambda driver: -abs(driver.contribution))
 
 
 def _with_baseline(moments: Moments, baseline: Baseline) -> Estimate:
     """The difference with given baselines: one, or one for each position of lists."""
     if not isinstance(baseline, tuple):
         return difference(moments, baseline=baseline)
-    positions = {name: -one for name, one in zip(moments.ranks, baseline, strict=True)}
+    positions = {name: -beta for name, beta in zip(moments.ranks, baseline, strict=True)}
     return linear("difference", moments, 0.0, {"us": 1.0, "u": moments.center, **positions}, baseline=baseline)
 
 
@@ -175,9 +162,9 @@ def _at_level(comparison: Comparison, target: str) -> Callable[[float], Interval
         return at
 
     def moved(level: float) -> Interval:  # as far as the actions that the log lacks move the interval itself
-        found = at(level)
-        lower, upper = found.lower + bounds.lower - plain.lower, found.upper + bounds.upper - plain.upper
-        return replace(found, lower=lower, upper=upper)
+        interval = at(level)
+        lower, upper = interval.lower + bounds.lower - plain.lower, interval.upper + bounds.upper - plain.upper
+        return replace(interval, lower=lower, upper=upper)
 
     return moved
 

@@ -45,7 +45,7 @@ class Reading:
     @cached_property
     def ranked(self) -> dict[str, Ranked]:
         """For a comparison: decisions and intervals that allow for all targets, best target first."""
-        return {one.target: one for one in rank(self.result)} if isinstance(self.result, Comparison) else {}
+        return {ranked.target: ranked for ranked in rank(self.result)} if isinstance(self.result, Comparison) else {}
 
     @cached_property
     def logged(self) -> tuple[float, float]:
@@ -96,11 +96,11 @@ class Reading:
         The other policy of a comparison always gets a place; targets that the log cannot judge come last.
         """
         judged = self.result.targets
-        given = judged if among is None else tuple(among)
-        if len(given) <= min(limit, TARGETS_DRAWN):
-            return given
-        order = dict.fromkeys(given, -math.inf) | {target: self._order(target) for target in judged}
-        return tuple(sorted(given, key=order.__getitem__)[:limit])
+        targets = judged if among is None else tuple(among)
+        if len(targets) <= min(limit, TARGETS_DRAWN):
+            return targets
+        order = dict.fromkeys(targets, -math.inf) | {target: self._order(target) for target in judged}
+        return tuple(sorted(targets, key=order.__getitem__)[:limit])
 
     def _order(self, target: str) -> float:
         value = _least(self.result[target, self.primary])
@@ -132,21 +132,22 @@ def _lifts(result: Result, targets: Sequence[str], estimator: str) -> dict[str, 
     Each interval is made for 1 − (1 − level)/m, where m is the number of all targets, so that all hold at once: the headline is about
     the best one, and the best of many equal targets looks better than it is.
     """
-    asked = any(name == estimator for _, name, _ in result.estimates)
-    if not asked and not result.moments.weight.mean_is_one and FILLED_IN in {name for _, name, _ in result.estimates}:
+    names = {name for _, name, _ in result.estimates}
+    is_reported = estimator in names
+    if not is_reported and not result.moments.weight.mean_is_one and FILLED_IN in names:
         return {}
-    if isinstance(result, Comparison) or (not asked and not result.interval_method.allows_differences):
+    if isinstance(result, Comparison) or (not is_reported and not result.interval_method.allows_differences):
         return {}
-    if asked and len(result.targets) == 1:
+    if is_reported and len(result.targets) == 1:
         return {target: result[target, estimator] for target in targets}
     together = 1 - (1 - result.level) / len(result.targets)
     options = Options(together, result.interval_method, result.reward_bounds)
     whole = replace(result.moments, segment_columns=())  # there may be thousands of segments
     lift = {estimator: ESTIMATORS[estimator]}
-    found = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
+    lifts = {target: estimates(View(whole, (target, "")), lift, options)[target, estimator, None] for target in targets}
     rewards = rewards_of(result.moments, result.reward_bounds)
     gaps = {target: gap_of(result.verdict(target).caveats) for target in targets}
-    return {target: bounded(one, lift[estimator], rewards, gaps[target]) for target, one in found.items()}
+    return {target: bounded(estimate, lift[estimator], rewards, gaps[target]) for target, estimate in lifts.items()}
 
 
 def _least(estimate: Estimate) -> float:

@@ -57,7 +57,7 @@ def names_of(estimator: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def choose(
-    asked: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
+    names: tuple[str, ...], columns: tuple[str, ...], groups: int, method: Method, *, mean_is_one: bool = True
 ) -> dict[str, Estimator]:
     """The estimators asked for, or all that the columns, the groups and the method allow.
 
@@ -66,10 +66,10 @@ def choose(
     """
     has_model = set(MODEL) <= set(columns)
     missing = {"model": not has_model, "groups": groups < 2, "context": not has_context(columns), "": False}
-    for name in asked:
+    for name in names:
         _check(name, missing, method)
-    if asked or method.estimators:
-        return {name: ESTIMATORS[name] for name in asked or method.estimators}
+    if names or method.estimators:
+        return {name: ESTIMATORS[name] for name in names or method.estimators}
     has_controls = any(
         name not in (*ROW, SQUARE, LENGTH) and not name.startswith((CONTEXT, EXCESS, REWARD)) for name in columns
     )
@@ -88,7 +88,7 @@ def has_context(columns: Sequence[str]) -> bool:
 def differences_of(columns: Sequence[str]) -> dict[str, Estimator]:
     """The estimators of a difference that the columns allow."""
     missing = {"model": not set(MODEL) <= set(columns), "context": not has_context(columns)}
-    return {name: one for name, one in DIFFERENCES.items() if not missing.get(one.needs, False)}
+    return {name: estimator for name, estimator in DIFFERENCES.items() if not missing.get(estimator.needs, False)}
 
 
 def check_differences(method: Method) -> None:
@@ -156,17 +156,17 @@ class Result:
             raise OptionError('ask for result["target", "estimator"], or result["target", "estimator", "segment"].')
         target, estimator, segment = key if len(key) == 3 else (*key, None)
         try:
-            found = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
+            estimate = self.estimates.get((target, estimator, None if segment is None else as_label(segment)))
         except TypeError as error:
             raise OptionError(f"a target, estimator and segment are names, found {key!r}.") from error
-        if found is not None:
-            return found
-        for what, asked, known in (
+        if estimate is not None:
+            return estimate
+        for what, wanted, known in (
             ("target", target, {k[0] for k in self.estimates}),
             ("estimator", estimator, {k[1] for k in self.estimates}),
         ):
-            if asked not in known:
-                raise OptionError(f"no {what} {asked!r} in this result; {_choice(str(asked), known)}")
+            if wanted not in known:
+                raise OptionError(f"no {what} {wanted!r} in this result; {_choice(str(wanted), known)}")
         segments = {segment_text(k[2]) for k in self.estimates if k[2] is not None}
         raise OptionError(f"no segment {segment!r} in this result; {_choice(str(segment), segments)}")
 
@@ -176,9 +176,9 @@ class Result:
             raise OptionError(
                 "this result was made from stored moments or unpickled, and no longer knows its columns: evaluate the log itself."
             )
-        found = self.question.about(self.reward)
+        question = self.question.about(self.reward)
         ladder = None if target is None else self.ladders.get(target)
-        return found if ladder is None else replace(found, weight=found.rungs[ladder.chosen])
+        return question if ladder is None else replace(question, weight=question.rungs[ladder.chosen])
 
     @property
     def by_reward(self) -> dict[str | None, Self]:
@@ -234,9 +234,9 @@ class Result:
         With `sensitivity`, its last sentence says how wrong propensities must be for the conclusion to flip (see `sensitivity`). For
         that, the log is read once more when it is first asked for.
         """
-        found = cast(Verdict, self._of(self.verdicts, target, segment))
+        verdict = cast(Verdict, self._of(self.verdicts, target, segment))
         if not sensitivity:
-            return found
+            return verdict
         if segment is not None:
             raise OptionError(["the sensitivity of a segment needs a log of its own: pass ", Argument("where"), "."])
         name = self.targets[0] if target is None else target
@@ -245,7 +245,7 @@ class Result:
             columns = next(iter(self.moments.moments.values())).columns
             helped = set(MODEL) <= set(columns) or has_context(columns)
             self._tips[name] = f"By weights and rewards alone, as sensitivity is judged: {tip}" if helped else tip
-        return replace(found, reasons=(*found.reasons, self._tips[name]))
+        return replace(verdict, reasons=(*verdict.reasons, self._tips[name]))
 
     @cached_property
     def _tips(self) -> dict[str, str]:
@@ -257,7 +257,7 @@ class Result:
         It is (stderr of `beta_ips` / stderr of `optimal_dr`)² − 1, over the whole log.
         """
         name = self.targets[0] if target is None else target
-        missing = [one for one in ("beta_ips", "optimal_dr") if (name, one, None) not in self.estimates]
+        missing = [needed for needed in ("beta_ips", "optimal_dr") if (name, needed, None) not in self.estimates]
         if missing and name in self.targets:
             raise OptionError(
                 f"worth compares optimal_dr with beta_ips, and this result has no {' and no '.join(missing)}.",
@@ -288,10 +288,10 @@ class Result:
 
     def _of(self, table: Mapping[tuple[str, Segment], Any], target: str | None, segment: Hashable) -> Any:
         name = self.targets[0] if target is None else target
-        found = table.get((name, None if segment is None else as_label(segment)))
-        if found is None:
+        entry = table.get((name, None if segment is None else as_label(segment)))
+        if entry is None:
             raise OptionError(f"no target {name!r} with segment {segment!r} in this result.")
-        return found
+        return entry
 
     def table(self) -> pl.DataFrame:
         """Everything as a tidy polars frame, with one row per target, segment and estimator."""
@@ -311,7 +311,7 @@ class Result:
                 "this result has a single weight, and no ladder to choose it from.",
                 do=["Pass ", Argument("weight", Blank("cp.weights.Slope(cp.weights.Clip)")), "."],
             )
-        return Table([row for one in self.ladders.values() for row in one.rows()], infer_schema_length=None)
+        return Table([row for ladder in self.ladders.values() for row in ladder.rows()], infer_schema_length=None)
 
     def _row(self, target: str, estimator: str, segment: Segment) -> dict[str, Any]:
         estimate = self.estimates[target, estimator, segment]
@@ -460,8 +460,7 @@ class Comparison(Result):
     @property
     def interval(self) -> Interval:
         """The confidence interval of `value`."""
-        found: Interval = self.difference.interval
-        return found
+        return cast("Interval", self.difference.interval)
 
     @property
     def baseline(self) -> Any:
@@ -478,7 +477,15 @@ def segment_text(label: Segment) -> str:
     return " / ".join("(missing)" if value is None else str(value) for value in label or ())
 
 
-def _choice(asked: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(asked, sorted(known), n=1)
+def known_target(target: str | None, targets: Sequence[str]) -> str:
+    """A target by its name, or the first one."""
+    name = targets[0] if target is None else target
+    if name not in targets:
+        raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, targets))}.")
+    return name
+
+
+def _choice(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
     listed = f"it has {', '.join(sorted(known))}." if known else "it has none."
     return listed + (f" Did you mean {near[0]!r}?" if near else "")

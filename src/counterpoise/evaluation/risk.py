@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,8 +15,10 @@ from counterpoise.diagnostics import Caveat, Verdict, judge
 from counterpoise.errors import Argument, OptionError, Sentence
 from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates
+from counterpoise.evaluation.result import above, known_target
 from counterpoise.evaluation.wording import level_of, number, shortened
 from counterpoise.intervals import Interval
+from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats
 from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall
@@ -90,10 +91,8 @@ class Curve:
 
 def error_of(interval: Interval) -> float:
     """Half the width of an interval in units of the normal's: what Woodruff's interval says about the standard error."""
-    from statistics import NormalDist
-
     width = interval.upper - interval.lower
-    return width / (2 * NormalDist().inv_cdf((1 + interval.level) / 2)) if math.isfinite(width) else math.inf
+    return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ class Distribution:
     def quantile(self, q: float, target: str | None = None) -> Statistic:
         """The smallest reward that a share q of the rewards does not exceed; the interval inverts those of F (Woodruff 1952)."""
         _check_share("quantile", q, is_one_allowed=False)
-        name = self._known(target)
+        name = known_target(target, self.policies)
         curve = self._curve(name)
         if np.isnan(curve.value).any():
             return self._unknown(name, "quantile", q)
@@ -188,7 +187,7 @@ class Distribution:
         far off the mean is: the verdict is ``caution``, and the interval is open on that side if their Pareto k is above 0.4.
         """
         _check_share("cvar", q, is_one_allowed=True)
-        name = self._known(target)
+        name = known_target(target, self.policies)
         curve = self._curve(name)
         if np.isnan(curve.value).any():
             return self._unknown(name, "cvar", q)
@@ -198,9 +197,9 @@ class Distribution:
         # between the quantile and the end of its bin, F rises evenly
         inside = (curve.highest[k] - at) * max(curve.value[k + 1] - q, 0.0) / (2 * q)
         cuts = {j: shortfall(j + 1, float(curve.highest[j]), q) for j in tried}
-        found = {j: self._mean(name, cut) for j, cut in cuts.items()}
-        best = found[k]
-        upper = max(one.interval.upper for one in found.values())
+        means = {j: self._mean(name, cut) for j, cut in cuts.items()}
+        best = means[k]
+        upper = max(estimate.interval.upper for estimate in means.values())
         made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside)
         # where all of the worst rewards are the lowest one, it is the quantile that may be in doubt
         is_lowest = curve.highest[k] == curve.lowest[0]
@@ -218,36 +217,35 @@ class Distribution:
         """F at every threshold, with its interval at each, as a polars frame."""
         from counterpoise.evaluation.table import Table
 
-        curve = self._curve(self._known(target))
+        curve = self._curve(known_target(target, self.policies))
         labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
         place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
         columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
-        return Table({"threshold": self.thresholds} | {name: one[place] for name, one in columns.items()})
+        return Table({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
 
     def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
         """These quantiles and CVaRs of every policy."""
-        found = [self.quantile(q, name) for name in self.policies for q in quantile]
+        quantiles = [self.quantile(q, name) for name in self.policies for q in quantile]
         return sorted(
-            found + [self.cvar(q, name) for name in self.policies for q in cvar],
-            key=lambda one: self.policies.index(one.target),
+            quantiles + [self.cvar(q, name) for name in self.policies for q in cvar],
+            key=lambda statistic: self.policies.index(statistic.target),
         )
 
     def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
         """These quantiles and CVaRs of every policy as a tidy polars frame."""
         from counterpoise.evaluation.table import Table
 
-        return Table([_row(one) for one in self.statistics(quantile, cvar)], infer_schema_length=None)
+        return Table([_row(statistic) for statistic in self.statistics(quantile, cvar)], infer_schema_length=None)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
-        above = import_module("counterpoise.report.distribution")  # shown from above, as results are
-        return cast("Axes", above.curves(self, ax=ax))
+        return cast("Axes", above().distribution.curves(self, ax=ax))
 
     def __repr__(self) -> str:
         from counterpoise.evaluation.showing import aligned
 
         heads = ["policy", "", "q", "value", "lower", "upper", "verdict"]
-        rows = [heads, *(_cells(one) for one in self.statistics())]
+        rows = [heads, *(_cells(statistic) for statistic in self.statistics())]
         method, level = self.options.method.name, level_of(self.level)
         said = f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds. See .table(), .cdf(), .plot()."
         return "\n".join([*aligned(rows), "", said.replace("\N{NO-BREAK SPACE}", " ")])
@@ -264,9 +262,9 @@ class Distribution:
             places = range(len(self.bins) + 1)
             view = View(self.bins.rewards([is_below(k) for k in places], name), (name, ""))
             options = replace(self.options, reward_bounds=(0.0, 1.0))
-            found = estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
-            each = [found[name, BETA_IPS, (k,)] for k in places]
-            value, lower, upper = np.array([(one.value, *one.interval) for one in each]).T
+            by_place = estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
+            each = [by_place[name, BETA_IPS, (k,)] for k in places]
+            value, lower, upper = np.array([(estimate.value, *estimate.interval) for estimate in each]).T
             log = self.bins.log
             self._curves[name] = Curve.of(value, lower, upper, log.reward_min, log.reward_max)
         return self._curves[name]
@@ -294,11 +292,11 @@ class Distribution:
 
     def _bounds(self, cut: Cut) -> tuple[float, float] | None:
         """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
-        seen = self.bins.seen
-        if self.options.reward_bounds is None and seen[0] == seen[1]:
+        ends = self.bins.seen
+        if self.options.reward_bounds is None and ends[0] == ends[1]:
             return None
-        low, _ = self.options.reward_bounds or usual_ends(*seen)
-        return min(cut.of(low), cut.of(seen[0])), cut.beyond
+        low, _ = self.options.reward_bounds or usual_ends(*ends)
+        return min(cut.of(low), cut.of(ends[0])), cut.beyond
 
     def _telling(self, curve: Curve, q: float) -> int:
         """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""
@@ -328,12 +326,6 @@ class Distribution:
         verdict = self._judged(name, is_below(len(self.bins)))
         return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
 
-    def _known(self, target: str | None) -> str:
-        name = self.policies[0] if target is None else target
-        if name not in self.policies:
-            raise OptionError(f"there is no target {name!r}; choose one of {', '.join(map(repr, self.policies))}.")
-        return name
-
 
 @dataclass(frozen=True, eq=False)
 class Worst(View):
@@ -348,15 +340,15 @@ class Worst(View):
     @cached_property
     def carrying(self) -> Floats:
         """How many rows carry the CVaR."""
-        one, excess = super().carrying, self.excess
-        return np.asarray(np.maximum(np.minimum(2.0 * TAIL * one, self.below * excess.n / excess.kurtosis), one))
+        usual, excess = super().carrying, self.excess
+        return np.asarray(np.maximum(np.minimum(2.0 * TAIL * usual, self.below * excess.n / excess.kurtosis), usual))
 
 
 def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     """The verdict on a mean, at most `caution` where rewards may have no variance."""
     if not heavy or verdict.verdict == "not identified":
         return verdict
-    (side, tail), *_ = sorted(heavy.items(), key=lambda one: -one[1].k)
+    (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
     reason = Sentence(
         [
             f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
@@ -368,17 +360,17 @@ def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
     return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
 
 
-def _row(one: Statistic) -> dict[str, Any]:
-    lower, upper = one.interval
-    numbers = {"value": None if math.isnan(one.value) else one.value, "stderr": one.stderr}
-    ends = {"lower": lower, "upper": upper, "verdict": one.verdict.verdict}
-    return {"target": one.target, "statistic": one.name, "q": one.q, **numbers, **ends}
+def _row(statistic: Statistic) -> dict[str, Any]:
+    lower, upper = statistic.interval
+    numbers = {"value": None if math.isnan(statistic.value) else statistic.value, "stderr": statistic.stderr}
+    ends = {"lower": lower, "upper": upper, "verdict": statistic.verdict.verdict}
+    return {"target": statistic.target, "statistic": statistic.name, "q": statistic.q, **numbers, **ends}
 
 
-def _cells(one: Statistic) -> list[str]:
-    lower, upper = one.interval
-    shown = [number(x, one.stderr) for x in (one.value, lower, upper)]
-    return [shortened(one.target), one.name, f"{one.q:g}", *shown, one.verdict.verdict]
+def _cells(statistic: Statistic) -> list[str]:
+    lower, upper = statistic.interval
+    shown = [number(x, statistic.stderr) for x in (statistic.value, lower, upper)]
+    return [shortened(statistic.target), statistic.name, f"{statistic.q:g}", *shown, statistic.verdict.verdict]
 
 
 def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:

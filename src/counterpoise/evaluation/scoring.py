@@ -28,16 +28,16 @@ def logged(
     >>> y[[0, 2]]["propensity"].tolist()
     [0.5, 0.25]
     """
-    given = {"action": action, "reward": reward, "propensity": propensity, "cluster": cluster}
-    columns = {name: np.asarray(column) for name, column in given.items() if column is not None}
+    parts = {"action": action, "reward": reward, "propensity": propensity, "cluster": cluster}
+    columns = {name: np.asarray(column) for name, column in parts.items() if column is not None}
     sizes = {name: column.shape for name, column in columns.items()}
     if any(len(size) != 1 for size in sizes.values()) or len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} has shape {size}" for name, size in sizes.items())
-        raise ColumnError(f"what was logged must be columns with the same number of rows, and {told}.")
-    found = np.empty(len(columns["action"]), dtype=[(name, column.dtype) for name, column in columns.items()])
+        shapes = ", ".join(f"{name} has shape {size}" for name, size in sizes.items())
+        raise ColumnError(f"what was logged must be columns with the same number of rows, and {shapes}.")
+    records = np.empty(len(columns["action"]), dtype=[(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
-        found[name] = column
-    return found
+        records[name] = column
+    return records
 
 
 def parts_of(y: Any) -> dict[str, Any]:
@@ -99,5 +99,5 @@ def value_scorer(
     parts = parts_of(y)
     table = np.asarray(policy.predict_proba(X), dtype=np.float64)
     target = chosen(Table(np.asarray(policy.classes_), table), parts.pop("action"))
-    found = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
-    return float(found.value if bound is None else getattr(found.interval, bound))
+    estimate = evaluate(target={"policy": target}, estimator=estimator, level=level, **parts)["policy", estimator]
+    return float(estimate.value if bound is None else getattr(estimate.interval, bound))

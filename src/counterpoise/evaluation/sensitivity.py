@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard, TypeVar, Unpack
 
+from counterpoise.engines.first_look import first_look
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.asking import Stored, question_of, read, with_errors
-from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas
+from counterpoise.evaluation.confounded import GAMMAS, Sensitivity, checked_gammas, of_comparison
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
 from counterpoise.evaluation.result import Comparison, Result
@@ -66,10 +67,10 @@ def sensitivity(
     >>> random = np.random.default_rng(0)
     >>> new = random.random(20_000) < 0.5
     >>> reward = (random.random(20_000) < np.where(new, 0.4, 0.2)).astype(float)
-    >>> found = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
-    >>> [round(end, 2) for end in found.bounds(1.2).lift]
+    >>> answer = sensitivity(reward=reward, propensity=np.full(20_000, 0.5), target=np.where(new, 0.9, 0.1), gamma=[1, 2])
+    >>> [round(end, 2) for end in answer.bounds(1.2).lift]
     [0.03, 0.12]
-    >>> print(found.tipping())
+    >>> print(answer.tipping())
     target earns more than the logging policy unless odds of logged actions are wrong by a factor of 1.37 or more (95 %; the estimate
     itself reaches 0 by a factor of 1.4).
 
@@ -87,8 +88,8 @@ def sensitivity(
     if against is not None and not (isinstance(against, str) and against == LOGGING):
         question = question_of(whole, {}, target, against=against)
         _check(question)
-        found = compare(whole, target=target, against=against, level=level, progress=progress)
-        return of_result(found, gammas, None, progress)
+        comparison = compare(whole, target=target, against=against, level=level, progress=progress)
+        return of_result(comparison, gammas, None, progress)
     return of_question(question_of(whole, {}, target), gammas, level, progress)
 
 
@@ -110,15 +111,14 @@ def of_result(
         raise OptionError(f"no target {unknown[0] if unknown else ''!r}; choose from {', '.join(map(repr, known))}.")
     plain = lean(question)
     log = plain.log.but(reward_bounds=result.reward_bounds, max_segments=None)  # it is about the whole log
-    asked = replace(plain, log=log, smoothings=())
+    lean_question = replace(plain, log=log, smoothings=())
     if is_of_two(result):
-        _check(asked)
-        # imported here, so that importing counterpoise does not import narwhals and polars
-        from counterpoise.evaluation.confounded import of_comparison
-
-        return of_comparison(result, asked, chosen, options=_options(asked, result.level), gammas=gammas)
-    targets = tuple(one for one in question.targets if one.name in chosen)
-    return of_question(replace(asked, targets=targets, contrasts=()), gammas, result.level, progress)
+        _check(lean_question)
+        return of_comparison(
+            result, lean_question, chosen, options=_options(lean_question, result.level), gammas=gammas
+        )
+    targets = tuple(policy for policy in question.targets if policy.name in chosen)
+    return of_question(replace(lean_question, targets=targets, contrasts=()), gammas, result.level, progress)
 
 
 def with_tipping_points(result: R) -> R:
@@ -127,7 +127,7 @@ def with_tipping_points(result: R) -> R:
     for target, segment in result.verdicts:
         if segment is None:
             verdicts[target, None] = result.verdict(target, sensitivity=True)
-    others = {name: with_tipping_points(one) for name, one in result.others.items()}
+    others = {name: with_tipping_points(other) for name, other in result.others.items()}
     return replace(result, verdicts=verdicts, others=others)
 
 
@@ -142,20 +142,17 @@ def of_question(
     """The sensitivity of what was asked of a log, which is read once more."""
     _check(question)
     options = _options(question, level)
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.first_look import first_look
-
     look = first_look(question)
     bins = bin_sql(look.sql, thresholds_of(look.rewards))
     own = tuple((name, "") for name in question.target_names)
     binned = replace(question, weight=AllOdds(), contrasts=own, segment=(bins,), is_binned=True, smoothings=())
     asked = read(binned, Stored(), progress)
-    (found,) = asked.moments
+    (moments,) = asked.moments
     if asked.question is not None:  # with its models fitted: the errors are those of the whole log
         whole = replace(asked.question, weight=question.weight, segment=(), is_binned=False)
-        (found,) = with_errors(whole, (found,))
+        (moments,) = with_errors(whole, (moments,))
     caveats = missing_by_target(question, asked)
-    return Sensitivity(found, options, question.target_names, gammas, caveats=caveats)
+    return Sensitivity(moments, options, question.target_names, gammas, caveats=caveats)
 
 
 def _options(question: Question, level: float) -> Options:

@@ -107,13 +107,13 @@ def columns(reading: Reading) -> list[str]:
 def cells(reading: Reading, key: Key) -> list[str]:
     """One row of a short table, as text."""
     result, (target, name, place) = reading.result, key
-    one = result.estimates[key]
+    estimate = result.estimates[key]
     where = [WHOLE if place is None else shortened(segment_text(place), 24)] if result.moments.segment_columns else []
     write = signed if result.is_difference(name) else number
-    value = write(one.value, one.stderr) if one.identified else "–"
-    ends = [write(end, one.stderr) for end in one.interval]
+    value = write(estimate.value, estimate.stderr) if estimate.identified else "–"
+    ends = [write(end, estimate.stderr) for end in estimate.interval]
     verdict = result.verdict_on(target, name, place)
-    return [shortened(target, 24), *where, name, value, number(one.stderr, one.stderr), *ends, verdict]
+    return [shortened(target, 24), *where, name, value, number(estimate.stderr, estimate.stderr), *ends, verdict]
 
 
 def verdict_lines(reading: Reading) -> Iterator[str]:
@@ -129,12 +129,12 @@ def verdict_lines(reading: Reading) -> Iterator[str]:
             where = "" if place is None else f" in {shortened(segment_text(place))}"
             yield f"{shortened(target)}{where}: {result.verdicts[target, place]}"
         if keys[limit:]:
-            yield _counted(result, keys[limit:], what)
+            yield _count(result, keys[limit:], what)
     if places[JUDGED:]:
         yield f"Only the {JUDGED:,} largest of {len(places):,} segments were judged here; see .table() for all."
 
 
-def _counted(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
+def _count(result: Result, keys: Sequence[tuple[str, Segment]], what: str) -> str:
     counts = Counter(result.verdicts[key].verdict for key in keys)
     said = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     return f"… and {len(keys):,} more {what}{'s' if len(keys) > 1 else ''}: {said}"
@@ -146,6 +146,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     numbers = {k for k, title in enumerate(rows[0]) if title in ("value", "stderr", "lower", "upper")}
     for row in rows:
         padded = [
-            f"{one:>{w}}" if k in numbers else f"{one:<{w}}" for k, (one, w) in enumerate(zip(row, widths, strict=True))
+            f"{cell:>{w}}" if k in numbers else f"{cell:<{w}}"
+            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(padded).rstrip()

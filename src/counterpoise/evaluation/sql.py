@@ -52,7 +52,7 @@ def sql(
     question = _question(log, parts, target, weight, segment)
     if question.log.table is None:
         raise OptionError("table is missing: name the table that the statement reads.")
-    columns = [*(column for _, column in question.columns), *(one.column for one in question.choices)]
+    columns = [*(column for _, column in question.columns), *(choice.column for choice in question.choices)]
     names = {column: f"c{k}" for k, column in enumerate(dict.fromkeys(columns))}
     types = {names[column]: "float64" for _, column in question.numbers.values()}
     types |= {names[column]: "string" for column in question.segment}
@@ -86,7 +86,7 @@ def from_sums(
     """
     question = _question(log, parts, target, weight, segment)
     names, drops = question.names, question.log.drop_bad_rows
-    answer = _checked(_frame(rows), question)
+    answer = _check_answer(_frame(rows), question)
     total = int(answer.get_column(ROWS).sum())
     if total == 0:
         raise LogError("the log has no rows.")
@@ -118,8 +118,8 @@ def from_sums(
             tops[label] = np.array([max(top, *tops.get(label, [0.0]))])
         return tops
 
-    (found,) = assemble(Answer(numbers, labels, total, n == total, largest), Query(names, (center,)), total)
-    return found
+    (moments,) = assemble(Answer(numbers, labels, total, n == total, largest), Query(names, (center,)), total)
+    return moments
 
 
 def _tops(question: Question) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _tops(question: Question) -> dict[str, Any]:
     return {f"top_{name}": question.weight.weight(nw.col(name), p) for name in question.names.targets}
 
 
-def _checked(answer: Any, question: Question) -> Any:
+def _check_answer(answer: Any, question: Question) -> Any:
     """The answer with its sums as numbers, if it belongs to the statement of this question."""
     names, tops = question.names, list(_tops(question))
     columns = [*question.numbers, *tops, *names.keys]
@@ -189,7 +189,7 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
     path = [table] if isinstance(table, str) else list(table or ())
     quoted = [sqlglot.exp.to_identifier(name, quoted=True) for name in path]
     place = sqlglot.exp.Table(**dict(zip(("this", "db", "catalog"), reversed(quoted), strict=False)))
-    taken = {one.column: one.source.column for one in question.choices}
+    taken = {choice.column: choice.source.column for choice in question.choices}
 
     def value(text: str) -> Any:
         return sqlglot.exp.column(text, quoted=True) if _is_name(text) else judge.parsed(parts[text], text, dialect)
@@ -203,9 +203,9 @@ def _inner(sqlglot: Any, question: Question, names: Mapping[str, str], dialect: 
     return query.where(judge.parsed("where", where, dialect)) if where else query
 
 
-def _is_same(exp: Any, one: Any, other: Any) -> Any:
+def _is_same(exp: Any, left: Any, right: Any) -> Any:
     """1 where two expressions are equal, 0 where they are not, null where one is."""
-    same = exp.EQ(this=exp.paren(one), expression=exp.paren(other))
+    same = exp.EQ(this=exp.paren(left), expression=exp.paren(right))
     yes, no = (exp.cast(exp.Literal.number(number), "double") for number in (1, 0))
     return exp.Case().when(same, yes).when(exp.not_(same), no)
 

@@ -61,7 +61,7 @@ def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
 
     The places are the segments, and the values (or quarters) of each column of the context.
     """
-    targets = [one for one in question.targets if _knows_actions(one)]
+    targets = [target for target in question.targets if _knows_actions(target)]
     weight = question.weight
     is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
     if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
@@ -70,16 +70,18 @@ def missing_actions(question: Question, asked: Asked) -> Iterator[Concern]:
     if rows is None:
         return
     for target in targets:
-        found = _missing(target, rows, question)
-        if found is not None:
-            for place in (None, *(found.segments if question.segment else ())):
-                yield Concern(found.caveat(place), target=target.name, places=(place,))
+        missing = _missing(target, rows, question)
+        if missing is not None:
+            for place in (None, *(missing.segments if question.segment else ())):
+                yield Concern(missing.caveat(place), target=target.name, places=(place,))
 
 
 def missing_by_target(question: Question, asked: Asked) -> dict[str, list[Caveat]]:
     """What is missing in the whole log, target by target, for verbs whose answers have no bounds."""
-    concerns = [one for one in missing_actions(replace(question, segment=()), asked) if one.target is not None]
-    return {str(one.target): [one.caveat] for one in concerns}
+    concerns = [
+        concern for concern in missing_actions(replace(question, segment=()), asked) if concern.target is not None
+    ]
+    return {str(concern.target): [concern.caveat] for concern in concerns}
 
 
 def _knows_actions(target: Target) -> bool:
@@ -126,24 +128,19 @@ def _missing(target: Target, rows: pl.DataFrame, question: Question) -> Missing 
     import polars as pl
 
     try:
-        rows, taken = _taken(target, rows, question)
-    except (
-        CounterpoiseError,
-        TypeError,
-        ValueError,
-        pl.exceptions.PolarsError,
-    ):  # such as actions that cannot be compared
-        return None
+        rows, taken = _choices(target, rows, question)
+    except (CounterpoiseError, TypeError, ValueError, pl.exceptions.PolarsError):
+        return None  # such as actions that cannot be compared
     p = rows.get_column(str(question.log.propensity)).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     good = (p > 0) & (p <= 1)
     w = np.divide(taken.probability, p, out=np.zeros(len(p)), where=good)[good]
     if not w.any():
         return None
     places = _places(rows.filter(pl.Series(good)), question)
-    return _tested(target.name, taken.of(good), w, places)
+    return _test(target.name, taken.of(good), w, places)
 
 
-def _taken(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
+def _choices(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.DataFrame, Taken]:
     """The rows that can be looked at, and what a target takes in them."""
     import polars as pl
 
@@ -153,7 +150,7 @@ def _taken(target: Target, rows: pl.DataFrame, question: Question) -> tuple[pl.D
     if isinstance(target.source, Chosen):
         rows = rows.filter(pl.col(target.source.column).is_not_null())
         both = [rows.get_column(name).alias("action") for name in (target.source.column, action)]
-        whole = pl.concat([one.to_frame() for one in both], how="vertical_relaxed").get_column("action")
+        whole = pl.concat([series.to_frame() for series in both], how="vertical_relaxed").get_column("action")
         names = whole.unique(maintain_order=True)
         codes = whole.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
         n = rows.height
@@ -182,13 +179,13 @@ def _table(target: Target, rows: pl.DataFrame, question: Question) -> tuple[Any,
     names = list(question.log.context)
     contexts = rows.select(columns(names))
     if isinstance(target.source, Probabilities) or question.log.candidates or any(map(_is_nested, contexts.dtypes)):
-        found = table_of(target.source, rows, question)
-        return found.actions, np.asarray(found.probabilities, dtype=np.float64)
+        table = table_of(target.source, rows, question)
+        return table.actions, np.asarray(table.probabilities, dtype=np.float64)
     first = rows.unique(names, keep="first", maintain_order=True)
     numbered = first.select(columns(names)).with_row_index(NUMBER)
     number = contexts.join(numbered, on=names, how="left", nulls_equal=True, maintain_order="left").get_column(NUMBER)
-    found = table_of(target.source, first, question)
-    return found.actions, np.asarray(found.probabilities, dtype=np.float64)[number.to_numpy()]
+    table = table_of(target.source, first, question)
+    return table.actions, np.asarray(table.probabilities, dtype=np.float64)[number.to_numpy()]
 
 
 def _is_nested(dtype: pl.DataType) -> bool:
@@ -210,13 +207,13 @@ def _places(rows: pl.DataFrame, question: Question) -> list[Place]:
     """The segments, and every column of the context."""
     from counterpoise.log.expressions import columns
 
-    found = []
+    places = []
     if question.segment:
         labels = [as_label(row) for row in rows.select(columns(question.segment)).rows()]
         known = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         names = [" and ".join(map(_is, question.segment, label)) for label in known]
-        found.append(Place(np.array([known[label] for label in labels]), names, list(known)))
-    return found + [_by_column(rows.get_column(name)) for name in question.log.context if name not in question.segment]
+        places.append(Place(np.array([known[label] for label in labels]), names, list(known)))
+    return places + [_by_column(rows.get_column(name)) for name in question.log.context if name not in question.segment]
 
 
 def _by_column(values: pl.Series) -> Place:
@@ -243,7 +240,7 @@ def _is(column: str, value: Any) -> str:
     return f"{shortened(column)} is {'missing' if value is None else shortened(value)}"
 
 
-def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
+def _test(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Missing | None:
     """What is missing of a target, by a test of every action in the whole log and at every place."""
     from scipy.special import gammaincc
 
@@ -257,19 +254,19 @@ def _tested(name: str, taken: Taken, w: Floats, places: Sequence[Place]) -> Miss
         at = np.where(place.at[taken.row] >= 0, taken.action * width + place.at[taken.row], count)
         hit = np.where((taken.logged >= 0) & (place.at >= 0), taken.logged * width + place.at, count)
         wanted = np.bincount(at, taken.mass, count + 1)[:count]
-        seen = np.bincount(hit, w, count + 1)[:count]
+        observed = np.bincount(hit, w, count + 1)[:count]
         square = np.bincount(hit, w * w, count + 1)[:count]
-        size = np.maximum(np.divide(square, seen, out=np.zeros(count), where=seen > 0), heavy)
-        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(seen / size + 1.0, wanted / size), np.nan)
-        cells.append((at, chance, wanted, seen, square))
+        size = np.maximum(np.divide(square, observed, out=np.zeros(count), where=observed > 0), heavy)
+        chance = np.where(wanted >= FEWEST_HITS * size, gammaincc(observed / size + 1.0, wanted / size), np.nan)
+        cells.append((at, chance, wanted, observed, square))
     tests = sum(int(np.isfinite(chance).sum()) for _, chance, *_ in cells)
     lacks = np.zeros(len(taken.row), dtype=bool)
-    for at, chance, wanted, seen, square in cells:
-        is_empty = (chance < CHANCE / max(tests, 1)) & (seen <= HARDLY * wanted)
+    for at, chance, wanted, observed, square in cells:
+        is_empty = (chance < CHANCE / max(tests, 1)) & (observed <= HARDLY * wanted)
         # a place that was not known before the choice (the action itself, its category) has too much of an action elsewhere
-        by_action = [one.reshape(len(taken.names), -1) for one in (np.where(is_empty, 0.0, wanted), seen, square)]
-        rest, found, spread = (one.sum(axis=1) for one in by_action)
-        is_known_before = found - rest <= BEYOND * np.sqrt(spread)
+        by_action = [sums.reshape(len(taken.names), -1) for sums in (np.where(is_empty, 0.0, wanted), observed, square)]
+        rest, weight, spread = (sums.sum(axis=1) for sums in by_action)
+        is_known_before = weight - rest <= BEYOND * np.sqrt(spread)
         is_empty &= np.repeat(is_known_before, len(is_empty) // len(taken.names))
         lacks |= np.append(is_empty, False)[at]
     return Missing(name, taken, lacks, places) if lacks.any() else None
@@ -387,8 +384,8 @@ class Gap:
 
 def gap_of(caveats: Sequence[Caveat]) -> Gap | None:
     """What caveats say is missing of a target, unless that is too little to matter."""
-    ordered = sorted(caveats, key=lambda one: one.code != MISSING)  # which also knows what it is
-    known = (one for one in ordered if one.code in (MISSING, BELOW_ONE) and one.severity != "note")
+    ordered = sorted(caveats, key=lambda caveat: caveat.code != MISSING)  # which also knows what it is
+    known = (caveat for caveat in ordered if caveat.code in (MISSING, BELOW_ONE) and caveat.severity != "note")
     first = next(known, None)
     return None if first is None else Gap(first.numbers["share_upper"], has_point=first.code == BELOW_ONE)
 
@@ -401,11 +398,11 @@ def bounded(
         return estimate
     baseline = _constant(estimate, estimator)
     lower, upper = estimate.interval
-    for one, sign in ((gap, 1.0), (other, -1.0)):
-        if one is not None:
-            down, up = one.moves(baseline, rewards, sign)
+    for side, sign in ((gap, 1.0), (other, -1.0)):
+        if side is not None:
+            down, up = side.moves(baseline, rewards, sign)
             lower, upper = lower + down, upper + up
-    has_point = all(one is None or one.has_point for one in (gap, other))
+    has_point = all(side is None or side.has_point for side in (gap, other))
     value = estimate.value if has_point else math.nan
     return replace(estimate, value=value, interval=replace(estimate.interval, lower=lower, upper=upper))
 
@@ -427,30 +424,31 @@ def with_bounds(
     """A verdict and its estimates, with bounds where something is missing, of the target (`own`) or of the `other` policy."""
     main = estimates[foremost(estimators)]
     little = MATTERS * main.stderr / (rewards.high - rewards.low) if rewards.high > rewards.low else 0.0
-    sides = [[_settled(one, little) for one in side] for side in (own, other)]
-    missing = [one for side in sides for one in side if one.code == MISSING]
-    explained = all(any(one.code == MISSING for one in side) for side in sides if side)
+    sides = [[_settle(caveat, little) for caveat in side] for side in (own, other)]
+    missing = [caveat for side in sides for caveat in side if caveat.code == MISSING]
+    explained = all(any(caveat.code == MISSING for caveat in side) for side in sides if side)
     if missing and explained:
         verdict = verdict.without(BELOW_ONE)
     verdict = verdict.with_caveats(missing)
     gaps = gap_of(sides[0]), gap_of(sides[1])
-    found = {name: bounded(one, estimators[name], rewards, *gaps) for name, one in estimates.items()}
+    answers = {name: bounded(estimate, estimators[name], rewards, *gaps) for name, estimate in estimates.items()}
     if gaps == (None, None):
-        return verdict, found
-    if PLAIN in found and not found[PLAIN].identified:  # the same value, and what fills in its missing part is known
-        alike = [name for name in found if estimators[name].estimand == estimators[PLAIN].estimand]
-        several = [name for name in alike if _constant(found[name], estimators[name]) is None]
-        found |= {name: replace(found[name], interval=found[PLAIN].interval) for name in several}
-    bounds = found[foremost(estimators)].interval
+        return verdict, answers
+    # the same value, and what fills in its missing part is known
+    if PLAIN in answers and not answers[PLAIN].identified:
+        alike = [name for name in answers if estimators[name].estimand == estimators[PLAIN].estimand]
+        several = [name for name in alike if _constant(answers[name], estimators[name]) is None]
+        answers |= {name: replace(answers[name], interval=answers[PLAIN].interval) for name in several}
+    bounds = answers[foremost(estimators)].interval
     write = signed if estimators[foremost(estimators)].is_difference else number
     said = f"{write(bounds.lower, main.stderr)} to {write(bounds.upper, main.stderr)}"
-    made = tuple(_with_ends(one, bounds, said, rewards) for one in verdict.caveats)
+    made = tuple(_with_ends(caveat, bounds, said, rewards) for caveat in verdict.caveats)
     texts = {old.text: new.text for old, new in zip(verdict.caveats, made, strict=True)}
     reasons = tuple(texts.get(reason, reason) for reason in verdict.reasons)
-    return replace(verdict, reasons=reasons, caveats=made), found
+    return replace(verdict, reasons=reasons, caveats=made), answers
 
 
-def _settled(caveat: Caveat, little: float) -> Caveat:
+def _settle(caveat: Caveat, little: float) -> Caveat:
     """A caveat that is a note where the actions it misses are too few to matter."""
     is_little = caveat.code == MISSING and caveat.numbers["share_upper"] <= little
     return replace(caveat, severity="note") if is_little else caveat

@@ -109,9 +109,9 @@ def run_cell(cell: Cell) -> list[Run]:
     weight = (action == test.action) / test.propensity
     model_reward, model_value = model(test.context, test.action), model(test.context, action)
     truth = test.value(action)
-    found = published(weight, test.reward, model_reward, model_value)
-    found |= ours(weight, test.reward, model_reward, model_value)
-    return [Run(name, (value - truth) ** 2, variance) for name, (value, variance) in found.items()]
+    estimates = published(weight, test.reward, model_reward, model_value)
+    estimates |= ours(weight, test.reward, model_reward, model_value)
+    return [Run(name, (value - truth) ** 2, variance) for name, (value, variance) in estimates.items()]
 
 
 def ours(w: Floats, r: Floats, q: Floats, v: Floats) -> dict[str, tuple[float, float]]:

@@ -25,12 +25,12 @@ Cells = dict[CellKey, dict[str, tuple[float, float, float]]]  # mean squared err
 
 def read_cells(path: str | Path) -> Cells:
     """The published means per cell."""
-    found: Cells = {}
+    cells: Cells = {}
     for key, rows in read_rows(path, CELLS).items():
         for name, mse, stderr, variance in rows:
             cell = (float(key[0]), int(key[1]), int(key[2]))
-            found.setdefault(cell, {})[str(name)] = (float(mse), float(stderr), float(variance))
-    return found
+            cells.setdefault(cell, {})[str(name)] = (float(mse), float(stderr), float(variance))
+    return cells
 
 
 def write_cells(path: Path, cells: Cells, runs: Runs) -> None:
@@ -45,13 +45,13 @@ def write_cells(path: Path, cells: Cells, runs: Runs) -> None:
 
 def cells_from(runs: Runs) -> Cells:
     """The means of the runs in each cell."""
-    found: Cells = {}
+    cells: Cells = {}
     for cell, of_estimator in runs.items():
         for name, values in of_estimator.items():
             error, variance = values[:, 0], values[:, 1]
             stderr = float(error.std(ddof=1)) / math.sqrt(len(error)) if len(error) > 1 else math.nan
-            found.setdefault(cell, {})[name] = (float(error.mean()), stderr, float(variance.mean()))
-    return found
+            cells.setdefault(cell, {})[name] = (float(error.mean()), stderr, float(variance.mean()))
+    return cells
 
 
 def wins(cells: Cells, names: tuple[str, ...] = COMPARED) -> dict[str, int]:
@@ -99,12 +99,12 @@ def coverage(runs: Runs, temperature: float) -> dict[int, dict[str, float]]:
 
 def differences(rows: Mapping[Key, list[Row]], published: Mapping[Key, list[Row]], digits: int = 8) -> list[str]:
     """Where runs differ from the published ones in the first digits; rounding noise around 0 counts as 0."""
-    found = []
+    lines = []
     for key, expected in sorted(published.items()):
         ours = {row[0]: row[1:] for row in rows[key]}
         for name, *numbers in expected:
             for column, want, got in zip(RECIPE.columns[-2:], numbers, ours[name], strict=True):
                 if abs(float(got) - float(want)) > 0.5 * 10.0**-digits * abs(float(want)) + 1e-20:
                     cell = ", ".join(f"{label} {value:g}" for (label, _), value in zip(RECIPE.keys, key, strict=True))
-                    found.append(f"{cell}: {column} of {name} is {got:.12g}, published {want:.12g}")
-    return found
+                    lines.append(f"{cell}: {column} of {name} is {got:.12g}, published {want:.12g}")
+    return lines

@@ -115,8 +115,8 @@ def _panel(
 def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The mean and half a 95 % interval over the seeds in which the value was identified; NaN if it never was."""
     mean, half = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    for k, found in enumerate(values):
-        known = found[np.isfinite(found)]
+    for k, runs in enumerate(values):
+        known = runs[np.isfinite(runs)]
         if known.size and (average := float(known.mean())) > 0:
             mean[k] = average
             half[k] = 1.96 * float(known.std(ddof=1)) / np.sqrt(known.size) if known.size > 1 else 0.0
@@ -125,9 +125,9 @@ def summary(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _points(axes: Axes, published: Mapping[Any, float], panel: tuple[float, int], styles: Mapping[str, Any]) -> None:
     for name, (_, color, marker) in styles.items():
-        found = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
-        if found:
-            n, value = zip(*found, strict=True)
+        points = sorted((cell[2], value) for (cell, of), value in published.items() if of == name and cell[:2] == panel)
+        if points:
+            n, value = zip(*points, strict=True)
             axes.plot(
                 n, value, linestyle="none", marker=marker, markersize=6, markerfacecolor="none", color=color, alpha=0.7
             )
@@ -139,9 +139,9 @@ def _limit(panels: Any, runs: Runs, quantity: Quantity, styles: Mapping[str, Any
     for i, temperature in enumerate(sorted({cell[0] for cell in runs})):
         of_row = [of for cell, of in runs.items() if cell[0] == temperature]
         means = np.concatenate([summary([of[name][:, column] for name in styles if name in of])[0] for of in of_row])
-        seen = means[np.isfinite(means) & (means > 1e-9)]
-        if seen.size:
-            panels[i, 0].set_ylim(0.4 * float(seen.min()), 2.5 * float(seen.max()))
+        shown = means[np.isfinite(means) & (means > 1e-9)]
+        if shown.size:
+            panels[i, 0].set_ylim(0.4 * float(shown.min()), 2.5 * float(shown.max()))
 
 
 def _signed(x: float) -> str:

@@ -38,9 +38,9 @@ def _pass(rows: LoggedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
     target, squares = weights.new_empty(shape), weights.new_empty(shape)
     for part in chunks(len(rows), weights[:, 0].numel(), weights.device):
         probabilities = torch.softmax(torch.matmul(rows.context[part], weights), -1)
-        found = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
-        target[:, part] = found
-        squares[:, part] = squared_gradients(found, probabilities, rows.factor[part])
+        logged = probabilities.gather(-1, rows.action[part, None].expand(len(weights), -1, 1))[..., 0]
+        target[:, part] = logged
+        squares[:, part] = squared_gradients(logged, probabilities, rows.factor[part])
     return target, squares
 
 

@@ -127,13 +127,13 @@ def run_curves(
     objective, banditnet_lambda = METHODS[mode][method]
     seeds = range(first_seed, first_seed + runs)
     size = min(batch_size, len(world.train))
-    found: Curves
+    trained: Curves
     if mode == "on_policy":
         drawn = [OnPolicyRun(objective, rate, seed) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
-        found = train_on_policy(world.truth, drawn, epochs=epochs, batch_size=size, value=world.test)
+        trained = train_on_policy(world.truth, drawn, epochs=epochs, batch_size=size, value=world.test)
     else:
         all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
-        found = train_many(
+        trained = train_many(
             world.train,
             N_ACTIONS,
             all_runs,
@@ -144,7 +144,7 @@ def run_curves(
     curves = []
     for k, rate in enumerate(learning_rates):
         of = slice(k * runs, (k + 1) * runs)
-        for quantity, table in (("policy_value", found.value), ("gradient_variance", found.gradient_variance)):
+        for quantity, table in (("policy_value", trained.value), ("gradient_variance", trained.gradient_variance)):
             sd = table[of].std(axis=0, ddof=1) if runs > 1 else np.full(epochs, math.nan)
             curves.append(Curve(mode, quantity, rate, method, table[of].mean(axis=0), sd, runs))
     return curves
@@ -162,10 +162,12 @@ def tune_lambda(
     from counterpoise.experiments.many import Run, SnipsValue, train_many
     from counterpoise.learn.options import LAMBDAS
 
-    all_runs: list[Run] = [Run("lambda_ips", learning_rate, seed, one) for one in LAMBDAS for seed in range(runs)]
+    all_runs: list[Run] = [
+        Run("lambda_ips", learning_rate, seed, banditnet_lambda) for banditnet_lambda in LAMBDAS for seed in range(runs)
+    ]
     size = min(batch_size, len(world.train))
-    found = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=size)
-    values = SnipsValue(world.train)(found.weights).reshape(len(LAMBDAS), runs).mean(1).tolist()
+    curves = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=size)
+    values = SnipsValue(world.train)(curves.weights).reshape(len(LAMBDAS), runs).mean(1).tolist()
     return list(zip(LAMBDAS, values, strict=True))
 
 
@@ -237,19 +239,19 @@ def main() -> None:
     parser.add_argument("--scale", choices=SCALES, default="smoke")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--mode", choices=METHODS, action="append")
-    asked = parser.parse_args()
-    modes = asked.mode or list(METHODS)
+    arguments = parser.parse_args()
+    modes = arguments.mode or list(METHODS)
     for mode in modes:
-        run_mode(mode, asked.out / f"{mode}_{asked.scale}.csv", scale=asked.scale, device=asked.device)
+        run_mode(mode, arguments.out / f"{mode}_{arguments.scale}.csv", scale=arguments.scale, device=arguments.device)
     if "mini_batch" in modes:
-        scale = SCALES[asked.scale]
-        world = World(scale.rows, asked.device)
+        scale = SCALES[arguments.scale]
+        world = World(scale.rows, arguments.device)
         lines = ["learning_rate,lambda,snips"]
         for rate in LEARNING_RATES:
             tuned = tune_lambda(world, rate, runs=min(4, scale.runs), epochs=scale.epochs["mini_batch"])
-            lines += [f"{rate:g},{one:g},{snips:.6g}" for one, snips in tuned]
+            lines += [f"{rate:g},{banditnet_lambda:g},{snips:.6g}" for banditnet_lambda, snips in tuned]
             print(f"BanditNet at {rate:g}: SNIPS is largest at {max(tuned, key=lambda pair: pair[1])[0]:g}", flush=True)
-        write_atomically(asked.out / f"banditnet_tuning_{asked.scale}.csv", "\n".join(lines) + "\n")
+        write_atomically(arguments.out / f"banditnet_tuning_{arguments.scale}.csv", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Agreement:
     noisy: tuple[str, ...]
 
 
-def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> Agreement:
+def compare(curves: Curves, published: Curves, *, errors: float = 3.0, factor: float = FACTOR) -> Agreement:
     """Compare what both have at `EPOCHS`.
 
     Values must agree within 0.01 or `errors` standard errors of the difference of means, whichever is larger. Gradient
@@ -47,10 +47,10 @@ def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: fl
     noisy: list[str] = []
     for key, (mean, sd, runs) in sorted(published.items()):
         _, quantity, _, _, epoch = key
-        if epoch + 1 not in EPOCHS or key not in found:
+        if epoch + 1 not in EPOCHS or key not in curves:
             continue
         compared += 1
-        ours, our_sd, our_runs = found[key]
+        ours, our_sd, our_runs = curves[key]
         if our_runs < FEW:
             our_sd = max(sd, our_sd) if our_sd == our_sd else sd
         error = (sd**2 / runs + our_sd**2 / our_runs) ** 0.5
@@ -64,27 +64,27 @@ def compare(found: Curves, published: Curves, *, errors: float = 3.0, factor: fl
     return Agreement(compared, tuple(off), tuple(noisy))
 
 
-def order(found: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:
+def order(curves: Curves, methods: tuple[str, ...] = ("beta-IPS", "BanditNet", "IPS")) -> tuple[int, list[str]]:
     """At how many (learning rate, epoch) pairs of mini-batch training the gradient variances rise in this order, and where not."""
-    places = sorted({(key[2], key[4]) for key in found if key[:2] == ("mini_batch", "gradient_variance")})
+    places = sorted({(key[2], key[4]) for key in curves if key[:2] == ("mini_batch", "gradient_variance")})
     off = []
     for rate, epoch in places:
-        values = [found["mini_batch", "gradient_variance", rate, method, epoch][0] for method in methods]
+        values = [curves["mini_batch", "gradient_variance", rate, method, epoch][0] for method in methods]
         if values != sorted(values):
             shown = ", ".join(f"{method} {value:.3g}" for method, value in zip(methods, values, strict=True))
             off.append(f"learning rate {rate:g}, epoch {epoch + 1}: {shown}")
     return len(places), off
 
 
-def largest(found: Curves, published: Curves) -> str:
+def largest(curves: Curves, published: Curves) -> str:
     """The largest differences, whether allowed or not."""
-    both = [key for key in published if key in found and key[4] + 1 in EPOCHS]
+    both = [key for key in published if key in curves and key[4] + 1 in EPOCHS]
     lines = []
     values = [key for key in both if key[1] == "policy_value"]
     if values:
-        key = max(values, key=lambda k: abs(found[k][0] - published[k][0]))
-        lines.append(f"largest difference of values: {found[key][0] - published[key][0]:+.4f} ({_name(key)})")
-    ratios = {key: found[key][0] / published[key][0] for key in both if key[1] == "gradient_variance"}
+        key = max(values, key=lambda k: abs(curves[k][0] - published[k][0]))
+        lines.append(f"largest difference of values: {curves[key][0] - published[key][0]:+.4f} ({_name(key)})")
+    ratios = {key: curves[key][0] / published[key][0] for key in both if key[1] == "gradient_variance"}
     if ratios:
         low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
         lines.append(
@@ -155,9 +155,9 @@ def draw(curves: Curves, mode: str, quantity: str, *, published: Curves | None =
 
 def _by_panel(curves: Mapping[Any, tuple[float, float, int]], mode: str, quantity: str) -> dict[tuple[float, str], Any]:
     """(learning rate, method) → epochs from 1, means, half 95 % intervals."""
-    found: dict[tuple[float, str], list[tuple[int, float, float]]] = {}
+    panels: dict[tuple[float, str], list[tuple[int, float, float]]] = {}
     for (of_mode, of_quantity, rate, method, epoch), (mean, sd, runs) in sorted(curves.items()):
         if (of_mode, of_quantity) == (mode, quantity):
             half = 1.96 * sd / runs**0.5 if runs > 1 else 0.0
-            found.setdefault((rate, method), []).append((epoch + 1, mean, half))
-    return {key: np.array(rows).T for key, rows in found.items()}
+            panels.setdefault((rate, method), []).append((epoch + 1, mean, half))
+    return {key: np.array(rows).T for key, rows in panels.items()}

@@ -154,8 +154,8 @@ class Parameters:
     def table(self, first: int, steps: int) -> Tensor:
         """For each step, the factor of the learning rate and the root of the second moment's correction."""
         k = np.arange(first + 1, first + steps + 1, dtype=np.float64)
-        found = np.stack([1 / (1 - 0.9**k), 1 / np.sqrt(1 - 0.999**k)], 1)
-        return torch.as_tensor(found, dtype=torch.float32, device=self.weights.device)
+        corrections = np.stack([1 / (1 - 0.9**k), 1 / np.sqrt(1 - 0.999**k)], 1)
+        return torch.as_tensor(corrections, dtype=torch.float32, device=self.weights.device)
 
     def ascend(self, gradient: Tensor, entry: Tensor) -> None:
         """One step of Adam, uphill, with the usual β₁ = 0.9, β₂ = 0.999, ε = 1e-8."""

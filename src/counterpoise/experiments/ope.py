@@ -69,21 +69,21 @@ def tasks_of(keys: Sequence[Key]) -> list[list[Key]]:
 
 def work(keys: Sequence[Key]) -> dict[Key, list[Row]]:
     """What a process does with a task."""
-    found: dict[Key, list[Row]] = {}
+    rows: dict[Key, list[Row]] = {}
     for key in keys:
         runs = run_cell(Cell(*cast(Cell, key)))
-        found[key] = [(run.estimator, run.squared_error, run.variance) for run in runs]
-    return found
+        rows[key] = [(run.estimator, run.squared_error, run.variance) for run in runs]
+    return rows
 
 
 def by_cell(rows: dict[Key, list[Row]]) -> dict[tuple[float, int, int], dict[str, np.ndarray]]:
     """(T, actions, n) → estimator → one row (squared error, variance) per seed."""
-    found: dict[tuple[float, int, int], dict[str, list[Row]]] = {}
+    cells: dict[tuple[float, int, int], dict[str, list[Row]]] = {}
     for key in sorted(rows):
         cell = cast(Cell, key)
         for row in rows[key]:
-            found.setdefault((float(cell[0]), cell[1], cell[2]), {}).setdefault(str(row[0]), []).append(row[1:])
+            cells.setdefault((float(cell[0]), cell[1], cell[2]), {}).setdefault(str(row[0]), []).append(row[1:])
     return {
         cell: {name: np.array(values, dtype=np.float64) for name, values in of_estimator.items()}
-        for cell, of_estimator in found.items()
+        for cell, of_estimator in cells.items()
     }

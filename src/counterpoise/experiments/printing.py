@@ -122,7 +122,7 @@ def _significance(how: str, counts: tuple[int, int]) -> str:
 
 
 def _coverage(runs: Runs, temperature: float) -> str:
-    found = coverage(runs, temperature)
-    names = [name for name in next(iter(found.values())) if name != "DM"]
-    rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in found.items()]
+    covered = coverage(runs, temperature)
+    names = [name for name in next(iter(covered.values())) if name != "DM"]
+    rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in covered.items()]
     return f"Nominal 95 % normal intervals at inverse temperature {temperature:g} cover:\n{columns(rows)}"

@@ -37,12 +37,12 @@ class SoftmaxPolicy:
 
     def __call__(self, context: Floats) -> Integers:
         """The most probable action, per row."""
-        found = np.empty(len(context), dtype=np.int64)
+        actions = np.empty(len(context), dtype=np.int64)
         for start in range(0, len(context), BLOCK):
             rows = slice(start, start + BLOCK)
             score = self.coefficients[:, :-1] @ context[rows].T + self.coefficients[:, -1:]
-            found[rows] = self.actions[score.argmax(axis=0)]
-        return found
+            actions[rows] = self.actions[score.argmax(axis=0)]
+        return actions
 
 
 def fit_target(log: Feedback) -> SoftmaxPolicy:
@@ -119,8 +119,8 @@ Objective = Callable[[Floats], tuple[float, Floats]]
 def _minimize(objective: Objective, size: int) -> tuple[Floats, int]:
     """L-BFGS as scikit-learn calls it; if it stops before it has converged, so did the published runs."""
     options: Any = {"maxiter": ITERATIONS, "maxls": 50, "gtol": TOLERANCE, "ftol": 64 * np.finfo(float).eps}
-    found = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)
-    return np.asarray(found.x, dtype=np.float64), int(found.nit)
+    solution = minimize(objective, np.zeros(size), method="L-BFGS-B", jac=True, options=options)
+    return np.asarray(solution.x, dtype=np.float64), int(solution.nit)
 
 
 def _multinomial(inputs: Floats, label: Integers, weight: Floats, penalty: float, k: int) -> Objective:

@@ -75,8 +75,8 @@ class ResultFile:
         wanted = f"version {self.recipe.version} of the recipe {self.recipe.name!r}"
         advice = "Move it away, or write to another file."
         try:
-            found = json.loads(self.recipe_path.read_text(encoding="utf-8"))
-            name, version = found["recipe"], found["version"]
+            stored = json.loads(self.recipe_path.read_text(encoding="utf-8"))
+            name, version = stored["recipe"], stored["version"]
         except FileNotFoundError:
             raise ResultFileError(
                 f"{str(self.path)!r} exists without its {self.recipe_path.name}: nothing says that {wanted} wrote it. "
@@ -91,14 +91,14 @@ class ResultFile:
             )
 
     def _read(self) -> None:
-        found = read_rows(self.path, self.recipe)
-        self.rows = {key: rows for key, rows in found.items() if len(rows) == self.recipe.complete}
+        stored = read_rows(self.path, self.recipe)
+        self.rows = {key: rows for key, rows in stored.items() if len(rows) == self.recipe.complete}
 
 
 def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
     """The rows of a CSV file by key, whoever wrote it."""
     columns = recipe.keys + recipe.values
-    found: dict[Key, list[Row]] = {}
+    rows: dict[Key, list[Row]] = {}
     try:
         with Path(path).open(newline="", encoding="utf-8") as stream:
             reader = csv.DictReader(stream)
@@ -116,10 +116,10 @@ def read_rows(path: str | Path, recipe: Recipe) -> dict[Key, list[Row]]:
                         f"{str(path)!r} is damaged: line {number} reads {','.join(map(str, line.values()))!r}. "
                         "Move the file away."
                     ) from None
-                found.setdefault(row[: len(recipe.keys)], []).append(row[len(recipe.keys) :])
+                rows.setdefault(row[: len(recipe.keys)], []).append(row[len(recipe.keys) :])
     except (OSError, UnicodeDecodeError) as error:
         raise ResultFileError(f"{str(path)!r} cannot be read: {error}. Name a file of results.") from error
-    return found
+    return rows
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

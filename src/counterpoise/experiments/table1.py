@@ -113,7 +113,7 @@ def load(data: str, priors: str, campaign: str) -> CampaignLog:
 
 def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
     """What a process does with some bootstrap samples."""
-    found: dict[Key, list[Row]] = {}
+    by_key: dict[Key, list[Row]] = {}
     for key in keys:
         log = load(data, priors, str(key[0]))
         random = np.random.default_rng([CAMPAIGNS.index(str(key[0])), int(key[1])])
@@ -121,8 +121,8 @@ def work(data: str, priors: str, keys: Sequence[Key]) -> dict[Key, list[Row]]:
         model_reward, model_value = cross_fitted(log, rows, random.permutation(len(rows)) % FOLDS)
         columns = (log.weight[rows], log.reward[rows], model_reward, model_value)
         values = {name: value for name, (value, _) in (published(*columns) | ours(*columns)).items()}
-        found[key] = [(name, values[name]) for name in ESTIMATORS]
-    return found
+        by_key[key] = [(name, values[name]) for name in ESTIMATORS]
+    return by_key
 
 
 def cross_fitted(log: CampaignLog, rows: NDArray[np.int64], fold: NDArray[np.int64]) -> tuple[Floats, Floats]:

@@ -42,7 +42,7 @@ class Scaling:
         x = np.asarray(table, dtype=np.float64)
         if not len(x):
             return cls(0, np.zeros(x.shape[1]), np.zeros(x.shape[1]))
-        with np.errstate(invalid="ignore"):  # rows that are not finite are refused elsewhere
+        with np.errstate(invalid="ignore"):
             mean = x.mean(axis=0)
             return cls(len(x), mean, np.square(x - mean).sum(axis=0))
 
@@ -50,10 +50,14 @@ class Scaling:
         rows = self.rows + other.rows
         if not rows:
             return self
+        share = other.rows / rows
         # sums of squares around 0 would lose all digits of columns such as timestamps
-        apart, share = other.mean - self.mean, other.rows / rows
-        scatter = self.scatter + other.scatter + np.square(apart) * (self.rows * share)
-        return Scaling(rows, self.mean + apart * share, scatter)
+        with np.errstate(
+            invalid="ignore"
+        ):  # what is not finite is refused elsewhere, and makes the mean and scale NaN here
+            apart = other.mean - self.mean
+            scatter = self.scatter + other.scatter + np.square(apart) * (self.rows * share)
+            return Scaling(rows, self.mean + apart * share, scatter)
 
     @property
     def scale(self) -> Floats:

@@ -25,28 +25,28 @@ def check_reward_bounds(reward_bounds: tuple[float, float]) -> tuple[float, floa
     return low, high
 
 
-def bounds_by_reward(given: Any, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
+def bounds_by_reward(bounds: Any, rewards: Sequence[str | None]) -> tuple[tuple[float, float] | None, ...]:
     """The bounds of each reward: a pair is for all of them, a mapping for those it names.
 
     >>> bounds_by_reward({"click": (0, 1)}, ["click", "revenue"])
     ((0, 1), None)
     """
-    if not isinstance(given, Mapping):
-        return (given,) * len(rewards)
+    if not isinstance(bounds, Mapping):
+        return (bounds,) * len(rewards)
     known = [name for name in rewards if name is not None]
     if not known:
         raise OptionError(
             "reward_bounds maps rewards to their bounds, and these moments have forgotten the name of theirs.",
             do="Pass one pair, (low, high).",
         )
-    for name in given:
+    for name in bounds:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
             raise OptionError(
                 f"reward_bounds names {name!r}, which is not a reward; there is {' and '.join(map(repr, known))}.",
                 suggestion=f"Did you mean {near[0]!r}?" if near else "",
             )
-    return tuple(given.get(name) for name in rewards)
+    return tuple(bounds.get(name) for name in rewards)
 
 
 def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float]) -> None:
@@ -63,8 +63,8 @@ def check_within(reward_bounds: tuple[float, float], rewards: tuple[float, float
         )
 
 
-def _not_two(found: object) -> OptionError:
-    return OptionError([Argument("reward_bounds", found), " must be two finite numbers, the lower one first."])
+def _not_two(bounds: object) -> OptionError:
+    return OptionError([Argument("reward_bounds", bounds), " must be two finite numbers, the lower one first."])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ class Bernstein(Method):
     @classmethod
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
         """Both bounds must be among the options: there are no usual ones. Python has no option for the second, and writes the object."""
-        given = options or {}
-        reward_bounds, max_weight = given.get("reward_bounds"), given.get("max_weight")
+        chosen = options or {}
+        reward_bounds, max_weight = chosen.get("reward_bounds"), chosen.get("max_weight")
         if reward_bounds is None or max_weight is None:
-            bounds, has_options = reward_bounds or (0, 1), "max_weight" in given
+            bounds, has_options = reward_bounds or (0, 1), "max_weight" in chosen
             written = f"Pass interval=cp.intervals.Bernstein(reward_bounds={bounds}, max_weight=10)."
             raise OptionError(
                 ["the bernstein interval needs ", Argument("reward_bounds"), " and ", Argument("max_weight"),
@@ -180,9 +180,9 @@ def bernstein(
 
 def _check_weight(max_weight: float) -> float:
     try:
-        found = float(max_weight)
+        weight = float(max_weight)
     except (TypeError, ValueError) as error:
         raise OptionError([Argument("max_weight", max_weight), " is not a number."]) from error
-    if not (math.isfinite(found) and found > 0):
+    if not (math.isfinite(weight) and weight > 0):
         raise OptionError([Argument("max_weight", max_weight), " is not a positive number."])
-    return found
+    return weight

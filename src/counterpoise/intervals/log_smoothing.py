@@ -34,9 +34,9 @@ class LogSmoothing(Method):
     smoothings: ClassVar[tuple[float, ...]] = GRID
 
     def __post_init__(self) -> None:
-        found = self.scale
-        if isinstance(found, bool) or not isinstance(found, Real) or not 0 < found < math.inf:
-            raise OptionError([Argument("scale", found), " is not a positive number."])
+        scale = self.scale
+        if isinstance(scale, bool) or not isinstance(scale, Real) or not 0 < scale < math.inf:
+            raise OptionError([Argument("scale", scale), " is not a positive number."])
 
     @property
     def score(self) -> None:

@@ -183,8 +183,8 @@ class Method(Protocol):
     def from_options(cls, options: Mapping[str, Any] | None = None) -> Self:
         """The method that its name stands for; a front end that takes a method's options separately passes all of them."""
         own = getattr(cls, "__dataclass_fields__", {})
-        given = {name: value for name, value in (options or {}).items() if name in own and value is not None}
-        return cls(**given)
+        chosen = {name: value for name, value in (options or {}).items() if name in own and value is not None}
+        return cls(**chosen)
 
     @property
     def score(self) -> Score | None:

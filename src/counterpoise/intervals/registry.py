@@ -38,7 +38,9 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
     if interval is None:
         return Student()
     if isinstance(interval, str):
-        return _named(interval).from_options(options)
+        if interval not in INTERVALS:
+            raise _unknown(interval)
+        return INTERVALS[interval].from_options(options)
     if isinstance(interval, type):
         made = Blank(f"{interval.__name__}(…)")
         raise OptionError(f"{interval.__name__} is a class.", do=["Pass an object, ", Argument("interval", made), "."])
@@ -47,16 +49,10 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
     return interval
 
 
-def _named(name: str) -> type[Method]:
-    if name not in INTERVALS:
-        raise _unknown(name)
-    return INTERVALS[name]
-
-
-def _unknown(found: object) -> OptionError:
-    near = difflib.get_close_matches(found, INTERVALS, n=1) if isinstance(found, str) else []
+def _unknown(interval: object) -> OptionError:
+    near = difflib.get_close_matches(interval, INTERVALS, n=1) if isinstance(interval, str) else []
     return OptionError(
-        [Argument("interval", found), f" is not an interval; choose from {', '.join(INTERVALS)}."],
+        [Argument("interval", interval), f" is not an interval; choose from {', '.join(INTERVALS)}."],
         suggestion=f"Did you mean {near[0]!r}?" if near else "",
-        do="" if isinstance(found, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
+        do="" if isinstance(interval, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
     )

@@ -86,7 +86,7 @@ def student_ends(evidence: Evidence, level: float) -> tuple[Floats, Floats]:
     from scipy.special import stdtrit
 
     check_level(level)
-    value, stderr, n = (np.asarray(one, dtype=np.float64) for one in (evidence.value, evidence.stderr, evidence.n))
+    value, stderr, n = (np.asarray(x, dtype=np.float64) for x in (evidence.value, evidence.stderr, evidence.n))
     is_known = np.isfinite(value) & np.isfinite(stderr) & (n >= 2)
     error = np.where(is_known, stderr, 0.0)
     has_extremes = np.isfinite(evidence.extremes[0]) & np.isfinite(evidence.extremes[1])

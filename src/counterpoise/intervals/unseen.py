@@ -84,13 +84,13 @@ class Unseen:
         return score.reach((high - low) / 2 * self.spread, self.rows, level)
 
     def _note(self, score: Score) -> str:
-        one = min((one for one in (self.first, self.second) if one), key=lambda one: one.n)
-        if not all(map(math.isfinite, one.bounds)):
-            return f"every reward with a weight is {one.reward:g}, and nothing bounds what others could be"
-        low, high = one.bounds
+        smaller = min((policy for policy in (self.first, self.second) if policy), key=lambda policy: policy.n)
+        if not all(map(math.isfinite, smaller.bounds)):
+            return f"every reward with a weight is {smaller.reward:g}, and nothing bounds what others could be"
+        low, high = smaller.bounds
         return (
-            f"every reward with a weight is {one.reward:g}: {score.words} for rewards from {low:g} to {high:g}, at an effective sample of "
-            f"{one.n:,.4g}"
+            f"every reward with a weight is {smaller.reward:g}: {score.words} for rewards from {low:g} to {high:g}, at an effective sample "
+            f"of {smaller.n:,.4g}"
         )
 
 
@@ -110,11 +110,11 @@ def unvaried(
     """
     low, high = reward_range
     at_low, at_high = (at_an_end(moments, end, high - low) & (np.asarray(moments.n) > 0) for end in (low, high))
-    found: list[Unvaried | None] = [None] * len(low)
+    rewards: list[Unvaried | None] = [None] * len(low)
     effective = effective_sample_size(moments)
     effective = effective if clusters is None else np.minimum(effective, clusters)
     for k in np.flatnonzero(at_low | at_high).tolist():
         ends = float(low[k]), float(high[k])
         usual = (0.0, 1.0) if set(ends) <= {0.0, 1.0} else ends if ends[0] < ends[1] else UNKNOWN
-        found[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, float(effective[k]))
-    return found
+        rewards[k] = Unvaried(ends[0] if at_low[k] else ends[1], reward_bounds or usual, float(effective[k]))
+    return rewards

@@ -16,7 +16,7 @@ from counterpoise.learn.judging import LearningWarning, judge
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.options import Hardware, Optimization, Schedule, Terms
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.race import Found
 from counterpoise.learn.ranking.learner import RankingLearner
@@ -26,6 +26,7 @@ from counterpoise.learn.search import learn_policy
 __all__ = [
     "MLP",
     "OBJECTIVES",
+    "Average",
     "Direct",
     "EpochEnd",
     "Forest",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
 from counterpoise.features import Encoder
+from counterpoise.features.columns import TEXT
 from counterpoise.models.design import read_items
 from counterpoise.readers.frames import from_array
 
@@ -26,12 +27,14 @@ from counterpoise.readers.frames import from_array
 
 Ids = NDArray[np.int64]
 Names = NDArray[np.object_]
+Places = NDArray[np.int64]  # of actions among the classes of a policy
+NONE = -1  # the place of what is not there
 MOST = 10_000_000  # distinct ids in a log; more are hardly actions, and every one of them costs a logit per row
 
 
 def as_ids(column: NDArray[Any]) -> Ids:
     """Whole numbers as they are, and −1 for anything that cannot be an id, so that no id is rounded into another."""
-    if column.dtype.kind == "O" and all(type(one) is int and abs(one) < 2**63 for one in column):
+    if column.dtype.kind == "O" and all(type(value) is int and abs(value) < 2**63 for value in column):
         return column.astype(np.int64)
     if column.dtype.kind == "u":
         return np.where(column < 2**63, column, 0).astype(np.int64) - (column >= 2**63)
@@ -75,26 +78,52 @@ class DistinctIds:
         return len(self.found) > 0 and int(self.found[-1]) != len(self.found) - 1
 
 
-def places(ids: Ids, action: Ids) -> Ids:
-    """The places of actions among sorted ids; −1 for those that are not there."""
-    if not len(ids):
-        return np.full(len(action), -1, dtype=np.int64)
-    place = np.minimum(np.searchsorted(ids, action), len(ids) - 1)
-    return np.where(ids[place] == action, place, -1)
+def places(classes: NDArray[Any], actions: Any) -> Places:
+    """Where actions, an array or a series of ids or names, stand among classes in ascending order; −1 for those that are not there.
+
+    >>> places(np.array([3, 5, 8]), np.array([8, 4, 3])).tolist(), places(np.array(["a", "b"]), ["b", None, "c"]).tolist()
+    ([2, -1, 0], [1, -1, -1])
+    """
+    if classes.dtype.kind in "iu":
+        ids = actions.fill_null(NONE).to_numpy() if isinstance(actions, pl.Series) else np.asarray(actions)
+        if not len(classes):
+            return np.full(ids.shape, NONE)
+        place = np.minimum(np.searchsorted(classes, ids), len(classes) - 1)
+        return np.where(classes[place] == ids, place, NONE)
+    names = actions if isinstance(actions, pl.Series) else pl.Series(list(actions), strict=False)
+    known, numbers = pl.Series(list(classes), dtype=pl.String), pl.Series(np.arange(len(classes)))
+    column: Places = (
+        names.cast(pl.String).replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
+    )
+    return column
+
+
+def places_of_rows(classes: NDArray[Any], action: Any, rows: int) -> Places:
+    """The places of one action per row, as a user gives them."""
+    actions = np.asarray(action)
+    if actions.shape != (rows,):
+        raise OptionError(
+            ["there must be one ", Argument("action"), f" per context ({rows:,}); found shape {actions.shape}."]
+        )
+    is_numbers = classes.dtype.kind in "iu"
+    if rows and is_numbers != (actions.dtype.kind in "biuf"):
+        raise OptionError(
+            f"the policy's actions are such as {classes[0]}, those given such as {actions[0]}: give both the same type."
+        )
+    return places(classes, as_ids(actions) if is_numbers else actions)
 
 
 def placed(ids: Ids | None, action: Tensor) -> Tensor:
-    """The same for a tensor; without ids, an action is its own place."""
+    """The places of a tensor of ids; without ids, an action is its own place."""
     if ids is None:
         return action
-    return (
-        torch.as_tensor(places(ids, action.detach().cpu().numpy().reshape(-1))).reshape(action.shape).to(action.device)
-    )
+    flat = action.detach().cpu().numpy().reshape(-1)
+    return torch.as_tensor(places(ids, flat)).reshape(action.shape).to(action.device)
 
 
 def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
     """Ids or names, checked to be ones that a policy can have: one for each of its actions, in their order."""
-    if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(one, str) for one in ids):
+    if ids.dtype.kind in "UOT" and ids.shape == (n_actions,) and all(isinstance(name, str) for name in ids):
         names = ids.astype(object)
         if (names[:-1] < names[1:]).all():
             return names
@@ -115,29 +144,25 @@ def checked_ids(ids: NDArray[Any], n_actions: int) -> Ids | Names:
 # -- Candidates: which actions a policy may choose from in each row, and the softmax over those alone ------------------
 
 
-Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-NONE = -1  # where a row has fewer candidates than another
 FEW = 4  # times as many actions as candidates, from which only the logits of candidates are computed
 APART = "|"  # what stands between candidates in a text, as a CSV file has them
 
 
-def masked(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Logits with −∞ wherever the mask is false, so that a softmax has probability 0 there; without a mask, as they are.
-
-    >>> torch.softmax(masked(torch.zeros(1, 3), torch.tensor([[True, False, True]])), -1).tolist()
-    [[0.5, 0.0, 0.5]]
-    """
-    return logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-
-
 def among(logits: Tensor, candidates: Tensor | None) -> Tensor:
-    """Logits with −∞ for every action that is not among a row's candidates (places, filled up with −1).
+    """Logits with −∞ for every action that is not a candidate, so that a softmax has probability 0 there.
+
+    Candidates are a table of truth values, or a row of places each, filled up with −1; without any, logits stay as they are.
 
     >>> among(torch.zeros(2, 3), torch.tensor([[0, 2], [1, -1]])).tolist()
     [[0.0, -inf, 0.0], [-inf, 0.0, -inf]]
+    >>> torch.softmax(among(torch.zeros(1, 3), torch.tensor([[True, False, True]])), -1).tolist()
+    [[0.5, 0.0, 0.5]]
     """
-    return logits if candidates is None else masked(logits, mask_of_places(candidates, logits.shape[-1]))
+    if candidates is None:
+        return logits
+    mask = candidates if candidates.dtype == torch.bool else mask_of_places(candidates, logits.shape[-1])
+    return logits.masked_fill(~mask, -torch.inf)
 
 
 def are_few(candidates: Tensor | None, n_actions: int) -> bool:
@@ -153,19 +178,18 @@ def logits_at(layer: nn.Linear, features: Tensor, candidates: Tensor) -> Tensor:
     >>> torch.allclose(logits_at(layer, h, candidates)[0], layer(h)[0, [5, 999]], atol=1e-6)
     True
     """
-    places = candidates.clamp(min=0)
-    found = (layer.weight[places] @ features[:, :, None])[..., 0]
+    place = candidates.clamp(min=0)
+    logits = (layer.weight[place] @ features[:, :, None])[..., 0]
     if layer.bias is not None:
-        found = found + layer.bias[places]
-    return masked(found, candidates >= 0)
+        logits = logits + layer.bias[place]
+    return among(logits, candidates >= 0)
 
 
 def mask_of_places(candidates: Tensor, n_actions: int) -> Tensor:
     """Candidates by their places as a table of truth values with a column per action."""
     # a column more, which takes in what only fills up the rows
     wide = torch.zeros(len(candidates), n_actions + 1, dtype=torch.bool, device=candidates.device)
-    places = torch.where(candidates < 0, n_actions, candidates)
-    return wide.scatter_(1, places, True)[:, :n_actions]
+    return wide.scatter_(1, torch.where(candidates < 0, n_actions, candidates), True)[:, :n_actions]
 
 
 def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
@@ -177,30 +201,32 @@ def mask_of(candidates: Any, classes: NDArray[Any], rows: int) -> Tensor:
     >>> mask_of([["b", "new"], ["a", "b"]], np.array(["a", "b", "c"]), 2).tolist()
     [[False, True, False], [True, True, False]]
     """
-    table = _table(candidates)
-    if table is None and _looks_like_truth(candidates, (rows, len(classes))):
+    mask = _truth_values(candidates)
+    if mask is None and _looks_like_truth(candidates, (rows, len(classes))):
         raise OptionError(
             [Argument("mask"), " has numbers 0 and 1, a column for every action, which could be ids of actions."],
             do="Pass truth values: mask.astype(bool).",
         )
-    if table is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
-        raise _wrong(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
-    found = _listed(candidates, classes) if table is None else table
-    if found.ndim == 1:
-        found = found.expand(rows, -1)
-    if found.shape != (rows, len(classes)):
-        raise _wrong(found.shape, "", rows, len(classes))
-    without = torch.nonzero(~found.any(-1)).flatten()
+    if mask is None and isinstance(candidates, np.ndarray) and candidates.dtype.kind == "f":
+        raise _misshapen(candidates.shape, f"{candidates.dtype} of shape ", rows, len(classes))
+    if mask is None:
+        lists = lists_of("candidates", candidates)
+        mask = mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))
+    if mask.ndim == 1:
+        mask = mask.expand(rows, -1)
+    if mask.shape != (rows, len(classes)):
+        raise _misshapen(mask.shape, "", rows, len(classes))
+    without = torch.nonzero(~mask.any(-1)).flatten()
     if len(without):
         raise LogError(
             f"a row needs at least one candidate that the policy knows: {len(without):,} of {rows:,} rows have none; the first is row "
             f"{int(without[0]):,}.",
             do="classes_ has the actions that it knows; leave out those rows, or train it on a log that has their candidates.",
         )
-    return found
+    return mask
 
 
-def _table(candidates: Any) -> Tensor | None:
+def _truth_values(candidates: Any) -> Tensor | None:
     """Candidates that are truth values, as a tensor; None if they are something else."""
     if isinstance(candidates, Tensor):
         return candidates.detach().cpu() if candidates.dtype == torch.bool else None
@@ -222,7 +248,7 @@ def _looks_like_truth(candidates: Any, shape: tuple[int, int]) -> bool:
     )
 
 
-def _wrong(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
+def _misshapen(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> OptionError:
     return OptionError(
         [
             Argument("candidates"),
@@ -234,30 +260,25 @@ def _wrong(shape: Sequence[int], kind: str, rows: int, n_actions: int) -> Option
     )
 
 
-def _listed(candidates: Any, classes: NDArray[Any]) -> Tensor:
-    lists = lists_of("candidates", candidates)
-    return mask_of_places(torch.as_tensor(padded(lists, places_of(lists, classes))), len(classes))
-
-
 def lists_of(name: str, values: Any) -> pl.Series:
     """A column of candidates as a series of lists; text is a JSON list, or has a | between candidates, because CSV has no lists.
 
     >>> lists_of("pool", ["a|b", '["c"]', None]).to_list()
     [['a', 'b'], ['c'], None]
     """
-    found = _series(name, values)
-    if isinstance(found.dtype, pl.Array):
-        found = found.arr.to_list()
-    if found.dtype == pl.String:
-        found = pl.Series(name, [_parsed(name, text) for text in found], dtype=pl.List(pl.String))
-    if found.dtype == pl.Null:
-        found = found.cast(pl.List(pl.String))
-    if not isinstance(found.dtype, pl.List) or found.dtype.inner.is_nested():
+    lists = _series(name, values)
+    if isinstance(lists.dtype, pl.Array):
+        lists = lists.arr.to_list()
+    if lists.dtype == pl.String:
+        lists = pl.Series(name, [_parsed(name, text) for text in lists], dtype=pl.List(pl.String))
+    if lists.dtype == pl.Null:
+        lists = lists.cast(pl.List(pl.String))
+    if not isinstance(lists.dtype, pl.List) or lists.dtype.inner.is_nested():
         raise ColumnError(
-            f"candidates {name!r} must be a list of actions in every row, and the column has {found.dtype}.",
+            f"candidates {name!r} must be a list of actions in every row, and the column has {lists.dtype}.",
             do=f"Make lists of them, or text such as 'a{APART}b' or '[\"a\", \"b\"]'.",
         )
-    return found.list.drop_nulls().list.unique(maintain_order=True)
+    return lists.list.drop_nulls().list.unique(maintain_order=True)
 
 
 def _series(name: str, values: Any) -> pl.Series:
@@ -266,9 +287,8 @@ def _series(name: str, values: Any) -> pl.Series:
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return pl.Series(name, list(values))
     if isinstance(values, list | tuple):
-        return pl.Series(
-            name, [list(one) if isinstance(one, tuple | set | frozenset | np.ndarray) else one for one in values]
-        )
+        kinds = (tuple, set, frozenset, np.ndarray)
+        return pl.Series(name, [list(row) if isinstance(row, kinds) else row for row in values])
     if hasattr(values, "__array__") or isinstance(values, pl.Series):
         return from_array(name, values, is_number=False)
     raise OptionError(f"candidates must be a list of actions per row; found {type(values).__name__}.")
@@ -276,24 +296,18 @@ def _series(name: str, values: Any) -> pl.Series:
 
 def _parsed(name: str, text: str | None) -> list[str] | None:
     if text is None or not text.startswith("["):
-        return None if text is None else [one.strip() for one in text.split(APART)]
+        return None if text is None else [action.strip() for action in text.split(APART)]
     try:
-        found = json.loads(text)
+        actions = json.loads(text)
     except ValueError as error:
         raise ColumnError(f"candidates {name!r} has {text[:50]!r}, which is not a JSON list: {error}.") from error
-    return [None if one is None else str(one) for one in found]  # type: ignore[misc]
+    return [None if action is None else str(action) for action in actions]  # type: ignore[misc]
 
 
 def places_of(lists: pl.Series, classes: NDArray[Any]) -> Places:
     """The places of all candidates among the actions, row after row; −1 for those that are not there."""
     flat = flat_of(lists)
-    if classes.dtype.kind in "iu":
-        values, known = whole_numbers(flat), pl.Series(classes).cast(pl.Int64)
-    else:
-        values, known = flat.cast(pl.String), pl.Series(list(classes), dtype=pl.String)
-    numbers = pl.Series(np.arange(len(classes)))
-    found: Places = values.replace_strict(known, numbers, default=NONE, return_dtype=pl.Int64).to_numpy()
-    return found
+    return places(classes, whole_numbers(flat) if classes.dtype.kind in "iu" else flat)
 
 
 def flat_of(lists: pl.Series) -> pl.Series:
@@ -310,11 +324,7 @@ def whole_numbers(flat: pl.Series) -> pl.Series:
 
 def padded(lists: pl.Series, flat: Places) -> Places:
     """A row of numbers for every list, from the numbers of all of them in order; filled up with −1."""
-    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
-    width = max(1, int(lengths.max(initial=0)))
-    found = np.full((len(lengths), width), NONE, dtype=np.int64)
-    found[np.arange(width) < lengths[:, None]] = flat
-    return found
+    return _in_rows(lists.list.len().fill_null(0).to_numpy().astype(np.int64), flat)
 
 
 def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
@@ -323,17 +333,20 @@ def ids_of_mask(mask: Mask, ids: Sequence[int] | Places) -> Places:
     >>> ids_of_mask(np.array([[True, False, True], [False, True, False]]), [5, 7, 9]).tolist()
     [[5, 9], [7, -1]]
     """
-    counts = mask.sum(1)
-    width = max(1, int(counts.max(initial=0)))
-    found = np.full((len(mask), width), NONE, dtype=np.int64)
-    found[np.arange(width) < counts[:, None]] = np.asarray(ids)[np.nonzero(mask)[1]]
-    return found
+    return _in_rows(mask.sum(1), np.asarray(ids)[np.nonzero(mask)[1]])
+
+
+def _in_rows(lengths: Places, flat: Places) -> Places:
+    width = max(1, int(lengths.max(initial=0)))
+    table = np.full((len(lengths), width), NONE, dtype=np.int64)
+    table[np.arange(width) < lengths[:, None]] = flat
+    return table
 
 
 def one_below_the_other(first: Tensor, second: Tensor) -> Tensor:
     """Rows of candidates, followed by others, both filled up to the same width."""
     width = max(first.shape[1], second.shape[1])
-    return torch.cat([torch.nn.functional.pad(one, (0, width - one.shape[1]), value=NONE) for one in (first, second)])
+    return torch.cat([nn.functional.pad(rows, (0, width - rows.shape[1]), value=NONE) for rows in (first, second)])
 
 
 # -- What is known of the items: a frame with one row for each, as the features of a policy's actions ------------------
@@ -361,24 +374,13 @@ def item_features(items: Any, *, action: str = "action") -> Items:
     (['jam', 'tea'], [[1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     """
     ids, described = read_items(items, action)
-    if ids.dtype.is_integer():
-        classes: NDArray[Any] = ids.cast(pl.Int64).to_numpy()
-        if len(classes) and classes.min() < 0:
-            raise OptionError(
-                [
-                    Argument("items"),
-                    f" has the id {classes.min()} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
-                ]
-            )
-    elif ids.dtype in (pl.String, pl.Categorical, pl.Enum):
-        classes = np.array(ids.cast(pl.String).to_list(), dtype=object)
-    else:
+    is_number, below = ids.dtype.is_integer(), ids.filter(ids < 0) if ids.dtype.is_integer() else ids.clear()
+    if len(below) or not (is_number or ids.dtype in TEXT):
+        wrong = f"the id {below[0]}" if len(below) else f"ids of type {ids.dtype}"
         raise OptionError(
-            [
-                Argument("items"),
-                f" has ids of type {ids.dtype} in {ids.name!r}: ids are text, or whole numbers from 0 on.",
-            ]
+            [Argument("items"), f" has {wrong} in {ids.name!r}, and ids are text, or whole numbers from 0 on."]
         )
+    classes: NDArray[Any] = ids.cast(pl.Int64 if is_number else pl.String).to_numpy()
     order = np.argsort(classes)
     table = Encoder.of(described, described.columns).plain(described)[order]
     return Items(classes[order], torch.as_tensor(table, dtype=torch.float32))

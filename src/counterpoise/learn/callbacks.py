@@ -120,10 +120,10 @@ class LogTo:
 
     def __call__(self, end: EpochEnd) -> None:
         """Send the numbers of an epoch."""
-        told = asdict(end.epoch) | {"learning_rate": end.learning_rate}
-        step = told.pop("epoch")
+        report = asdict(end.epoch) | {"learning_rate": end.learning_rate}
+        step = report.pop("epoch")
         prefix = self.prefix + (f"{end.run}/" if end.run else "")
-        numbers = {f"{prefix}{name}": float(value) for name, value in told.items() if _is_finite(value)}
+        numbers = {f"{prefix}{name}": float(value) for name, value in report.items() if _is_finite(value)}
         if hasattr(self.where, "log_metrics"):
             self.where.log_metrics(numbers, step=step)
             return
@@ -135,7 +135,7 @@ class LogTo:
         return LogTo(self.where, prefix=self.prefix)
 
 
-def asked_to_stop(
+def wants_to_stop(
     callbacks: Iterable[Callback], end: EpochEnd, rank: int, processes: int, device: torch.device
 ) -> bool:
     """Call every callback, in the first process only; all processes get to know whether one of them wants to stop."""
@@ -147,13 +147,13 @@ def asked_to_stop(
     return bool(stop)
 
 
-def checked_callbacks(given: Any) -> tuple[Callback, ...]:
+def callbacks_of(value: Any) -> tuple[Callback, ...]:
     """The callbacks a user gave."""
-    several = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for one in several:
-        if not callable(one):
+    several = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
+    for callback in several:
+        if not callable(callback):
             raise OptionError(
-                [Argument("callbacks"), f" must be functions of an EpochEnd; found {type(one).__name__}."],
+                [Argument("callbacks"), f" must be functions of an EpochEnd; found {type(callback).__name__}."],
                 do="Pass a list such as [lambda end: end.epoch.value > 0.9], which stops at the first epoch above 0.9.",
             )
     return several

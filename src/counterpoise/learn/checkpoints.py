@@ -29,29 +29,29 @@ SHOWN = 4  # differences listed in an error
 def settings_of_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's class, and all options of all groups of parameters."""
     groups = optimizer.param_groups
-    found: dict[str, Any] = {"optimizer": type(optimizer).__name__}
-    found["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
+    settings: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    settings["optimizer's division into groups of parameters"] = [len(group["params"]) for group in groups]
     for k, group in enumerate(groups):
         where = f" of group {k + 1}" if k else ""
-        found |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
-    return found
+        settings |= {f"optimizer's {name}{where}": plain(group[name]) for name in sorted(group.keys() - HOW)}
+    return settings
 
 
 def settings_of_scheduler(scheduler: Any) -> dict[str, Any]:
     """The scheduler's class and options, before its first epoch."""
     if scheduler is None:
         return {}
-    found = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
-    return {"scheduler": type(scheduler).__name__} | found
+    settings = {f"scheduler's {name}": plain(value) for name, value in sorted(scheduler.state_dict().items())}
+    return {"scheduler": type(scheduler).__name__} | settings
 
 
 def settings_of_policy(policy: Policy) -> dict[str, Any]:
     """The policy's layers with their options, its precision, and the numbers that training leaves alone."""
-    found: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
+    settings: dict[str, Any] = {f"layer {name!r}": text for name, text in _layers(policy)}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in policy.state_dict().values()}
-    found["precision"] = ", ".join(sorted(kinds))
-    found["digest of what the policy does not learn"] = _digest(_fixed(policy))
-    return found
+    settings["precision"] = ", ".join(sorted(kinds))
+    settings["digest of what the policy does not learn"] = _digest(_fixed(policy))
+    return settings
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -67,9 +67,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(part) for part in value]
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(part) for name, part in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
 
 
@@ -93,11 +93,11 @@ def _fixed(policy: Policy) -> Iterator[tuple[str, Tensor]]:
 
 
 def _digest(tensors: Iterator[tuple[str, Tensor]]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in tensors:
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 # -- Checkpoints: everything a run needs to resume after it was killed, as if nothing had happened ---------------------
@@ -165,11 +165,11 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
         return False
     with opened(path) as file:
         _check_run(file, settings, epochs)
-        progress = _checked_progress(file)
-        moments = _checked_moments(file, state)
+        progress = _progress_of(file)
+        moments = _moments_of(file, state)
         _check_stored(file, state)
         tensors = file.read()
-        check_finite(file, {name: one for name, one in tensors.items() if not name.startswith("optimizer.")})
+        check_finite(file, {name: tensor for name, tensor in tensors.items() if not name.startswith("optimizer.")})
         for name, tensor in _under("optimizer.", tensors).items():
             index, _, part = name.partition(".")
             moments["state"].setdefault(int(index), {})[part] = tensor
@@ -191,10 +191,10 @@ def restore_checkpoint(path: str | PathLike[str], state: State, settings: dict[s
 
 def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> None:
     """Check that this is a checkpoint, that it belongs to this very run, and that it is not from after its end."""
-    path, found, saved = str(file.path), file.description.get("format"), file.description.get("settings")
-    if found != FORMAT:
+    path, kind, saved = str(file.path), file.description.get("format"), file.description.get("settings")
+    if kind != FORMAT:
         raise PolicyFileError(
-            f"{path!r} is {str(found)[:50]!r}, not a checkpoint of this version ({FORMAT!r}).",
+            f"{path!r} is {str(kind)[:50]!r}, not a checkpoint of this version ({FORMAT!r}).",
             do="Name another file, or move this one away.",
         )
     if not isinstance(saved, dict):
@@ -205,7 +205,7 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
             f"{path!r} is the checkpoint of another run: {apart}.",
             do="Go on with the old settings, move the file away, or name another checkpoint.",
         )
-    done = _checked_progress(file)["done"]
+    done = _progress_of(file)["done"]
     if done > epochs:
         raise PolicyFileError(
             f"{path!r} is a checkpoint with {done:,} epochs done, more than the {epochs:,} you asked for.",
@@ -213,20 +213,20 @@ def _check_run(file: TensorFile, settings: Mapping[str, Any], epochs: int) -> No
         )
 
 
-def _checked_progress(file: TensorFile) -> dict[str, Any]:
+def _progress_of(file: TensorFile) -> dict[str, Any]:
     progress = file.description.get("progress")
     names = {field.name for field in fields(Epoch)}
     good = (
         isinstance(progress, dict)
         and progress.keys() == {"done", "history", "best", "stopped"}
         and isinstance(progress["history"], list)
-        and all(isinstance(one, dict) and one.keys() == names for one in progress["history"])
+        and all(isinstance(epoch, dict) and epoch.keys() == names for epoch in progress["history"])
         and all(
             isinstance(value, str) if name == "verdict" else _is_number(value)
-            for one in progress["history"]
-            for name, value in one.items()
+            for epoch in progress["history"]
+            for name, value in epoch.items()
         )
-        and [one["epoch"] for one in progress["history"]] == list(range(1, len(progress["history"]) + 1))
+        and [epoch["epoch"] for epoch in progress["history"]] == list(range(1, len(progress["history"]) + 1))
         and _is_count(progress["done"], len(progress["history"]), len(progress["history"]))
         and _is_count(progress["best"], min(1, progress["done"]), progress["done"])
         and isinstance(progress["stopped"], bool)
@@ -236,7 +236,7 @@ def _checked_progress(file: TensorFile) -> dict[str, Any]:
     return dict(progress)  # type: ignore[arg-type]
 
 
-def _checked_moments(file: TensorFile, state: State) -> dict[str, Any]:
+def _moments_of(file: TensorFile, state: State) -> dict[str, Any]:
     """The optimizer's state without its tensors; its groups and options must be those of this optimizer."""
     groups, rest = file.description.get("groups"), file.description.get("plain")
     now = state.optimizer.state_dict()["param_groups"]
@@ -259,7 +259,7 @@ def _reschedule(file: TensorFile, state: State, progress: Mapping[str, Any], mom
     """Put the scheduler where it was, and see that it comes to the same learning rates."""
     if state.scheduler is None:
         return
-    replay(state.scheduler, [one["value"] for one in progress["history"]])
+    replay(state.scheduler, [epoch["value"] for epoch in progress["history"]])
     saved, now = (
         [plain(group["lr"]) for group in groups] for groups in (moments["param_groups"], state.optimizer.param_groups)
     )
@@ -276,7 +276,7 @@ def _check_stored(file: TensorFile, state: State) -> None:
     for prefix in ("policy.", "best."):
         check_tensors(file, own, _under(prefix, file.tensors), exactly=True)
     others = {
-        name: one for name, one in file.tensors.items() if not name.startswith(("policy.", "best.", "optimizer."))
+        name: stored for name, stored in file.tensors.items() if not name.startswith(("policy.", "best.", "optimizer."))
     }
     check_tensors(file, {"sums": state.sums, "random": torch.get_rng_state()}, others, exactly=True)
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
-from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import LogError, OptionError, TrainingError
+from counterpoise.errors import Argument, LogError, OptionError, TrainingError
 from counterpoise.features import Scaling
-from counterpoise.learn.actions import mask_of
-from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.files import foreign
 from counterpoise.learn.forest import NEVER, Forest, ForestLearner, of_classifier
-from counterpoise.learn.objectives import beta_ips, log_smoothing
-from counterpoise.learn.policies import MLP, LinearSoftmax, standardize
-from counterpoise.learn.policy import Choices, Policy, checked_seed, known_places, table_of
+from counterpoise.learn.objectives import Objective, Rewards, objective_of
+from counterpoise.learn.policies import MLP, LinearSoftmax, ModelPolicy, TwoTower, standardize
+from counterpoise.learn.policy import Policy
 from counterpoise.learn.reward_models import reward_model
-from counterpoise.learn.rows import Rows
-from counterpoise.learn.softmax import logit_norms, squared_sum
+from counterpoise.learn.rows import Batch, Rows, Share, Split, batches
+from counterpoise.learn.source import Source
+from counterpoise.learn.training import ALONE, IMITATION, LoggedActions, Machine, OneCycle, Training, adam
 from counterpoise.models.estimators import fresh
 from counterpoise.models.reward import as_reward
 
-if TYPE_CHECKING:
-    from counterpoise.features import Encoder
-    from counterpoise.log.sketches import Lesson
-
 FOREST_ACTIONS = 200  # a leaf has a number for every action, and a forest has many leaves
-IMITATION = "imitation"
+PREDICTED = "predicted_reward"
+PROMISED = (0.0, 0.2)  # temperatures of what serves by predicted rewards
 SMALL, LARGE = (128,), (256, 128)  # hidden layers
 
 
@@ -46,13 +40,19 @@ class Rest:
     """The rows that a policy is learned from: all of a log, or those outside a fold.
 
     A contender with `keeps_time` stays within `seconds`, if there is a limit, and writes to `cuts` what it left out for that. Any other
-    one is given as few rows as it can be expected to take in that time.
+    one is given as few rows as it can be expected to take in that time. `features` are those of the items, a row for every action.
+
+    The last fit of a search may have more: a `source` with all rows, where `rows` are only a sample that fits into memory, and several
+    processes that share the work. A contender with `streams` makes use of both.
     """
 
     rows: Rows
     n_actions: int
     seconds: float | None = None
     cuts: list[str] = field(default_factory=list)
+    features: Tensor | None = None
+    source: Source | None = None
+    machine: Machine = ALONE
 
     @cached_property
     def columns(self) -> Scaling:
@@ -60,18 +60,23 @@ class Rest:
         return Scaling.of(self.rows.context.cpu().numpy())
 
     @cached_property
+    def rewards(self) -> Rewards:
+        """What is known of the rewards."""
+        source = Loaded(self.rows) if self.source is None else self.source
+        return Rewards.of(source.chunk(start).reward for start in source.starts)
+
+    @property
     def lowest(self) -> float:
         """The lowest reward."""
-        return float(self.rows.reward.min())
-
-    @cached_property
-    def is_binary(self) -> bool:
-        """Whether there are two different rewards."""
-        return len(np.unique(self.rows.reward.numpy())) == 2
+        return self.rewards.lowest
 
 
 class Contender(Protocol):
-    """A way to learn a policy: anything with a name, serving temperatures to choose from, and `fit`."""
+    """A way to learn a policy: anything with a name, serving temperatures to choose from, and `fit`.
+
+    It is left out of a search whose rows have candidates if it says ``takes_candidates = False``; with ``takes_items = True`` it makes
+    use of the items' features. `Rest` explains `keeps_time` and `streams`.
+    """
 
     @property
     def name(self) -> str:
@@ -88,126 +93,27 @@ class Contender(Protocol):
 def portfolio(n_actions: int) -> list[Contender]:
     """The contenders that a search tries by default, cheap and useful ones first, as time may run out.
 
-    >>> [one.name for one in portfolio(1000)]
+    >>> [contender.name for contender in portfolio(1000)]
     ['direct linear', 'softmax', 'direct network', 'log smoothing', 'large direct network']
     """
-
-    found: list[Contender] = [
-        Network("direct linear", PredictedReward(), hidden=(), epochs=10, rate=0.02),
-        Network("softmax", Softmax(imitation=0.03), hidden=SMALL, epochs=20),
-        Network("direct network", PredictedReward(), hidden=SMALL, epochs=10),
-        Network("log smoothing", LogSmoothing(), hidden=SMALL, epochs=20),
-        Network("large direct network", PredictedReward(), hidden=LARGE, epochs=30, rate=0.005, decay=0.01),
+    contenders: list[Contender] = [
+        Network("direct linear", PREDICTED, hidden=(), epochs=10, rate=0.02, temperatures=PROMISED),
+        Network("softmax", "beta_ips", imitation=0.03),
+        Network("direct network", PREDICTED, epochs=10, temperatures=PROMISED),
+        Network("log smoothing", "log_smoothing"),
+        Network(
+            "large direct network", PREDICTED, hidden=LARGE, epochs=30, rate=0.005, decay=0.01, temperatures=PROMISED
+        ),
     ]
     if n_actions <= FOREST_ACTIONS and find_spec("sklearn") is not None:
-        found.insert(3, ForestLearner())
-        found.append(of_trees())
-    return found
+        contenders.insert(3, ForestLearner())
+        contenders.append(of_trees())
+    return contenders
 
 
 def imitation() -> Contender:
     """The likelihood fit of the policy that wrote the log."""
-
-    return Network(IMITATION, Imitation(), hidden=LARGE, epochs=20, rate=0.005)
-
-
-# -- Policies around models of other libraries: scores of all actions, as numbers come out of them ---------------------
-
-
-Scores = Callable[[NDArray[np.float32]], NDArray[Any]]
-
-
-class ModelPolicy:
-    """A softmax of the scores that a model of another library gives to actions, or the best of them at temperature 0."""
-
-    def __init__(self, scores: Scores, n_actions: int) -> None:
-        self.scores, self.n_actions = scores, n_actions
-        self.temperature = 1.0
-        self.context_: tuple[str, ...] = ()
-        self.actions_: NDArray[Any] | None = None
-        self.encoding_: Encoder | None = None
-        self.candidates_: str | None = None
-        self.lesson_: Lesson | None = None
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The actions, in the order of `predict_proba`'s columns."""
-        return np.arange(self.n_actions) if self.actions_ is None else self.actions_
-
-    def predict_proba(
-        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
-        """The probabilities of all actions, one row per context; the options are those of `Policy.predict_proba`."""
-        return self._table(context, temperature, mask if candidates is None else candidates)
-
-    def propensity(
-        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
-        """The probability of one action per context, which is 0 for an action that the policy does not know."""
-        table = self._table(context, temperature, mask if candidates is None else candidates)
-        at = known_places(self.classes_, action, len(table))
-        return np.where(at < 0, 0.0, table[np.arange(len(table)), at])
-
-    def greedy(self, context: Any, *, candidates: Any = None) -> NDArray[Any]:
-        """The most probable action of every row."""
-        return np.asarray(self.classes_[self._table(context, 0.0, candidates).argmax(axis=1)])
-
-    def sample(
-        self, context: Any, *, temperature: float | None = None, mask: Any = None, seed: int | None = None
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """One action per row, drawn from the policy, and its probability, which your logger must record with it.
-
-        `temperature` and `mask` are as in `Policy.sample`.
-        """
-        random = np.random.default_rng(None if seed is None else checked_seed(seed) % 2**64)  # which takes none below 0
-        table = self._table(context, temperature, mask)
-        drawn = random.random(len(table))[:, None]
-        places = np.minimum((table.cumsum(axis=1) < drawn).sum(axis=1), table.shape[1] - 1)
-        return self.classes_[places], table[np.arange(len(table)), places]
-
-    def _table(self, context: Any, temperature: float | None, mask: Any) -> NDArray[np.float64]:
-        """The probabilities of all actions that are allowed, at a temperature or the policy's own."""
-        served = Choices(self.temperature if temperature is None else temperature).temperature
-        inputs = table_of(context, self.context_, self.encoding_).astype(np.float32)
-        scores = np.asarray(self.scores(inputs), dtype=np.float64)
-        if mask is not None:
-            scores = np.where(mask_of(mask, self.classes_, len(scores)).numpy(), scores, -np.inf)
-        if served == 0:
-            return np.asarray(scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1]), dtype=np.float64)
-        found = np.exp((scores - scores.max(axis=1, keepdims=True)) / served)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-    def save(self, path: str | PathLike[str]) -> NoReturn:
-        """Not possible: a model of another library would have to be pickled."""
-        raise foreign("saved")
-
-
-def as_policy(found: Any, n_actions: int) -> Policy | ModelPolicy:
-    """What a contender learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
-
-    >>> class Second:
-    ...     classes_ = [1]
-    ...     def predict_proba(self, context):
-    ...         return np.ones((len(context), 1))
-    >>> as_policy(Second(), 3).predict_proba([[0.5], [0.7]]).tolist()
-    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
-    """
-    if isinstance(found, Policy | ModelPolicy):
-        return found
-    if not hasattr(found, "predict_proba"):
-        raise TrainingError(
-            f"a contender learned a {type(found).__name__}, which has no predict_proba.",
-            do="Return a policy, or anything that has it.",
-        )
-    known = np.asarray(getattr(found, "classes_", np.arange(n_actions)), dtype=np.int64)
-
-    def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
-        table = np.full((len(context), n_actions), -np.inf)
-        with np.errstate(divide="ignore"):
-            table[:, known] = np.log(found.predict_proba(context))
-        return table
-
-    return ModelPolicy(scores, n_actions)
+    return Network(IMITATION, IMITATION, hidden=LARGE, rate=0.005, temperatures=(1.0,))
 
 
 # -- The direct method: the policy that takes what a reward model of scikit-learn promises most ------------------------
@@ -261,6 +167,7 @@ class Reduction:
     negatives: Literal["one", "all"] = "one"
     name: str = "reduction"
     temperatures: tuple[float, ...] = (1.0, 0.0)
+    takes_candidates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (hasattr(self.classifier, "fit") and hasattr(self.classifier, "predict_proba")):
@@ -298,9 +205,9 @@ class Reduction:
         known = np.asarray(model.classes_, dtype=np.int64)
 
         def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
-            found = np.full((len(context), rest.n_actions), np.log(NEVER))
-            found[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
-            return found
+            table = np.full((len(context), rest.n_actions), np.log(NEVER))
+            table[:, known] = np.log(np.maximum(model.predict_proba((context - mean) / scale), NEVER))
+            return table
 
         return ModelPolicy(scores, rest.n_actions)
 
@@ -335,204 +242,128 @@ def of_trees() -> Reduction:
     return Reduction(ExtraTreesClassifier(100), temperatures=(0.0,), name="reduction to trees")
 
 
-# -- Networks as contenders: one loop of training with a rate that rises and falls, and the losses that tell them apart ---
+# -- Networks: settings of the training loop, with a rate that rises and falls -----------------------------------------
 
 
 BATCH = 256
 LEAST, MOST = 300, 6_000  # steps; where a log is so large that there would be more, batches grow instead
 WARM, TIMED = 2, 3  # steps that tell how long one takes
-RISE = 0.1  # of the steps, in which the rate rises
-Loss = Callable[[Tensor, Rows], Tensor]
-
-
-class Goal(Protocol):
-    """What a network is trained for."""
-
-    @property
-    def temperatures(self) -> tuple[float, ...]:
-        """How a policy trained for it may serve."""
-
-    def loss(self, rest: Rest) -> Loss:
-        """The loss of a batch, from its logits; what is common to all batches comes from the rows that are learned from."""
+NEARLY = 0.95  # of the training that was wanted: less is said so
 
 
 @dataclass(frozen=True)
 class Network:
-    """A softmax policy over a linear map or hidden layers, trained for a goal.
+    """A softmax policy over a linear map or hidden layers (or a `TwoTower`, where items have features), trained for an objective.
 
-    The rate rises to `rate` over a tenth of the steps and falls to 0 (Smith & Topin 2018), so that there is no epoch to choose and no row
-    to hold out. The last layer starts at 0, as the uniform policy. Where time is short there are fewer steps, and should they take longer
-    than expected, the rate falls with the time that is left.
+    `objective` is the name of a registered one. Where it is for rewards of 0 and more, the lowest reward is taken away, and λ is one over
+    their mean; BanditNet's λ is the mean reward. `imitation` counts in units of the mean size of a reward: a little of it keeps the policy
+    near what was logged wherever the rewards say nothing.
+
+    The last layer starts at 0, as the uniform policy, and the schedule is `OneCycle`. Where time is short there are fewer steps.
     """
 
     name: str
-    goal: Goal
-    hidden: tuple[int, ...]
-    epochs: int
+    objective: str
+    hidden: tuple[int, ...] = SMALL
+    epochs: int = 20
     rate: float = 0.01
     decay: float = 0.0
+    imitation: float = 0.0
+    temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
     keeps_time: ClassVar[bool] = True
+    takes_items: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if objective_of(self.objective).needs_model_rewards:
+            raise OptionError(
+                f"objective {self.objective!r} needs a reward model's predictions, which a search does not have.",
+                do=["Use PolicyLearner, with ", Argument("model"), "."],
+            )
 
     @property
-    def temperatures(self) -> tuple[float, ...]:
-        """Those that fit the goal."""
-        return self.goal.temperatures
+    def streams(self) -> bool:
+        """Whether it may learn batch by batch, from files and in several processes."""
+        return not objective_of(self.objective).full_batch
 
     def fit(self, rest: Rest, seed: int) -> Policy:
         """The policy after all steps."""
-        began, rows, random = time.perf_counter(), rest.rows, torch.Generator().manual_seed(seed)
-        policy = self._start(rest, seed)
-        loss, n = self.goal.loss(rest), len(rows)
-        wanted = max(self.epochs * n, LEAST * BATCH)  # rows, each as often as it is visited
+        began, policy, machine = time.perf_counter(), self._start(rest, seed), rest.machine
+        objective, lowest = self._objective(rest.rewards)
+        source: Any = Loaded(rest.rows) if rest.source is None else rest.source
+        split, share = Split(0.0, seed), Share(*machine)
+
+        def batches_of(epoch: int, size: int | None) -> Iterator[Batch]:
+            for batch in batches(source, epoch, size, split, share):
+                if size is None or batch.total == size:  # the last of an epoch may be smaller, and noisier
+                    yield replace(batch, reward=batch.reward - lowest) if lowest else batch
+
+        n = len(rest.rows) if rest.source is None else rest.source.rows
+        wanted = n * LEAST if objective.full_batch else max(self.epochs * n, LEAST * BATCH)  # rows, as often as visited
         visits, end = wanted, math.inf
         if rest.seconds is not None:
             end = began + rest.seconds
-            pace = self._pace(policy, loss, rows)
-            visits = min(wanted, max(BATCH, int((end - time.perf_counter()) / pace)))
+            first = next(batches_of(0, min(BATCH, n)))
+            pace = self._pace(Training(twin := deepcopy(policy), objective, LoggedActions(twin)), first)
+            visits = int(machine.agree(min(wanted, max(BATCH, int((end - time.perf_counter()) / pace)))))
         steps = min(max(math.ceil(visits / BATCH), LEAST), MOST)
         size = min(n, max(BATCH, math.ceil(visits / steps)))
-        optimizer = self._optimizer(policy)
-        order, at, place, made = torch.randperm(n, generator=random), 0, 0.0, 0
-        start = time.perf_counter()
-        while place < steps:
-            self._set_rate(optimizer, place, steps)
-            if at + size > n:
-                order, at = torch.randperm(n, generator=random), 0
-            _step(policy, loss, rows.take(order[at : at + size]), optimizer)
-            at += size
-            made += 1
-            place = max(place + 1, 0.0 if end == math.inf else steps * (time.perf_counter() - start) / (end - start))
-        if made * size < 0.95 * wanted:
-            rest.cuts.append(f"{made * size / wanted:.1%} of its training")
-        return policy.eval()
+        if objective.full_batch:
+            steps, size = LEAST, n
+        schedule = OneCycle(
+            policy, rate=self.rate, decay=self.decay, steps=steps, batch_rows=size, end=end, machine=machine
+        )
+        training = Training(policy, objective, LoggedActions(policy, machine))
+        training.run(lambda epoch: batches_of(epoch, None if objective.full_batch else size), schedule)
+        if schedule.made * size < NEARLY * wanted:
+            rest.cuts.append(f"{schedule.made * size / wanted:.1%} of its training")
+        return policy
 
-    def _optimizer(self, policy: Policy) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(policy.parameters(), lr=self.rate, weight_decay=self.decay)
+    def _objective(self, rewards: Rewards) -> tuple[Objective, float]:
+        """The objective with everything filled in, and what is taken away from the rewards."""
+        objective = objective_of(self.objective)
+        lowest = rewards.lowest if objective.needs_smoothing else 0.0
+        smoothing = 1 / (rewards.mean - lowest or 1.0)
+        return replace(objective.at(rewards.mean, smoothing, rewards), imitation=self.imitation * rewards.size), lowest
 
-    def _pace(self, policy: Policy, loss: Loss, rows: Rows) -> float:
+    def _pace(self, training: Training, batch: Batch) -> float:
         """The seconds that a row takes in a step."""
-        twin, batch, began = deepcopy(policy), rows.take(slice(0, BATCH)), 0.0
-        optimizer = self._optimizer(twin)
+        optimizer, began = adam(training.policy, self.rate, self.decay), 0.0
         for step in range(WARM + TIMED):
             if step == WARM:
                 began = time.perf_counter()
-            _step(twin, loss, batch, optimizer)
-        return max(time.perf_counter() - began, 1e-9) / TIMED / len(batch)
-
-    def _set_rate(self, optimizer: torch.optim.Optimizer, place: float, steps: int) -> None:
-        """The rate and the momentum at a place between the first step and the last, as those of torch's OneCycleLR."""
-        top = max(RISE * steps - 1, 1e-9)
-        if place <= top:
-            rate, momentum = _cosine(self.rate / 25, self.rate, place / top), _cosine(0.95, 0.85, place / top)
-        else:
-            share = min((place - top) / (steps - 1 - top), 1.0)
-            rate, momentum = _cosine(self.rate, self.rate / 25e4, share), _cosine(0.85, 0.95, share)
-        for group in optimizer.param_groups:
-            group["lr"], group["betas"] = rate, (momentum, group["betas"][1])
+            training.step(batch, optimizer, measure=False)
+        return max(time.perf_counter() - began, 1e-9) / TIMED / len(batch.action)
 
     def _start(self, rest: Rest, seed: int) -> Policy:
         width = rest.rows.context.shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            policy: Policy = (
-                MLP(width, rest.n_actions, hidden=self.hidden, standardize=True)
-                if self.hidden
-                else LinearSoftmax(width, rest.n_actions, bias=True, standardize=True)
-            )
+            policy: Policy
+            if rest.features is not None:
+                policy = TwoTower(
+                    width, rest.n_actions, hidden=self.hidden, item_features=rest.features, standardize=True
+                )
+            elif self.hidden:
+                policy = MLP(width, rest.n_actions, hidden=self.hidden, standardize=True)
+            else:
+                policy = LinearSoftmax(width, rest.n_actions, bias=True, standardize=True)
         for parameter in policy.scores.parameters():
             nn.init.zeros_(parameter)
         standardize(policy, rest.columns)
         return policy
 
 
-def _step(policy: Policy, loss: Loss, batch: Rows, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss(policy(batch.context), batch))
-    optimizer.step()
-
-
-def _cosine(first: float, last: float, share: float) -> float:
-    """A value on the way from the first to the last, along half a cosine."""
-    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
-
-
 @dataclass(frozen=True)
-class Softmax:
-    """β-IPS with the baseline of least variance of the logits' gradient, plus κ times the mean log-probability of the logged actions.
+class Loaded:
+    """Rows in memory, which batches are made of as they are of a `Source`."""
 
-    κ counts in units of the mean size of a reward. A little of it keeps the policy near what was logged wherever the rewards say nothing.
-    """
+    rows: Rows
+    starts: tuple[int, ...] = (0,)
 
-    imitation: float = 0.0
-    temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
+    def chunk(self, start: int) -> Rows:
+        """All of them."""
+        return self.rows
 
-    def loss(self, rest: Rest) -> Loss:
-        size = float(rest.rows.reward.abs().mean()) or 1.0
-
-        def loss(logits: Tensor, rows: Rows) -> Tensor:
-            logs = torch.log_softmax(logits, -1)
-            logged = logs.gather(1, rows.action[:, None])[:, 0]
-            target = logged.exp()
-            with torch.no_grad():
-                norms = logit_norms(target, squared_sum(logs.exp()))
-                beta = baseline_of(gradient_sums(norms, rows.reward, rows.propensity))
-            value = beta_ips(target, rows.reward, rows.propensity, baseline=beta) / size
-            return -value - self.imitation * logged.mean()
-
-        return loss
-
-
-@dataclass(frozen=True)
-class LogSmoothing:
-    """The mean of log(1 + λwr)/λ, for rewards from their lowest value up, with λ in units of one over their mean."""
-
-    smoothing: float = 1.0
-    temperatures: tuple[float, ...] = (1.0, 0.5, 0.0)
-
-    def loss(self, rest: Rest) -> Loss:
-        lowest = rest.lowest
-        size = float((rest.rows.reward - lowest).mean()) or 1.0
-
-        def loss(logits: Tensor, rows: Rows) -> Tensor:
-            target = torch.log_softmax(logits, -1).gather(1, rows.action[:, None])[:, 0].exp()
-            return -log_smoothing(target, (rows.reward - lowest) / size, rows.propensity, smoothing=self.smoothing)
-
-        return loss
-
-
-@dataclass(frozen=True)
-class Imitation:
-    """The likelihood of the logged actions: what is learned imitates the policy that wrote the log."""
-
-    temperatures: tuple[float, ...] = (1.0,)
-
-    def loss(self, rest: Rest) -> Loss:
-        return lambda logits, rows: nn.functional.cross_entropy(logits, rows.action)
-
-
-@dataclass(frozen=True)
-class PredictedReward:
-    """A reward model with an output per action: the log-odds of a reward of two values, or its standardized mean.
-
-    Rows are weighed by p to the power −½: between the rows as they are, from which the model learns most, and the rows that a uniform
-    policy would have logged, where it must be right.
-    """
-
-    temperatures: tuple[float, ...] = (0.0, 0.2)
-
-    def loss(self, rest: Rest) -> Loss:
-        rewards = rest.rows.reward
-        scale = float((rest.rows.propensity**-0.5).mean())
-        if rest.is_binary:
-            lowest, width = rest.lowest, float(rewards.max()) - rest.lowest
-        else:
-            lowest, width = float(rewards.mean()), float(rewards.std()) or 1.0
-        score: Any = nn.functional.binary_cross_entropy_with_logits if rest.is_binary else nn.functional.mse_loss
-
-        def loss(logits: Tensor, rows: Rows) -> Tensor:
-            found = logits.gather(1, rows.action[:, None])[:, 0]
-            each = score(found, (rows.reward - lowest) / width, reduction="none")
-            mean: Tensor = (each * rows.propensity**-0.5).mean() / scale
-            return mean
-
-        return loss
+    def before(self, start: int) -> int:
+        """There are none."""
+        return 0

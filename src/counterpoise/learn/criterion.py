@@ -18,10 +18,8 @@ from counterpoise.intervals import Interval
 from counterpoise.intervals.method import normal
 from counterpoise.learn.objectives import logarithm
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.ranking.steps import held_out_lists
-from counterpoise.learn.rows import Rows, Split
-from counterpoise.learn.source import Inspection, Source
+from counterpoise.learn.rows import Rows
+from counterpoise.learn.source import Inspection
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.spread import EMPTY, KEPT, NOTHING, UNSMOOTHED, Smoothed, Tail
 
@@ -125,11 +123,11 @@ def score_of(moments: Moments, smoothed: Smoothed, lowest: float, times: float =
 def _lower(smoothed: Smoothed, n: int, times: float) -> float:
     """The bound on the mean of what was smoothed."""
     price = times * math.log(len(smoothed.lambdas) / DELTA)
-    found = [(total - price / one) / n for one, total in zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)]
-    return max(0.0, *(math.expm1(one * bound) / one for one, bound in zip(smoothed.lambdas, found, strict=True)))
+    sums = zip(smoothed.lambdas, smoothed.sums.tolist(), strict=True)
+    return max(0.0, *(math.expm1(factor * ((total - price / factor) / n)) / factor for factor, total in sums))
 
 
-# -- How good a policy is while it trains: the moments of its weights, and what the held-out rows say of it ------------
+# -- While a policy trains: the moments of its weights, and what the held-out rows say of it ------------
 
 
 Weighed = tuple[Floats, Floats, Floats]  # weights, rewards, and log π of some rows
@@ -150,24 +148,21 @@ class HeldOut:
     """The number to choose policies by."""
 
 
-def held_out_estimate(
-    policy: Policy, source: Source, found: Inspection, split: Split, level: float, temperature: float = 1.0
+def held_out_actions(
+    policy: Policy, parts: Iterable[Rows], log: Inspection, level: float, temperature: float = 1.0
 ) -> HeldOut:
-    """β-IPS with its interval and verdict, and the criterion; nan if no row is held out.
-
-    Of lists, the criterion is the lower end of the interval, because the values of sharp rankers are mostly noise.
-    """
-    if isinstance(policy, PlackettLuce):
-        lists, interval, judged = held_out_lists(policy, split.held_out_rows(source), level)
-        return _held_out(lists, interval, judged, math.nan, interval.lower)
-    parts = weighed(policy, split.held_out_rows(source), temperature)
-    seen, smoothed, likelihood = _seen(parts, found.rewards[0], lambdas_of(found.held_out, found.gain_size))
+    """β-IPS with its interval and verdict on held-out rows, and the criterion; nan if there are none."""
+    lowest, lambdas = log.rewards[0], lambdas_of(log.held_out, log.gain_size)
+    seen, smoothed, likelihood = _summary(weighed(policy, parts, temperature), lowest, lambdas)
     estimate = beta_ips(seen.moments)
     interval = normal(estimate.value, estimate.stderr, level)
-    return _held_out(estimate, interval, seen, likelihood, score_of(seen.moments, smoothed, found.rewards[0]).criterion)
+    return held_out(estimate, interval, seen, score_of(seen.moments, smoothed, lowest).criterion, likelihood)
 
 
-def _held_out(estimate: Estimate, interval: Interval, seen: Seen, likelihood: float, criterion: float) -> HeldOut:
+def held_out(
+    estimate: Estimate, interval: Interval, seen: Seen, criterion: float, likelihood: float = math.nan
+) -> HeldOut:
+    """An estimate with what diagnostics say of it."""
     diagnostics = diagnose(seen)
     effective, verdict = diagnostics.effective_sample_size, judge(diagnostics).verdict
     return HeldOut(estimate.value, estimate.stderr, interval, effective, verdict, likelihood, criterion)
@@ -178,24 +173,15 @@ def moments_of(policy: Policy, parts: Iterable[Rows]) -> Moments:
     return sum((Moments.of(weight=w, reward=r) for w, r, _ in weighed(policy, parts)), Moments.empty())
 
 
-@torch.no_grad()
 def weighed(policy: Policy, parts: Iterable[Rows], temperature: float = 1.0) -> Iterator[Weighed]:
     """Weights, rewards and log π of rows, some at a time, at a temperature."""
-    was_training = policy.training
-    policy.eval()
-    device = policy.device
-    for rows in parts:
-        size = policy.rows_at_once if rows.candidates is None else policy.dense_rows
-        for at in range(0, len(rows), size):
-            part = rows.take(slice(at, at + size))
-            part = part.to(device)
-            target = policy.target_at(part.context, part.action, part.candidates, temperature).double().cpu()
-            weight = target / part.propensity.double().cpu()
-            yield weight.numpy(), part.reward.double().cpu().numpy(), logarithm(target).numpy()
-    policy.train(was_training)
+    for rows in filter(len, parts):
+        known = policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=(temperature,))
+        reward, propensity = (column.double().cpu().numpy() for column in (rows.reward, rows.propensity))
+        yield known[:, 0] / propensity, reward, logarithm(torch.as_tensor(known[:, 0])).numpy()
 
 
-def _seen(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
+def _summary(parts: Iterable[Weighed], lowest: float, lambdas: tuple[float, ...]) -> tuple[Seen, Smoothed, float]:
     """What diagnostics need to know of the rows, what the criterion does, and the mean of log π."""
     smoothed, moments, tail, excess, rewards = UNSMOOTHED, Moments.empty(), EMPTY, NOTHING, NOTHING
     low, high, likelihood = math.inf, -math.inf, 0.0

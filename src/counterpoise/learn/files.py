@@ -24,13 +24,13 @@ from counterpoise.features import Encoder
 from counterpoise.learn.actions import Names
 from counterpoise.learn.forest import Forest, Trees
 from counterpoise.learn.onnx_files import Probabilities, write_onnx
-from counterpoise.learn.policies import MLP, LinearSoftmax, ModulePolicy, TwoTower
+from counterpoise.learn.policies import MLP, Average, LinearSoftmax, ModelPolicy, ModulePolicy, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.log.sketches import Lesson
 from counterpoise.whole_files import whole_file
 
-# -- Files of tensors: safetensors with a JSON description and a checksum, never a pickle, checked before anything large is read ---
+# -- Files of tensors --------------------------------------------------------------------------------------------------
 
 CHECKSUM = "checksum"  # of the whole file, with zeros in its own place; files of version 0.2 have none
 ZEROS = "0" * 32
@@ -94,9 +94,9 @@ def opened(path: str | PathLike[str]) -> Iterator[TensorFile]:
         file = open_file(str(path), framework="pt").__enter__()
     try:
         with _readable(path):
-            found = TensorFile(path, file)
-            _check_sum(found, file.metadata().get(CHECKSUM))
-        yield found
+            tensors = TensorFile(path, file)
+            _check_sum(tensors, file.metadata().get(CHECKSUM))
+        yield tensors
     finally:
         file.__exit__(None, None, None)
 
@@ -109,10 +109,10 @@ def _check_sum(file: TensorFile, stored: str | None) -> None:
         length = stream.read(8)
         header = stream.read(int.from_bytes(length, "little"))
         blank = header.replace(_sum_in_header(stored), _sum_in_header(ZEROS), 1)
-        found = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
-    if found != stored:
+        checksum = _digest(chain([length, blank], iter(lambda: stream.read(PIECE), b"")))
+    if checksum != stored:
         raise PolicyFileError(
-            f"{str(file.path)!r} is damaged: its checksum is {found[:8]}…, and the file says {stored[:8]}….",
+            f"{str(file.path)!r} is damaged: its checksum is {checksum[:8]}…, and the file says {stored[:8]}….",
             do="Copy it again from where it was made, or save it again.",
         )
 
@@ -174,13 +174,13 @@ def write_tensors(path: str | PathLike[str], tensors: Mapping[str, Tensor], desc
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors on the CPU, each in memory of its own, because safetensors refuses those of layers that share their weights."""
-    found: dict[str, Tensor] = {}
+    apart: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():
-        one = tensor.detach().cpu().contiguous()
-        found[name] = one.clone() if one.untyped_storage().data_ptr() in taken else one
-        taken.add(one.untyped_storage().data_ptr())
-    return found
+        copy = tensor.detach().cpu().contiguous()
+        apart[name] = copy.clone() if copy.untyped_storage().data_ptr() in taken else copy
+        taken.add(copy.untyped_storage().data_ptr())
+    return apart
 
 
 def check_tensors(
@@ -194,15 +194,15 @@ def check_tensors(
             f"{path!r} belongs to another model: it {which} the tensor {name!r}.", do="Name another file."
         )
     for name, tensor in own.items():
-        found = stored[name]
-        if tuple(tensor.shape) != found.shape:
+        kept = stored[name]
+        if tuple(tensor.shape) != kept.shape:
             raise PolicyFileError(
-                f"{path!r} belongs to another model: {name!r} has shape {found.shape}, this one needs {tuple(tensor.shape)}.",
+                f"{path!r} belongs to another model: {name!r} has shape {kept.shape}, this one needs {tuple(tensor.shape)}.",
                 do="Name another file.",
             )
-        alike = found.dtype in FLOATS.values() and tensor.is_floating_point() and not exactly
-        if found.dtype != tensor.dtype and not alike:
-            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {found.dtype or 'something else'}")
+        alike = kept.dtype in FLOATS.values() and tensor.is_floating_point() and not exactly
+        if kept.dtype != tensor.dtype and not alike:
+            raise file.damaged(f"{name!r} must be {tensor.dtype}, and is {kept.dtype or 'something else'}")
 
 
 def check_finite(file: TensorFile, tensors: Mapping[str, Tensor]) -> None:
@@ -221,62 +221,16 @@ def _safetensors(name: str) -> Any:
     return getattr(safetensors.torch, name, None) or getattr(safetensors, name)
 
 
-# -- What a saved policy keeps of its columns: the encoding of contexts, the names of actions, and the column of candidates ---
-
-
-def kept_columns(policy: Policy) -> dict[str, Any]:
-    """The part of a policy's description that is about its columns; empty if it looks at plain numbers and all actions."""
-    found: dict[str, Any] = {}
-    if policy.encoding_ is not None:
-        found["encoding"] = policy.encoding_.described()
-    if policy.candidates_ is not None:
-        found["candidates"] = policy.candidates_
-    if policy.lesson_ is not None:
-        found["lesson"] = policy.lesson_.to_plain()
-    return found
-
-
-def restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
-    """Give a policy what `kept_columns` said of it; a ValueError if that makes no sense."""
-    if config.get("encoding") is not None:
-        # not before it is needed: a machine may have NumPy only
-
-        policy.encoding_ = Encoder.of_description(config["encoding"])
-        if list(policy.encoding_.names) != config["context"]:
-            raise ValueError("its encoding is of other columns than its context")
-    if config.get("lesson") is not None:
-        policy.lesson_ = Lesson.from_plain(config["lesson"])
-    candidates = config.get("candidates")
-    if candidates is not None and not isinstance(candidates, str):
-        raise ValueError("the name of its candidates is not text")
-    policy.candidates_ = candidates
-
-
-def bytes_of(names: list[str]) -> Tensor:
-    """Names as a tensor of bytes.
-
-    >>> names_of(bytes_of(["jam", "tea"])).tolist()
-    ['jam', 'tea']
-    """
-    return torch.as_tensor(np.frombuffer(json.dumps(names).encode(), dtype=np.uint8).copy())
-
-
-def names_of(stored: Tensor) -> Names:
-    """The names that a tensor of bytes has; a ValueError if it has none."""
-    found = json.loads(stored.numpy().tobytes())
-    if not isinstance(found, list):
-        raise ValueError("the names of its actions are not a list")
-    return np.array(found, dtype=object)
-
-
-# -- Policies on disk: saved, loaded, and exported to ONNX -------------------------------------------------------------
+# -- Policies on disk --------------------------------------------------------------------------------------------------
 
 
 __all__ = ["export_onnx", "load_policy", "read_tensors", "save_policy", "write_tensors"]
 
 FORMAT = "counterpoise policy 2"
 WIDER = "counterpoise policy 3"  # with an encoding of contexts, names of actions or candidates, which older versions would overlook
-KINDS: dict[str, type[Policy]] = {kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest)}
+KINDS: dict[str, type[Policy]] = {
+    kind.__name__: kind for kind in (LinearSoftmax, MLP, TwoTower, PlackettLuce, Forest, Average)
+}
 IDS = "action ids"  # the tensor of the actions' ids, where these are not 0, 1, 2, …
 NAMES = "action names"  # the tensor of their names as JSON, in bytes of UTF-8: a description has no room for a catalog
 OWN = (IDS, NAMES)  # tensors that are not the module's
@@ -293,35 +247,51 @@ def save_policy(policy: Policy, path: str | PathLike[str], *, context: tuple[str
     _check_ours(policy, "saved")
     names = list(context or policy.context_)
     policy.check_context(names)
-    config: dict[str, Any] = {"kind": type(policy).__name__, "arguments": policy.config(), "context": names}
-    config["temperature"] = policy.temperature
+    config = policy.description() | {"context": names}
     tensors = dict(policy.state_dict())
-    more = kept_columns(policy)
-    if policy.actions_ is not None and policy.actions_.dtype.kind == "O":
+    if policy.encoding_ is not None:
+        config["encoding"] = policy.encoding_.described()
+    if policy.candidates_ is not None:
+        config["candidates"] = policy.candidates_
+    if policy.lesson_ is not None:
+        config["lesson"] = policy.lesson_.to_plain()  # which older versions may overlook
+    if policy.actions_ is not None and policy.actions_.dtype == object:
         tensors[NAMES] = bytes_of(list(policy.actions_))
     elif policy.actions_ is not None:
         tensors[IDS] = torch.as_tensor(policy.actions_)
-    form = WIDER if more.keys() - {"lesson"} or NAMES in tensors else FORMAT  # older versions may overlook a lesson
-    write_tensors(path, tensors, {"format": form, "config": config | more})
+    is_wider = NAMES in tensors or config.keys() & {"encoding", "candidates"}
+    write_tensors(path, tensors, {"format": WIDER if is_wider else FORMAT, "config": config})
 
 
-def foreign(done: str) -> OptionError:
-    """The error about a model of another library, which would have to be pickled."""
-    return OptionError(
-        f"a policy around a model of another library cannot be {done} here.",
-        do="Save it the way that library does, or learn a network or a forest, which can be saved.",
-    )
+def bytes_of(names: list[str]) -> Tensor:
+    """Names as a tensor of bytes.
+
+    >>> names_of(bytes_of(["jam", "tea"])).tolist()
+    ['jam', 'tea']
+    """
+    return torch.as_tensor(np.frombuffer(json.dumps(names).encode(), dtype=np.uint8).copy())
+
+
+def names_of(stored: Tensor) -> Names:
+    """The names that a tensor of bytes has; a ValueError if it has none."""
+    names = json.loads(stored.numpy().tobytes())
+    if not isinstance(names, list):
+        raise ValueError("the names of its actions are not a list")
+    return np.array(names, dtype=object)
 
 
 def _check_ours(policy: Any, done: str) -> None:
-    """Check that this is a policy of torch, whose tensors we can write."""
-    if isinstance(policy, Policy):
-        return
+    """Check that this is a policy all of whose tensors we can write."""
     if isinstance(getattr(policy, "policy_", None), Policy):
         raise OptionError(f"this is a {type(policy).__name__}, which has a policy.", do="Pass its policy_.")
-    if hasattr(policy, "predict_proba"):
-        raise foreign(done)
-    raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")
+    is_ours = isinstance(policy, Policy)
+    if any(isinstance(part, ModelPolicy) for part in policy.modules()) if is_ours else hasattr(policy, "predict_proba"):
+        raise OptionError(
+            f"a policy around a model of another library cannot be {done} here.",
+            do="Save it the way that library does, or learn a network or a forest, which can be saved.",
+        )
+    if not is_ours:
+        raise OptionError(f"only a Policy can be {done} here; found {type(policy).__name__}.")
 
 
 def load_policy(
@@ -363,17 +333,31 @@ def load_policy(
         policy.load_state_dict(tensors)
         try:
             policy.actions_ = names_of(named) if named is not None else None if ids is None else ids.numpy()
-            restore_columns(policy, config)
+            _restore_columns(policy, config)
             policy.check_context(config["context"])
             _check_trees(policy)
         except (OptionError, ValueError) as error:
             raise file.damaged(str(error).rstrip(".")) from error
-    policy.context_, policy.temperature = tuple(config["context"]), config.get("temperature", 1.0)
+    policy.context_, policy.temperature = tuple(config["context"]), _temperature(file, config)
     return policy.eval()
 
 
+def _restore_columns(policy: Policy, config: Mapping[str, Any]) -> None:
+    """Give a policy what its file says of its columns; a ValueError if that makes no sense."""
+    if config.get("encoding") is not None:
+        policy.encoding_ = Encoder.of_description(config["encoding"])
+        if list(policy.encoding_.names) != config["context"]:
+            raise ValueError("its encoding is of other columns than its context")
+    if config.get("lesson") is not None:
+        policy.lesson_ = Lesson.from_plain(config["lesson"])
+    candidates = config.get("candidates")
+    if candidates is not None and not isinstance(candidates, str):
+        raise ValueError("the name of its candidates is not text")
+    policy.candidates_ = candidates
+
+
 def _check_trees(policy: Policy) -> None:
-    """Check the trees of a forest, or of a forest that scores the items of lists."""
+    """Check the trees of a forest, be it a part of another policy."""
     for part in policy.modules():
         if isinstance(part, Forest) and isinstance(part.scores, Trees):
             part.scores.check(part.context_dimension or 0)
@@ -398,16 +382,16 @@ def _into(
         )
     if not isinstance(module, nn.Module):
         raise OptionError([Argument("module"), f" must be a torch.nn.Module; found {type(module).__name__}."])
-    given = module
-    return lambda n_actions: ModulePolicy(given, n_actions)
+    own = module
+    return lambda n_actions: ModulePolicy(own, n_actions)
 
 
 def _config(file: TensorFile) -> dict[str, Any]:
     """What the file says about its policy, with each part checked for its type."""
-    found = file.description.get("format")
-    if found not in (FORMAT, WIDER):
+    form = file.description.get("format")
+    if form not in (FORMAT, WIDER):
         raise PolicyFileError(
-            f"{str(file.path)!r} is {str(found)[:50]!r}, not a policy of this version ({FORMAT!r}).",
+            f"{str(file.path)!r} is {str(form)[:50]!r}, not a policy of this version ({FORMAT!r}).",
             do="Name another file, or save the policy again.",
         )
     config = file.description.get("config")
@@ -416,17 +400,20 @@ def _config(file: TensorFile) -> dict[str, Any]:
         raise file.damaged("it does not say which policy it contains")
     if not all(isinstance(name, str) for name in config["context"]):
         raise file.damaged("the names of its columns are not text")
+    _temperature(file, config)
+    return config
+
+
+def _temperature(file: TensorFile, config: Mapping[str, Any]) -> float:
     temperature = config.get("temperature", 1.0)
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < math.inf:
         raise file.damaged("its temperature is not a number of 0 or more")
-    return config
+    return temperature
 
 
 def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any]) -> None:
     """Before building the policy, make sure that it would be as large as the file, on torch's device without memory."""
-    nested = arguments.get("arguments")
-    values = [*arguments.values(), *(nested.values() if isinstance(nested, dict) else ())]
-    if build in KINDS.values() and any(isinstance(one, list) and len(one) > len(file.tensors) for one in values):
+    if build in KINDS.values() and _longest(arguments) > len(file.tensors):
         raise file.damaged("it describes more layers than it has tensors")
     if not isinstance(build, type):
         return  # a function may do anything, and once
@@ -440,35 +427,55 @@ def _check_sizes(file: TensorFile, build: Callable[..., Policy], arguments: Mapp
     check_tensors(file, expected, {name: stored for name, stored in file.tensors.items() if name not in OWN})
 
 
+def _longest(arguments: Any) -> int:
+    """The length of the longest list among arguments, and among those of the policies that are arguments."""
+    if not isinstance(arguments, dict | list):
+        return 0
+    values = list(arguments.values()) if isinstance(arguments, dict) else arguments
+    return max([len(arguments) if isinstance(arguments, list) else 0, *map(_longest, values)])
+
+
 def _built(
     file: TensorFile, build: Callable[..., Policy], arguments: Mapping[str, Any], device: str, under: str = ""
 ) -> Policy:
-    given = dict(arguments)
+    """A policy with these arguments, whose tensors have names that begin with `under`."""
+    own = dict(arguments)
     if build is PlackettLuce:
-        given["scores"] = _scores(file, given.pop("kind", None), given.pop("arguments", None), device)
-    if isinstance(build, type) and issubclass(build, TwoTower) and given.pop("item_dimension", None) is not None:
+        own["scores"] = _part(file, own, device, f"{under}scores.")
+        del own["kind"], own["arguments"]
+    if build is Average:
+        parts = own.get("policies")
+        if not isinstance(parts, list):
+            raise file.damaged("it does not say which policies it is the average of")
+        own["policies"] = [_part(file, part, device, f"{under}policies.{k}.") for k, part in enumerate(parts)]
+    if isinstance(build, type) and issubclass(build, TwoTower) and own.pop("item_dimension", None) is not None:
         features = file.tensors.get(f"{under}scores.features")
         if features is None or features.dtype is None:
             raise file.damaged("the features of its items are missing")
-        given["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
+        own["item_features"] = torch.empty(features.shape, dtype=features.dtype, device=device)
     try:
-        return build(**given)
+        return build(**own)
     except UNFIT as error:
         raise PolicyFileError(
             f"{str(file.path)!r} does not describe a policy: {error}.", do="Save it again."
         ) from error
 
 
-def _scores(file: TensorFile, kind: Any, arguments: Any, device: str) -> Policy:
-    """The policy that scores the items of a ranking policy."""
-    if not isinstance(kind, str) or not isinstance(arguments, dict):
-        raise file.damaged("it does not say what scores its items")
-    if kind not in KINDS or KINDS[kind] is PlackettLuce:
+def _part(file: TensorFile, part: Any, device: str, under: str) -> Policy:
+    """A policy that is part of another one."""
+    match part:
+        case {"kind": str(kind), "arguments": dict(arguments)}:
+            pass
+        case _:
+            raise file.damaged("it does not say which policies it is made of")
+    if kind not in KINDS:
         raise PolicyFileError(
-            f"the scores of {str(file.path)!r} are a {kind}, which counterpoise does not know.",
+            f"part of {str(file.path)!r} is a {kind}, which counterpoise does not know.",
             do=["Pass ", Argument("make"), ", a function that builds the whole policy."],
         )
-    return _built(file, KINDS[kind], arguments, device, "scores.")
+    policy = _built(file, KINDS[kind], arguments, device, under)
+    policy.temperature = _temperature(file, part)
+    return policy
 
 
 def export_onnx(policy: Policy, path: str | PathLike[str], *, context_dimension: int | None = None) -> None:

@@ -18,7 +18,7 @@ from counterpoise.learn.policy import Policy
 if TYPE_CHECKING:
     from counterpoise.learn.contenders import Rest
 
-# -- A forest as a policy: trees as tensors, so that it is saved, loaded and exported like every other policy ----------
+# -- A forest as a policy ----------------------------------------------------------------------------------------------
 
 ROWS = 8192  # that walk through all trees at a time
 NEVER = 1e-6  # the probability that stands for 0 where logarithms are taken
@@ -79,18 +79,18 @@ class Trees(nn.Module):
     def _reached(self, context: Tensor) -> Tensor:
         """The same in less time: who has reached a leaf rests."""
         rows, trees = context.shape[0], len(self.roots)
-        found = self.roots.repeat(rows)
-        moving = torch.arange(rows * trees, device=found.device)
+        nodes = self.roots.repeat(rows)
+        moving = torch.arange(rows * trees, device=nodes.device)
         numbers, width = context.reshape(-1), context.shape[1]
         for _ in range(self.depth):
-            node = found[moving]
+            node = nodes[moving]
             row = torch.div(moving, trees, rounding_mode="floor")
             goes_left = numbers[row * width + self.feature[node]] <= self.threshold[node]
             after = torch.where(goes_left, self.left[node], self.right[node])
             moves = after != node
             moving = moving[moves]
-            found[moving] = after[moves]
-        return found.view(rows, trees)
+            nodes[moving] = after[moves]
+        return nodes.view(rows, trees)
 
 
 class Forest(Policy):
@@ -113,24 +113,14 @@ class Forest(Policy):
         super().__init__()
         if depth > nodes:
             raise OptionError(f"a forest of {nodes:,} nodes cannot be {depth:,} deep.")
-        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self._made_for(
+            context_dimension, n_actions, trees=trees, nodes=nodes, leaves=leaves, depth=depth, logarithm=logarithm
+        )
         self.body = nn.Identity()
         self.scores = Trees(n_actions, trees, nodes, leaves, depth, logarithm)
-        self._config = {
-            "context_dimension": context_dimension,
-            "n_actions": n_actions,
-            "trees": trees,
-            "nodes": nodes,
-            "leaves": leaves,
-            "depth": depth,
-            "logarithm": logarithm,
-        }
-
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
 
 
-# -- Forests: grown on the rows that were rewarded, and every leaf knows what each action earned there -----------------
+# -- Growing one -------------------------------------------------------------------------------------------------------
 
 
 CELLS = 40_000_000  # numbers in the leaves of a forest, at most
@@ -154,6 +144,7 @@ class ForestLearner:
     name: str = "forest"
     temperatures: tuple[float, ...] = (0.0, 0.05)
     keeps_time: ClassVar[bool] = True
+    takes_candidates: ClassVar[bool] = False
 
     def fit(self, rest: Rest, seed: int) -> Forest:
         """The forest, with scores in units of the rewards' standard deviation."""
@@ -189,13 +180,13 @@ class ForestLearner:
             raise LogError("all rewards are the same.")
         cost = (gain * inverse)[rewarded]
         began = time.perf_counter()
-        found = ExtraTreesClassifier(0, min_samples_leaf=self.rows_per_leaf, random_state=seed, warm_start=True)
-        while not found.n_estimators or (
-            found.n_estimators < trees and time.perf_counter() - began <= (end - began) / 2
+        model = ExtraTreesClassifier(0, min_samples_leaf=self.rows_per_leaf, random_state=seed, warm_start=True)
+        while not model.n_estimators or (
+            model.n_estimators < trees and time.perf_counter() - began <= (end - began) / 2
         ):
-            found.n_estimators = min(trees, found.n_estimators + TOGETHER)
-            found.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
-        grown = _few_enough([one.tree_ for one in found.estimators_], n_actions)
+            model.n_estimators = min(trees, model.n_estimators + TOGETHER)
+            model.fit(x[rewarded], action[rewarded], sample_weight=cost / cost.mean())
+        grown = _few_enough([tree.tree_ for tree in model.estimators_], n_actions)
         nodes = _flat(grown)
         values = _values(grown, nodes, x, action, gain, inverse, n_actions)
         return _forest(grown, nodes, values / float(gain.std() or 1.0), x.shape[1])
@@ -217,7 +208,7 @@ def _sample(rest: Rest, rows: int, seed: int) -> Rest:
 
 def of_classifier(model: Any, n_actions: int) -> Forest:
     """A forest of scikit-learn, fitted on places of actions, as a policy with the probabilities that it predicts."""
-    grown = [one.tree_ for one in model.estimators_]
+    grown = [tree.tree_ for tree in model.estimators_]
     nodes = _flat(grown)
     known, at = np.asarray(model.classes_, dtype=np.int64), 0
     values = np.zeros((sum(tree.n_leaves for tree in grown), n_actions), dtype=np.float32)
@@ -289,7 +280,7 @@ def _values(
     mean = np.bincount(action, inverse * gain, n_actions) / np.where(known > 0, known, 1.0)
     prior = PRIOR * float(np.median(inverse))
     leaf = nodes["leaf"]
-    found = np.empty((int(leaf.max()) + 1, n_actions), dtype=np.float32)
+    values = np.empty((int(leaf.max()) + 1, n_actions), dtype=np.float32)
     for tree, start in zip(trees, nodes["roots"], strict=True):
         place = leaf[start + tree.apply(x)]
         low = leaf[start + np.flatnonzero(tree.feature < 0)[0]]
@@ -298,5 +289,5 @@ def _values(
         size = (high - low) * n_actions
         earned = np.bincount(cell, inverse * gain, size).reshape(-1, n_actions)
         mass = np.bincount(cell, inverse, size).reshape(-1, n_actions)
-        found[low:high] = (earned + prior * mean) / (mass + prior)
-    return found
+        values[low:high] = (earned + prior * mean) / (mass + prior)
+    return values

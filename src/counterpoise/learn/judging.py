@@ -74,7 +74,7 @@ def judge(
         raise OptionError("there are no policies to judge.", do="Pass one for every fold.")
     for policy in policies:
         _check_policy(policy)
-    source = log if isinstance(log, Source) else _opened(log)
+    source = log if isinstance(log, Source) else _open(log)
     # a learner's own policies know the actions by their numbers
     ours = isinstance(log, Source) and all(isinstance(policy, Policy) for policy in policies)
     weigh = _by_rows if ours else _by_frame
@@ -222,26 +222,21 @@ def _n_actions(policy: Any) -> int:
     return getattr(policy, "n_actions", None) or len(getattr(policy, "classes_", ())) or 1000
 
 
-def _opened(log: Log) -> Source:
+def _open(log: Log) -> Source:
     """A log that nobody has looked at yet, checked row by row."""
     source = Source(log)
     inspect(source, None, Split(0.0, 0))
     return source
 
 
-@torch.no_grad()
 def _by_rows(source: Source, start: int, policies: Sequence[Policy], name: str) -> NDArray[np.float64]:
     """The probability of every logged action of a chunk under the policy of its row's fold, as a learner has the rows."""
     chunk = source.logged(start)
     folds, probability = source.folds(start, chunk, len(policies)), np.zeros(len(chunk))
     for fold, policy in enumerate(policies):
-        index, device = np.flatnonzero(folds == fold), policy.device
-        policy.eval()
-        for part in np.array_split(index, max(1, len(index) // policy.rows_at_once)):
-            rows = chunk.take(torch.as_tensor(part, device=chunk.action.device)).to(device)
-            probability[part] = (
-                policy.target_at(rows.context, rows.action, rows.candidates, policy.temperature).double().cpu().numpy()
-            )
+        index = np.flatnonzero(folds == fold)
+        rows = chunk.take(torch.as_tensor(index, device=chunk.action.device))
+        probability[index] = policy.logged_probabilities(rows.context, rows.action, rows.candidates)[:, 0]
     return np.minimum(probability, 1.0)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
 from inspect import Parameter, Signature, signature
-from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 import narwhals as nw
@@ -20,7 +19,6 @@ from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
 from counterpoise.learn.checkpoints import Epoch, copy_of
-from counterpoise.learn.files import save_policy
 from counterpoise.learn.judging import (
     FOLDS,
     fold_policies,
@@ -45,16 +43,12 @@ from counterpoise.learn.options import (
     options_of,
 )
 from counterpoise.learn.policies import describe_columns, known_actions, new_policy, standardize
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, beside, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
-
-if TYPE_CHECKING:
-    from counterpoise.features import Encoder
-    from counterpoise.log.sketches import Lesson
 
 # -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
@@ -142,7 +136,7 @@ class ScikitLearn:
 
         def __getattr__(self, name: str) -> Any:
             if name not in GROUP_OF:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+                return super().__getattribute__(name)  # once more, for the error that brought us here
             return getattr(self._group(GROUP_OF[name]), name)
 
         def __setattr__(self, name: str, value: Any) -> None:
@@ -205,7 +199,7 @@ def _log_of_frame(X: Any, names: list[str], parts: dict[str, Any], more: LogFiel
     return Log(frame.with_columns(*logged).to_native(), **columns)
 
 
-class PolicyLearner(ScikitLearn):
+class PolicyLearner(Serves, ScikitLearn):
     """Learns a policy from the log of another one.
 
     It keeps scikit-learn's contract: parameters are stored as you give them and checked in `fit`; `get_params`, `set_params` and
@@ -433,60 +427,14 @@ class PolicyLearner(ScikitLearn):
 
     # -- using ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The actions, in the order of `predict_proba`'s columns."""
-        return self._fitted().classes_
-
-    @property
-    def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
-        return self._fitted().lesson_
-
-    @property
-    def encoding_(self) -> Encoder | None:
-        """How contexts become numbers; None if all of them are numbers."""
-        return self._fitted().encoding_
-
-    def sample(
-        self,
-        context: Any,
-        *,
-        temperature: float | None = None,
-        mask: Any = None,
-        seed: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """One action per context and its propensity, ready to log; the options are those of `Policy.sample`."""
-        return self._fitted().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
-
-    @property
-    def candidates_(self) -> str | None:
-        """The column of the candidates that it learned to choose among; None if it chooses among all actions."""
-        return self._fitted().candidates_
-
-    def predict_proba(
-        self, context: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
-        """The probabilities of all actions, one row per context, so you can pass a learner to `evaluate` as a `target`."""
-        return self._fitted().predict_proba(context, candidates, temperature=temperature, mask=mask)
-
-    def propensity(
-        self, context: Any, action: Any, candidates: Any = None, *, temperature: float | None = None, mask: Any = None
-    ) -> NDArray[np.float64]:
-        """The probability of one action per context: see `Policy.propensity`."""
-        return self._fitted().propensity(context, action, candidates, temperature=temperature, mask=mask)
-
     def predict(self, context: Any, candidates: Any = None) -> NDArray[Any]:
         """The greedy action of every context."""
-        action = self._fitted().greedy(context, candidates=candidates)
-        return np.asarray(action.cpu() if isinstance(action, torch.Tensor) else action)
+        actions = self.greedy(context, candidates=candidates)
+        return np.asarray(actions.cpu() if isinstance(actions, torch.Tensor) else actions)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to a file, which `load_policy` reads."""
-        save_policy(self._fitted(), path)
-
-    def _fitted(self) -> Policy:
+    @property
+    def served_policy(self) -> Policy:
+        """The policy that was learned."""
         if not hasattr(self, "policy_"):
             raise NotFittedError("this learner has not learned anything yet.", do="Call fit first.")
         return self.policy_

@@ -10,7 +10,7 @@ T positions in a row (a sequence, or several embeddings) it is :math:`\sum_{st} 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,15 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.actions import among, mask_of_places, masked
+from counterpoise.learn.actions import among, mask_of_places
 from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
 from counterpoise.learn.items.logits import ItemScores
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import logged_probability
 
-# -- One rule per layer type: the squared norm of each row's parameter gradient, and the weighted sum of these gradients ---
+# -- One rule per layer type -------------------------------------------------------------------------------------------
 
 Gradients = dict[Tensor, Tensor]  # by parameter
+Call = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, and its output or the gradient of that
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ def _linear_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
 
 def _linear_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
     flat = delta.reshape(-1, delta.shape[-1])
-    found: Gradients = {layer.weight: flat.T @ h.reshape(-1, h.shape[-1])}
+    gradients: Gradients = {layer.weight: flat.T @ h.reshape(-1, h.shape[-1])}
     if layer.bias is not None:
-        found[layer.bias] = flat.sum(0)
-    return found
+        gradients[layer.bias] = flat.sum(0)
+    return gradients
 
 
 def _normalized(layer: nn.LayerNorm, h: Tensor) -> Tensor:
@@ -65,22 +66,22 @@ def _normalized(layer: nn.LayerNorm, h: Tensor) -> Tensor:
 
 
 def _layer_norm_norms(layer: Any, h: Tensor, delta: Tensor) -> Tensor:
-    found = delta.new_zeros(len(delta))
+    norms = delta.new_zeros(len(delta))
     shape = (len(delta), -1, *layer.normalized_shape)
     for parameter, factor in ((layer.weight, _normalized(layer, h)), (layer.bias, torch.ones_like(h))):
         if parameter is not None:
-            found = found + (factor * delta).reshape(shape).sum(1).flatten(1).square().sum(1)
-    return found
+            norms = norms + (factor * delta).reshape(shape).sum(1).flatten(1).square().sum(1)
+    return norms
 
 
 def _layer_norm_weighted(layer: Any, h: Tensor, delta: Tensor) -> Gradients:
     rows = tuple(range(delta.ndim - len(layer.normalized_shape)))
-    found: Gradients = {}
+    gradients: Gradients = {}
     if layer.weight is not None:
-        found[layer.weight] = (_normalized(layer, h) * delta).sum(rows)
+        gradients[layer.weight] = (_normalized(layer, h) * delta).sum(rows)
     if layer.bias is not None:
-        found[layer.bias] = delta.sum(rows)
-    return found
+        gradients[layer.bias] = delta.sum(rows)
+    return gradients
 
 
 def _embedding_norms(layer: Any, index: Tensor, delta: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ RULES: dict[type[nn.Module], Rule] = {
 }
 
 
-# -- The last layer of a policy: where the logits come from, and what goes into it -------------------------------------
+# -- The last layer of a policy ----------------------------------------------------------------------------------------
 
 
 LINEAR: tuple[type[nn.Module], ...] = (nn.Linear, ItemScores)  # a subclass may compute anything
@@ -144,24 +145,31 @@ def last_layer(
     if is_split(policy):
         h = features_of(policy, context, arithmetic)
         return policy.scores(h), policy.scores, h
-    calls: list[tuple[nn.Module, Tensor, Any]] = []
-
-    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-        calls.append((layer, inputs[0], output))
-
-    hooks = [layer.register_forward_hook(record) for layer in policy.modules() if type(layer) in LINEAR]
-    try:
-        with arithmetic.lowered(context.device):
-            logits: Tensor = policy(context)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    linear = [layer for layer in policy.modules() if type(layer) in LINEAR]
+    with calls_of(linear) as calls, arithmetic.lowered(context.device):
+        logits: Tensor = policy(context)
     for layer, h, output in calls:
         # the gradient of a layer that is used twice has two parts, and that of a row with several positions has several
         once = sum(other is layer for other, _, _ in calls) == 1
         if output is logits and once and h.ndim == 2 and _has_norms(layer, policy):
             return whole(logits), layer, whole(h)
     return whole(logits), None, context
+
+
+@contextmanager
+def calls_of(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
+    """The calls of layers, in their order, while this lasts."""
+    calls: list[Call] = []
+
+    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        calls.append((layer, inputs[0], output))
+
+    hooks = [layer.register_forward_hook(record) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def needed(layer: nn.Module | None, policy: Policy) -> nn.Module:
@@ -193,7 +201,7 @@ def _has_norms(layer: nn.Module, policy: Policy) -> bool:
     )
 
 
-# -- Per-sample gradients of π(a|x): their squared norms and their weighted sums, in one backward pass for both --------
+# -- All layers --------------------------------------------------------------------------------------------------------
 
 
 ACROSS_ROWS = (nn.modules.batchnorm._BatchNorm,)  # rows of a batch affect each other: no gradient belongs to one row
@@ -231,7 +239,7 @@ class SampleGradients:
     ) -> None:
         _check_rows_independent(policy)
         self._policy, self._context, self._action, self._candidates = policy, context, action, candidates
-        self._calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+        self._calls: list[Call] = []
         recorded = _record(policy, context, action, arithmetic, candidates) if has_rules(policy) else None
         if recorded is None:
             with torch.no_grad():
@@ -253,15 +261,25 @@ class SampleGradients:
             target, _ = logged_probability(among(self._policy(self._context), self._candidates), self._action)
             total = (weight.detach() * target).sum()
             return dict(zip(parameters, torch.autograd.grad(total, parameters, materialize_grads=True), strict=True))
-        found: Gradients = {}
+        gradients: Gradients = {}
         for layer, h, delta in self._calls:
-            found |= RULES[type(layer)].weighted(layer, h, delta * weight.reshape(-1, *[1] * (delta.ndim - 1)))
-        return found
+            gradients |= RULES[type(layer)].weighted(layer, h, delta * weight.reshape(-1, *[1] * (delta.ndim - 1)))
+        return gradients
+
+
+def owners_of(module: nn.Module) -> list[nn.Module]:
+    """The layers that have parameters of their own."""
+    return [layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))]
+
+
+def is_once_each(calls: list[Call], layers: list[nn.Module]) -> bool:
+    """Whether each of the layers was called, and none twice."""
+    return sorted(id(layer) for layer, _, _ in calls) == sorted(map(id, layers))
 
 
 def has_rules(module: nn.Module) -> bool:
     """Whether every layer with parameters has a rule, and none of its parameters are shared or frozen."""
-    owners = [layer for layer in module.modules() if any(True for _ in layer.parameters(recurse=False))]
+    owners = owners_of(module)
     owned = [parameter for layer in owners for parameter in layer.parameters(recurse=False)]
     return (
         all(type(layer) in RULES for layer in owners)
@@ -272,26 +290,18 @@ def has_rules(module: nn.Module) -> bool:
 
 def _record(
     policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic, candidates: Tensor | None = None
-) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]] | None:
+) -> tuple[Tensor, list[Call]] | None:
     """π(a|x), and the layer, input and output gradient of every layer with parameters; None unless each was called once."""
-    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-
-    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((layer, whole(inputs[0].detach()), output))
-
-    layers = [layer for layer in policy.modules() if any(True for _ in layer.parameters(recurse=False))]
-    hooks = [layer.register_forward_hook(record) for layer in layers]
-    try:
+    layers = owners_of(policy)
+    with calls_of(layers) as calls:
         with arithmetic.lowered(context.device):
             logits = policy(context)
         target, _ = logged_probability(among(whole(logits), candidates), action)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, layers)):
+    if not is_once_each(calls, layers):
         return None
     deltas = torch.autograd.grad(target.sum(), [output for _, _, output in calls])
-    return target.detach(), [(layer, h, whole(delta)) for (layer, h, _), delta in zip(calls, deltas, strict=True)]
+    parts = zip(calls, deltas, strict=True)
+    return target.detach(), [(layer, whole(h.detach()), whole(delta)) for (layer, h, _), delta in parts]
 
 
 def reference_norms(policy: Policy, context: Tensor, action: Tensor, candidates: Tensor | None = None) -> Tensor:
@@ -319,23 +329,23 @@ def _batched_norms(policy: Policy, context: Tensor, action: Tensor, mask: Tensor
 
     def probability(values: dict[str, Tensor], x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
         logits = torch.func.functional_call(module, values | frozen, (x[None],))
-        return torch.softmax(masked(logits[0], possible), -1).gather(-1, a[None])[0]
+        return torch.softmax(among(logits[0], possible), -1).gather(-1, a[None])[0]
 
     # Every row has weights of its own (views, not copies): a recurrent layer adds a row's numbers in place to a state that it makes
     # from the weights, so with weights that all rows share, the state has no room for them.
     per_row = torch.func.vmap(torch.func.grad(probability), randomness="different")
     size = max(1, CELLS // max(1, sum(p.numel() for p in parameters.values())))
-    found = []
+    norms = []
     parts = (torch.split(context, size), torch.split(action, size), torch.split(mask, size))
     for x, a, possible in zip(*parts, strict=True):
         gradients = per_row({name: p.expand(len(x), *p.shape) for name, p in parameters.items()}, x, a, possible)
-        found.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
-    return torch.cat(found)
+        norms.append(torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0))
+    return torch.cat(norms)
 
 
 def _row_norm(policy: Policy, x: Tensor, a: Tensor, possible: Tensor) -> Tensor:
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-    target, _ = logged_probability(masked(policy(x[None]), possible), a[None])
+    target, _ = logged_probability(among(policy(x[None]), possible), a[None])
     gradients = torch.autograd.grad(target[0], parameters, materialize_grads=True)
     return torch.stack([gradient.square().sum() for gradient in gradients]).sum()
 

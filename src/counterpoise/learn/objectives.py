@@ -15,19 +15,58 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
 from counterpoise.learn import baselines
 
-GIVEN = ("target", "reward", "propensity")
-ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "probabilities", "model_rewards", "action")
+REQUIRED = ("reward", "propensity")
+LOGGED = ("target", "score")  # the probability and the logit of the logged action, of which an objective is a function
+ON_REQUEST = ("baseline", "banditnet_lambda", "smoothing", "rewards", "probabilities", "model_rewards", "action")
+ARGUMENTS = (*LOGGED, *REQUIRED, *ON_REQUEST)
 FLOOR = 1e-15  # of a probability whose logarithm is taken: below it the logarithm goes on as a straight line
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What is known, before a run begins, of the rewards of all rows that it learns from.
+
+    >>> Rewards.of([torch.tensor([1.0, 3.0]), torch.tensor([3.0])]).is_binary
+    True
+    """
+
+    lowest: float
+    highest: float
+    mean: float
+    spread: float
+    """Their standard deviation, or 1 if they are all the same."""
+    size: float
+    """The mean of their absolute values, or 1 if all are 0."""
+    is_binary: bool
+    """Whether there are exactly two different ones."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Tensor]) -> Rewards:
+        """From the rewards themselves, some at a time."""
+        count, total, size, square, values = 0, 0.0, 0.0, 0.0, torch.empty(0)
+        lowest, highest = math.inf, -math.inf
+        for reward in parts:
+            double = reward.detach().cpu().double()
+            if not len(double):
+                continue
+            lowest, highest = min(lowest, float(double.min())), max(highest, float(double.max()))
+            count, total, size = count + len(double), total + float(double.sum()), size + float(double.abs().sum())
+            square += float(double.square().sum())
+            if len(values) < 3:
+                values = torch.unique(torch.cat([values, double]))[:3]
+        mean = total / max(count, 1)
+        spread = math.sqrt(max(square / max(count, 1) - mean**2, 0.0))
+        return cls(lowest, highest, mean, spread or 1.0, size / max(count, 1) or 1.0, len(values) == 2)
 
 
 def ips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
@@ -85,8 +124,8 @@ def value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor
     w = target / propensity
     u = w - w.mean()
     spread = (u * u).mean()
-    found = (w * reward * u).mean() / torch.where(spread > 0, spread, torch.ones_like(spread))
-    return torch.where(spread > 0, found, torch.zeros_like(found))
+    beta = (w * reward * u).mean() / torch.where(spread > 0, spread, torch.ones_like(spread))
+    return torch.where(spread > 0, beta, torch.zeros_like(beta))
 
 
 def snips(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
@@ -153,17 +192,46 @@ def imitation(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
     return logarithm(target).mean()
 
 
+def predicted_reward(score: Tensor, reward: Tensor, propensity: Tensor, *, rewards: Rewards) -> Tensor:
+    r"""How well the logits predict the rewards: as log-odds if rewards have two values, and else in standard units.
+
+    .. math:: -\frac1n \sum_i p_i^{-1/2} \ell(z(a_i, x_i), r_i)
+
+    with the cross-entropy or the squared error ℓ. Its maximum is a reward model with an output per action, and the policy takes what it
+    promises most. Rows are weighed by p to the power −½: between the rows as they are, from which the model learns most, and those that a
+    uniform policy would have logged, where it must be right.
+    """
+    standard = _standard(reward, rewards)
+    loss = nn.functional.binary_cross_entropy_with_logits if rewards.is_binary else nn.functional.mse_loss
+    return -(loss(score, standard, reduction="none") * propensity**-0.5).mean()
+
+
+def predicted_reward_slope(
+    score: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, rewards: Rewards
+) -> Tensor:
+    """n ∂/∂z of `predicted_reward`."""
+    error = _standard(reward, rewards) - (torch.sigmoid(score) if rewards.is_binary else score)
+    return error * propensity**-0.5 * (1.0 if rewards.is_binary else 2.0)
+
+
+def _standard(reward: Tensor, rewards: Rewards) -> Tensor:
+    """Rewards as 0 and 1 if there are two of them, and else with mean 0 and variance 1."""
+    if rewards.is_binary:
+        return (reward - rewards.lowest) / (rewards.highest - rewards.lowest)
+    return (reward - rewards.mean) / rewards.spread
+
+
 def logarithm(target: Tensor) -> Tensor:
     """log π, and below `FLOOR` its tangent there, so that no gradient is infinite."""
     return torch.where(target > FLOOR, target.clamp(min=FLOOR).log(), math.log(FLOOR) + target / FLOOR - 1)
 
 
-def imitated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+def imitation_slope(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
     """n ∂/∂π of `imitation`."""
     return 1 / target.clamp(min=FLOOR)
 
 
-def smoothed(
+def log_smoothing_slope(
     target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor, *, smoothing: float
 ) -> Tensor:
     """n ∂/∂π of `log_smoothing`."""
@@ -171,7 +239,7 @@ def smoothed(
     return gain / (1 + smoothing * gain * target)
 
 
-def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
+def beta_ips_slope(target: Tensor, reward: Tensor, propensity: Tensor, baseline: float | Tensor) -> Tensor:
     """n ∂/∂π of every objective of the form mean(w (r − β)), without autograd."""
     return (reward - baseline) / propensity
 
@@ -180,10 +248,11 @@ def translated(target: Tensor, reward: Tensor, propensity: Tensor, baseline: flo
 class Objective:
     """An entry in the registry: what is maximized, and what training has to know about it.
 
-    `value(target, reward, propensity)` is the scalar to maximize. It also gets whatever else it names as an argument: `baseline` (the β
-    that the rule `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), or a reward model's `model_rewards` together with
-    `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would bias it. `slope`, if it is
-    known, saves us autograd: it is n ∂value/∂π for every row.
+    `value(target, reward, propensity)` is the scalar to maximize. Instead of `target`, π(a|x) of the logged action, or beside it, it may
+    name `score`, the logit of the logged action. It also gets whatever else it names as an argument: `baseline` (the β that the rule
+    `baseline` chooses), `banditnet_lambda` (given by the user, or tuned), `rewards` (the `Rewards` of all rows), or a reward model's
+    `model_rewards` together with `probabilities` and `action`. `full_batch` says that it is not a mean over rows, so mini-batches would
+    bias it. `slope`, if it is known, saves us autograd: it is n ∂value/∂π (or ∂z, for a function of `score`) for every row.
 
     `imitation` adds κ times the mean of log π(a|x) to the value. `clip` is the largest weight that a row with a reward above the baseline
     counts with: more of an action that did well is worth nothing then, less of one that did badly always is.
@@ -204,28 +273,48 @@ class Objective:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self._asked if name not in GIVEN + ON_REQUEST]
-        if unknown or not set(GIVEN) <= set(self._asked):
+        names = self._arguments
+        if not (set(REQUIRED) <= set(names) <= set(ARGUMENTS) and set(LOGGED) & set(names)):
             raise OptionError(
-                f"an objective takes {', '.join(GIVEN)} and, if it needs them, {', '.join(ON_REQUEST)}; "
-                f"found {', '.join(self._asked) or 'no arguments'}."
+                f"an objective takes target, reward, propensity and, if it needs them, {', '.join(('score', *ON_REQUEST))}; "
+                f"found {', '.join(names) or 'no arguments'}."
             )
 
     @cached_property
-    def _asked(self) -> tuple[str, ...]:
+    def _arguments(self) -> tuple[str, ...]:
         """The arguments to fill in: those that `value` names, except for others that have a default."""
-        found = inspect.signature(self.value).parameters.values()
-        return tuple(one.name for one in found if one.default is one.empty or one.name in GIVEN + ON_REQUEST)
+        parameters = inspect.signature(self.value).parameters.values()
+        return tuple(each.name for each in parameters if each.default is each.empty or each.name in ARGUMENTS)
 
     @property
     def needs_lambda(self) -> bool:
         """Whether it takes BanditNet's λ."""
-        return "banditnet_lambda" in self._asked
+        return "banditnet_lambda" in self._arguments
 
     @property
     def needs_model_rewards(self) -> bool:
         """Whether it takes a reward model's predictions, and the probabilities of all actions along with them."""
-        return bool({"model_rewards", "probabilities"} & set(self._asked))
+        return bool({"model_rewards", "probabilities"} & set(self._arguments))
+
+    @property
+    def needs_score(self) -> bool:
+        """Whether it takes the logit of the logged action."""
+        return "score" in self._arguments
+
+    @property
+    def is_of_score(self) -> bool:
+        """Whether it is a function of that logit alone, whatever those of other actions are."""
+        return self.needs_score and not ({"target", "probabilities"} & set(self._arguments) or self.imitation)
+
+    @property
+    def needs_rewards(self) -> bool:
+        """Whether it must know the rewards of all rows before it starts."""
+        return "rewards" in self._arguments
+
+    @property
+    def learns_baseline(self) -> bool:
+        """Whether its baseline comes from the rows, this batch's or those before, and not from an option."""
+        return self.baseline not in (baselines.zero, baselines.of_lambda)
 
     @property
     def splits(self) -> bool:
@@ -235,39 +324,46 @@ class Objective:
     @property
     def needs_smoothing(self) -> bool:
         """Whether it takes the λ of logarithmic smoothing."""
-        return "smoothing" in self._asked
+        return "smoothing" in self._arguments
 
-    def at(self, banditnet_lambda: float, smoothing: float = 1.0) -> Objective:
-        """The same objective with λ filled in, BanditNet's or that of logarithmic smoothing."""
-        found = self
-        if self.needs_lambda:
-            found = replace(found, value=partial(found.value, banditnet_lambda=banditnet_lambda))
-        if self.needs_smoothing:
-            slope = None if found.slope is None else partial(found.slope, smoothing=smoothing)
-            found = replace(found, value=partial(found.value, smoothing=smoothing), slope=slope)
-        return found
+    def at(self, banditnet_lambda: float, smoothing: float = 1.0, rewards: Rewards | None = None) -> Objective:
+        """The same objective with λ filled in, BanditNet's or that of smoothing, and with the rewards of all rows."""
+        known: dict[str, object] = {"banditnet_lambda": banditnet_lambda, "smoothing": smoothing}
+        known |= {} if rewards is None else {"rewards": rewards}
+        own = {name: known[name] for name in self._arguments if name in known}
+        if not own:
+            return self
+        slope = self.slope
+        if slope is not None:
+            slope = partial(slope, **{name: own[name] for name in inspect.signature(slope).parameters if name in own})
+        return replace(self, value=partial(self.value, **own), slope=slope)
 
     def __call__(self, target: Tensor, reward: Tensor, propensity: Tensor, **known: Tensor) -> Tensor:
         """The scalar to maximize, from everything that is known; what the function does not ask for is left out."""
-        seen = target
+        counted = target
         if self.clip is not None:
-            seen = torch.where(
-                self._is_free(target, reward, propensity, known["baseline"]), target, self.clip * propensity
-            )
-        value = self.value(seen, reward, propensity, **{name: known[name] for name in self._asked if name in known})
+            free = self._is_free(target, reward, propensity, known["baseline"])
+            counted = torch.where(free, target, self.clip * propensity)
+        known = {"target": counted, "reward": reward, "propensity": propensity} | known
+        value = self.value(**{name: known[name] for name in self._arguments if name in known})
         return value + self.imitation * logarithm(target).mean() if self.imitation else value
 
-    def slopes(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor) -> Tensor:
-        """n ∂/∂π of the scalar to maximize, for every row: in closed form if `slope` is known."""
+    def slopes(self, logged: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor) -> Tensor:
+        """n ∂/∂π of the scalar to maximize (∂/∂z, if it is a function of the score), for every row: in closed form if `slope` is known."""
         if self.slope is None:
             with torch.enable_grad():
-                free = target.detach().requires_grad_()
-                (found,) = torch.autograd.grad(self(free, reward, propensity, baseline=baseline), free)
-            return found * len(target)
-        found = self.slope(target, reward, propensity, baseline)
+                free = logged.detach().requires_grad_()
+                known = {"score": free} if self.is_of_score else {}
+                (slope,) = torch.autograd.grad(self(free, reward, propensity, baseline=baseline, **known), free)
+            return slope * len(logged)
+        slope = self.slope(logged, reward, propensity, baseline)
+        if self.is_of_score:
+            return slope
         if self.clip is not None:
-            found = found * self._is_free(target, reward, propensity, baseline)
-        return found + self.imitation * imitated(target, reward, propensity, baseline) if self.imitation else found
+            slope = slope * self._is_free(logged, reward, propensity, baseline)
+        return (
+            slope + self.imitation * imitation_slope(logged, reward, propensity, baseline) if self.imitation else slope
+        )
 
     def _is_free(self, target: Tensor, reward: Tensor, propensity: Tensor, baseline: Tensor | float) -> Tensor:
         """Which rows count with their own weight, and not with the largest."""
@@ -276,20 +372,24 @@ class Objective:
 
 
 OBJECTIVES: dict[str, Objective] = {
-    "beta_ips": Objective(beta_ips, slope=translated),
-    "running_beta_ips": Objective(beta_ips, baselines.of_past, translated),
-    "ips": Objective(ips, baselines.zero, translated),
-    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, translated),
+    "beta_ips": Objective(beta_ips, slope=beta_ips_slope),
+    "running_beta_ips": Objective(beta_ips, baselines.of_past, beta_ips_slope),
+    "ips": Objective(ips, baselines.zero, beta_ips_slope),
+    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, beta_ips_slope),
     "dr": Objective(dr, baselines.zero),
-    "log_smoothing": Objective(log_smoothing, baselines.zero, smoothed),
-    "imitation": Objective(imitation, baselines.zero, imitated),
+    "log_smoothing": Objective(log_smoothing, baselines.zero, log_smoothing_slope),
+    "imitation": Objective(imitation, baselines.zero, imitation_slope),
+    "predicted_reward": Objective(predicted_reward, baselines.zero, predicted_reward_slope),
     "snips": Objective(snips, full_batch=True),
     "value_beta_ips": Objective(value_beta_ips, full_batch=True),
 }
 
 
 def register(name: str, objective: Objective) -> None:
-    """Make your own objective known to `PolicyLearner`, under a name that is still free."""
+    """Make your own objective known to every learner, under a name that is still free.
+
+    `PolicyLearner` and `RankingLearner` train it as ``objective=name``; for `learn_policy` it is a contender of that name.
+    """
     if name in OBJECTIVES:
         raise OptionError(f"there is already an objective {name!r}.", do="Register yours under another name.")
     OBJECTIVES[name] = objective

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import warnings
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn.actions import masked
+from counterpoise.features import Encoder
+from counterpoise.features.columns import Column, Number, Vector
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import cooled
-
-if TYPE_CHECKING:
-    from counterpoise.features import Encoder
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns
@@ -33,8 +31,8 @@ class Probabilities(nn.Module):
 
     def forward(self, context: Tensor, candidates: Tensor | None = None) -> Tensor:
         """One row per context, one column per action."""
-        logits = masked(self.policy(context), candidates)
-        return torch.softmax(cooled(logits, self.policy.temperature), -1)
+        logits = self.policy.logits_among(context, candidates)
+        return torch.softmax(cooled(logits, self.policy.temperature), -1).to(context.dtype)
 
 
 def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | PathLike[str]) -> None:
@@ -69,13 +67,13 @@ def write_onnx(policy: Policy, module: nn.Module, example: Tensor, path: str | P
 def metadata_of(policy: Policy) -> dict[str, str]:
     """The columns of the context with their encoding, the actions in the order of the probabilities, and the candidates, as JSON."""
     columns = [{"name": name, "kind": "number"} for name in policy.context_]
-    found = {
+    metadata = {
         "counterpoise.context": columns if policy.encoding_ is None else policy.encoding_.described(),
         "counterpoise.classes": policy.classes_.tolist(),
     }
     if policy.candidates_ is not None:
-        found["counterpoise.candidates"] = policy.candidates_
-    return {name: json.dumps(value) for name, value in found.items()}
+        metadata["counterpoise.candidates"] = policy.candidates_
+    return {name: json.dumps(value) for name, value in metadata.items()}
 
 
 def _check_names(encoding: Encoder | None) -> None:
@@ -92,50 +90,45 @@ def _encode(model: Any, encoding: Encoder) -> None:
     from onnx import helper
 
     graph = model.graph
-    inner = next(one for one in graph.input if one.name == ENCODED)
-    kind = inner.type.tensor_type.elem_type
-    nodes, inputs, parts = [], [], []
-    for k, column in enumerate(encoding.described()):
-        made, taken = _column(column, f"{ENCODED} {k}", kind)
-        nodes += made
-        inputs.append(taken)
-        parts.append(f"{ENCODED} {k}")
-    nodes.append(helper.make_node("Concat", parts, [ENCODED], axis=1))
-    others = [one for one in graph.input if one.name != ENCODED]
-    body = list(graph.node)
+    kind = next(value for value in graph.input if value.name == ENCODED).type.tensor_type.elem_type
+    parts = [f"{ENCODED} {k}" for k in range(len(encoding.columns))]
+    columns = [_column(column, part, kind) for column, part in zip(encoding.columns, parts, strict=True)]
+    inputs = [column for _, column in columns] + [value for value in graph.input if value.name != ENCODED]
+    nodes = [node for nodes, _ in columns for node in nodes]
+    nodes += [helper.make_node("Concat", parts, [ENCODED], axis=1), *graph.node]
     del graph.input[:], graph.node[:]
-    graph.input.extend([*inputs, *others])
-    graph.node.extend([*nodes, *body])
-    if not any(one.domain == "ai.onnx.ml" for one in model.opset_import):
+    graph.input.extend(inputs)
+    graph.node.extend(nodes)
+    if not any(opset.domain == "ai.onnx.ml" for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
 
 
-def _column(column: dict[str, Any], out: str, kind: int) -> tuple[list[Any], Any]:
+def _column(column: Column, out: str, kind: int) -> tuple[list[Any], Any]:
     """The nodes that make the policy's inputs of one column, and the input that the column is."""
     from onnx import TensorProto, helper
 
-    name = column["name"]
-    if column["kind"] == "list":
-        given = helper.make_tensor_value_info(name, kind, ["rows", column["length"]])
-        return [helper.make_node("Identity", [name], [out])], given
-    if column["kind"] == "number":
-        shape = _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64))
-        given = helper.make_tensor_value_info(name, kind, ["rows"])
-        if not column.get("missing"):
-            return [shape, helper.make_node("Reshape", [name, f"{out} shape"], [out])], given
-        mean = _constant(f"{out} mean", np.array(column["mean"], dtype=helper.tensor_dtype_to_np_dtype(kind)))
-        return [
-            shape,
-            mean,
-            helper.make_node("Reshape", [name, f"{out} shape"], [f"{out} numbers"]),
-            helper.make_node("IsNaN", [f"{out} numbers"], [f"{out} gaps"]),
-            helper.make_node("Where", [f"{out} gaps", f"{out} mean", f"{out} numbers"], [f"{out} filled"]),
-            helper.make_node("Cast", [f"{out} gaps"], [f"{out} marks"], to=kind),
-            helper.make_node("Concat", [f"{out} filled", f"{out} marks"], [out], axis=1),
-        ], given
+    name = column.name
+    if isinstance(column, Vector):
+        nodes = [helper.make_node("Identity", [name], [out])]
+        return nodes, helper.make_tensor_value_info(name, kind, ["rows", column.width])
+    if isinstance(column, Number):
+        numbers = f"{out} numbers" if column.has_gaps else out
+        nodes = [
+            _constant(f"{out} shape", np.array([-1, 1], dtype=np.int64)),
+            helper.make_node("Reshape", [name, f"{out} shape"], [numbers]),
+        ]
+        if column.has_gaps:
+            nodes += [
+                _constant(f"{out} mean", np.array(column.mean, dtype=helper.tensor_dtype_to_np_dtype(kind))),
+                helper.make_node("IsNaN", [numbers], [f"{out} gaps"]),
+                helper.make_node("Where", [f"{out} gaps", f"{out} mean", numbers], [f"{out} filled"]),
+                helper.make_node("Cast", [f"{out} gaps"], [f"{out} marks"], to=kind),
+                helper.make_node("Concat", [f"{out} filled", f"{out} marks"], [out], axis=1),
+            ]
+        return nodes, helper.make_tensor_value_info(name, kind, ["rows"])
     # ONNX has no missing text: it is empty
-    keys = [*column["levels"], *([""] if column["missing"] and "" not in column["levels"] else [])]
-    width = len(column["levels"]) + column["missing"]
+    keys = [*column.levels, *([""] if column.has_gaps and "" not in column.levels else [])]
+    width = len(column.features)
     codes = helper.make_node(
         "LabelEncoder",
         [name],

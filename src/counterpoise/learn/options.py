@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
-from counterpoise.learn.callbacks import Callback, checked_callbacks
+from counterpoise.learn.callbacks import Callback, callbacks_of
 from counterpoise.learn.items.arithmetic import check_precision
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.norms import is_split
@@ -425,7 +425,7 @@ class Schedule(Group):
     holdout: float = option(0.1, _share, fixed=True)
     patience: int | None = option(None, maybe(partial(whole, least=0)))
     checkpoint: str | PathLike[str] | None = option(None, maybe(_file))
-    callbacks: Sequence[Callback] | None = option(None, lambda _, value: checked_callbacks(value))
+    callbacks: Sequence[Callback] | None = option(None, lambda _, value: callbacks_of(value))
     progress: bool | None = option(None)
 
 
@@ -617,6 +617,11 @@ def _check_policy(policy: Any, n_actions: int | None) -> None:
         raise OptionError(
             f"policy must be a Policy; found {type(policy).__name__}.",
             do="Wrap a module that gives a logit per action in ModulePolicy(module, n_actions=…).",
+        )
+    if not any(parameter.requires_grad for parameter in policy.parameters()):
+        raise OptionError(
+            f"{type(policy).__name__} has no parameters that gradients could train.",
+            do="Pass LinearSoftmax, MLP, TwoTower, or a module in a ModulePolicy; learn_policy grows forests and fits other models.",
         )
     if n_actions not in (None, policy.n_actions):
         raise OptionError(

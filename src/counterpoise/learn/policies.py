@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import Argument, Blank, OptionError, TrainingError
 from counterpoise.features import Scaling
 from counterpoise.learn.actions import Ids, item_features
 from counterpoise.learn.items.logits import ItemScores
-from counterpoise.learn.policy import Policy
+from counterpoise.learn.policy import Policy, check_sizes
+from counterpoise.learn.softmax import cooled
 from counterpoise.log.log import Log
 
 if TYPE_CHECKING:
@@ -52,16 +53,12 @@ class Standardize(nn.Module):
         """Whether mean and scale are still 0 and 1, so that it does nothing."""
         return not bool(self.mean.any()) and bool((self.scale == 1).all())
 
-    def set_to(self, columns: Scaling) -> None:
-        """Take mean and scale from the columns of a log."""
-        self.load_state_dict({"mean": torch.as_tensor(columns.mean), "scale": torch.as_tensor(columns.scale)})
-
 
 def standardize(policy: nn.Module, columns: Scaling) -> None:
     """Give a policy that standardizes its contexts the mean and scale of a log's columns, unless it has others already."""
     for layer in policy.modules():
         if isinstance(layer, Standardize) and layer.is_unset and len(layer.mean) == len(columns.mean):
-            layer.set_to(columns)
+            layer.load_state_dict({"mean": torch.as_tensor(columns.mean), "scale": torch.as_tensor(columns.scale)})
 
 
 # -- Policies that are ready to use: linear, with hidden layers, of two towers, and around a module of yours -----------
@@ -78,19 +75,9 @@ class LinearSoftmax(Policy):
         self, context_dimension: int, n_actions: int, *, bias: bool = False, standardize: bool = False
     ) -> None:
         super().__init__()
-        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self._made_for(context_dimension, n_actions, bias=bias, standardize=standardize)
         self.body = Standardize(context_dimension) if standardize else nn.Identity()
         self.scores = nn.Linear(context_dimension, n_actions, bias=bias)
-        self._config = {
-            "context_dimension": context_dimension,
-            "n_actions": n_actions,
-            "bias": bias,
-            "standardize": standardize,
-        }
-
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
 
 
 class MLP(Policy):
@@ -106,20 +93,9 @@ class MLP(Policy):
         standardize: bool = False,
     ) -> None:
         super().__init__()
-        _check_sizes(context_dimension=context_dimension, n_actions=n_actions)
-        self.context_dimension, self.n_actions = context_dimension, n_actions
+        self._made_for(context_dimension, n_actions, hidden=list(hidden), normalize=normalize, standardize=standardize)
         self.body, width = _tower(context_dimension, hidden, normalize, standardize)
         self.scores = nn.Linear(width, n_actions)
-        self._config = {
-            "context_dimension": context_dimension,
-            "n_actions": n_actions,
-            "hidden": list(hidden),
-            "normalize": normalize,
-            "standardize": standardize,
-        }
-
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
 
 
 class TwoTower(Policy):
@@ -141,13 +117,16 @@ class TwoTower(Policy):
         standardize: bool = False,
     ) -> None:
         super().__init__()
-        _check_sizes(context_dimension=context_dimension, n_actions=n_actions, dimension=dimension)
+        check_sizes(dimension=dimension)
+        self._made_for(
+            context_dimension, n_actions, dimension=dimension, hidden=list(hidden), normalize=normalize,
+            item_dimension=None if item_features is None else item_features.shape[-1], standardize=standardize,
+        )  # fmt: skip
         if item_features is not None and (item_features.ndim != 2 or len(item_features) != n_actions):
             raise OptionError(
                 f"item_features must have a row for each of the {n_actions:,} actions; found shape "
                 f"{tuple(item_features.shape)}."
             )
-        self.context_dimension, self.n_actions = context_dimension, n_actions
         tower, width = _tower(context_dimension, hidden, normalize, standardize)
         self.body = nn.Sequential(tower, nn.Linear(width, dimension))
         self.scores = (
@@ -155,18 +134,6 @@ class TwoTower(Policy):
             if item_features is None
             else ItemScores(dimension, item_features)
         )
-        self._config = {
-            "context_dimension": context_dimension,
-            "n_actions": n_actions,
-            "dimension": dimension,
-            "hidden": list(hidden),
-            "normalize": normalize,
-            "item_dimension": None if item_features is None else item_features.shape[1],
-            "standardize": standardize,
-        }
-
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
 
 
 class ModulePolicy(Policy):
@@ -179,34 +146,161 @@ class ModulePolicy(Policy):
 
     def __init__(self, module: nn.Module, n_actions: int) -> None:
         super().__init__()
-        _check_sizes(n_actions=n_actions)
-        self.n_actions = n_actions
+        check_sizes(n_actions=n_actions)
+        self.n_actions, self._config = n_actions, {"n_actions": n_actions}
         if isinstance(module, nn.Linear) and module.out_features != n_actions:
             raise self.not_fitting(module.out_features)  # of other modules we know it once they have run
         self.body = nn.Identity()
         self.scores = module
 
+
+class ModelPolicy(Policy):
+    """A softmax of the scores that a model of another library gives to actions, which is neither trained nor saved here.
+
+    `scores` takes contexts as an array of single precision and returns a table of numbers, a column per action.
+
+    >>> policy = ModelPolicy(lambda context: context @ [[1.0, 2.0, 3.0]], n_actions=3)
+    >>> policy.greedy([[1.0], [-1.0]]).tolist()
+    [2, 0]
+    """
+
+    def __init__(self, scores: Callable[[NDArray[np.float32]], Any], n_actions: int) -> None:
+        super().__init__()
+        self.n_actions = n_actions
+        self.body, self.scores = nn.Identity(), _ModelScores(scores)
+
+
+class _ModelScores(nn.Module):
+    def __init__(self, scores: Callable[[NDArray[np.float32]], Any]) -> None:
+        super().__init__()
+        self._scores = scores
+
+    def forward(self, context: Tensor) -> Tensor:
+        """What the model says, in double precision."""
+        return torch.as_tensor(np.asarray(self._scores(context.float().numpy()), dtype=np.float64))
+
+
+def as_policy(model: Any, n_actions: int) -> Policy:
+    """What a contender learned as a policy: anything with `predict_proba` is one, with `classes_` if a column is not every action's.
+
+    >>> class Second:
+    ...     classes_ = [1]
+    ...     def predict_proba(self, context):
+    ...         return np.ones((len(context), 1))
+    >>> as_policy(Second(), 3).predict_proba([[0.5], [0.7]]).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    if isinstance(model, Policy):
+        return model
+    if not hasattr(model, "predict_proba"):
+        raise TrainingError(
+            f"a contender learned a {type(model).__name__}, which has no predict_proba.",
+            do="Return a policy, or anything that has it.",
+        )
+    known = np.asarray(getattr(model, "classes_", np.arange(n_actions)), dtype=np.int64)
+
+    def scores(context: NDArray[np.float32]) -> NDArray[np.float64]:
+        table = np.full((len(context), n_actions), -np.inf)
+        with np.errstate(divide="ignore"):
+            table[:, known] = np.log(model.predict_proba(context))
+        return table
+
+    return ModelPolicy(scores, n_actions)
+
+
+class Average(Policy):
+    r"""The mixture of several policies, as if one of them were drawn for every context: the mean of their probabilities.
+
+    .. math:: \pi(a \mid x) = \sum_k w_k \, \pi_k(a \mid x)
+
+    Each is at its own temperature and chooses among the candidates, if there are any; the weights are equal unless you pass some. The
+    average of the fold policies of `learn_policy`, ``Average(found.policies)``, is the very policy that `Found.result` is about. It is
+    saved, loaded and exported like every other, if all of its policies can be.
+
+    Examples
+    --------
+    >>> always = LinearSoftmax(1, 2)
+    >>> _ = always.load_state_dict({"scores.weight": torch.tensor([[0.0], [1.0]])})
+    >>> always.temperature = 0.0
+    >>> Average([always, LinearSoftmax(1, 2)], weights=[3, 1]).predict_proba([[0.0]]).round(3).tolist()
+    [[0.875, 0.125]]
+    """
+
+    def __init__(self, policies: Sequence[Policy], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self.policies = nn.ModuleList(_alike(policies))
+        self.weights = _shares(weights, len(self.policies))
+        first: Any = self.policies[0]
+        self.n_actions, self.context_dimension, self.actions_ = (
+            first.n_actions, first.context_dimension, first.actions_,
+        )  # fmt: skip
+        self.context_, self.encoding_, self.candidates_ = first.context_, first.encoding_, first.candidates_
+
+    def forward(self, context: Tensor) -> Tensor:
+        """The logarithm of every action's probability."""
+        return self.logits_among(context, None)
+
+    def logits_among(self, context: Tensor, candidates: Tensor | None) -> Tensor:
+        """The same where every policy chooses among candidates; in double precision."""
+        shares = []
+        for weight, policy in zip(self.weights, self._members, strict=True):
+            logits = policy.logits_among(context.to(policy.device, policy.precision), candidates)
+            shares.append(weight * torch.softmax(cooled(logits.double(), policy.temperature), -1).to(context.device))
+        return torch.stack(shares).sum(0).log()
+
+    @property
+    def _members(self) -> list[Policy]:
+        return list(self.policies)  # type: ignore[arg-type]
+
     def config(self) -> dict[str, Any]:
-        return {"n_actions": self.n_actions}
+        return {"weights": self.weights, "policies": [policy.description() for policy in self._members]}
+
+
+def _alike(policies: Any) -> list[Policy]:
+    """Policies that can be averaged: they choose among the same actions by the same columns, and show no lists."""
+    members = list(policies) if isinstance(policies, Sequence) else []
+    odd = [member for member in members if not isinstance(member, Policy) or hasattr(member, "list_probabilities")]
+    if not members or odd:
+        what = type(odd[0]).__name__ if odd else "none" if isinstance(policies, Sequence) else type(policies).__name__
+        raise OptionError(f"an average is that of a list of policies that choose an action each; found {what}.")
+    first = members[0]
+    for k, member in enumerate(members[1:], start=2):
+        for what, mine, other in (
+            ("the actions", first.classes_.tolist(), member.classes_.tolist()),
+            ("the columns", first.context_, member.context_),
+            ("the encoding of columns", first.encoding_, member.encoding_),
+            ("the candidates", first.candidates_, member.candidates_),
+            ("the number of inputs", first.context_dimension, member.context_dimension),
+        ):
+            if mine != other:
+                raise OptionError(
+                    f"{what} of policy {k} are not those of the first.",
+                    do="Average policies that were learned from the same log, with the same parts.",
+                )
+    return members
+
+
+def _shares(weights: Any, count: int) -> list[float]:
+    """Weights that sum to 1."""
+    shares = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
+    if shares.shape != (count,) or not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
+        raise OptionError(
+            [Argument("weights"), f" must be {count:,} numbers from 0 on, one for every policy; found {weights!r}."]
+        )
+    return list((shares / shares.sum()).tolist())
 
 
 def _tower(width: int, hidden: Sequence[int], normalize: bool, standardize: bool) -> tuple[nn.Sequential, int]:
     """Hidden layers, and how many features they return."""
     layers: list[nn.Module] = [Standardize(width)] if standardize else []
     for size in hidden:
-        _check_sizes(hidden=size)
+        check_sizes(hidden=size)
         layers.append(nn.Linear(width, size))
         if normalize:
             layers.append(nn.LayerNorm(size))
         layers.append(nn.ReLU())
         width = size
     return nn.Sequential(*layers), width
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise OptionError(f"{name} must be a whole number of at least 1; found {size!r}.")
 
 
 # -- The policy to train: which actions it has, and how a new one is made once the log has told how wide its contexts are ---
@@ -238,14 +332,14 @@ class Known:
         """How many actions there are, if that is settled before the rows are looked at."""
         names = None if source.reading is None else source.reading.names
         width = None if source.reading is None else source.reading.width
-        given = self.policy.n_actions if self.policy is not None else n_actions
+        settled = self.policy.n_actions if self.policy is not None else n_actions
         known = [len(some) for some in (names, self.classes) if some is not None] + [
-            size for size in (width, given) if size is not None
+            size for size in (width, settled) if size is not None
         ]
         if len(set(known)) > 1:
             what = "names" if names is not None else "items" if self.classes is not None else "columns of candidates"
             whose = (
-                "the policy has" if self.policy is not None else "n_actions is" if given is not None else "there are"
+                "the policy has" if self.policy is not None else "n_actions is" if settled is not None else "there are"
             )
             raise OptionError(
                 f"{whose} {known[-1]:,}{' actions' if self.policy is not None else ''}, but {known[0]:,} {what} of actions were found.",
@@ -268,11 +362,11 @@ def known_actions(policy: Policy | None, log: Log) -> Known:
 
 
 def new_policy(
-    make: Callable[..., Policy] | None, source: Source, found: Inspection, features: Tensor | None
+    make: Callable[..., Policy] | None, source: Source, inspection: Inspection, features: Tensor | None
 ) -> Policy:
     """A policy for the contexts and actions of a log: by the function that was given, or the default."""
     if make is None and features is None:
-        return _default_policy(found)
+        return default_policy(inspection.columns, inspection.n_actions)
     build: Callable[..., Policy] = partial(TwoTower, standardize=True) if make is None else make
     if features is not None and not _takes_items(build):
         who = [build.__name__] if isinstance(build, type) else ["the function passed as ", Argument("policy")]
@@ -280,14 +374,14 @@ def new_policy(
             [*who, " takes no item_features, so ", Argument("items"), " is of no use to it."],
             do=FOR_ITEMS,
         )
-    made = build(source.width, found.n_actions, **({} if features is None else {"item_features": features}))
-    if not isinstance(made, Policy) or made.n_actions != found.n_actions:
+    made = build(source.width, inspection.n_actions, **({} if features is None else {"item_features": features}))
+    if not isinstance(made, Policy) or made.n_actions != inspection.n_actions:
         what = f"one with {made.n_actions:,} actions" if isinstance(made, Policy) else type(made).__name__
         raise OptionError(
             [
                 "the function passed as ",
                 Argument("policy"),
-                f" must make a Policy with {found.n_actions:,} actions; it made {what}.",
+                f" must make a Policy with {inspection.n_actions:,} actions; it made {what}.",
             ],
             do="It is called with the number of inputs and the number of actions.",
         )
@@ -301,14 +395,17 @@ def _takes_items(build: Callable[..., Policy]) -> bool:
         parameters = signature(build).parameters
     except (TypeError, ValueError):
         return True
-    return "item_features" in parameters or any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    return "item_features" in parameters or any(
+        parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
-def _default_policy(found: Inspection) -> Policy:
+def default_policy(columns: Scaling, n_actions: int) -> LinearSoftmax:
     """A linear softmax that standardizes its contexts and starts as the uniform policy."""
-    policy = LinearSoftmax(len(found.columns.mean), found.n_actions, bias=True, standardize=True)
+    policy = LinearSoftmax(len(columns.mean), n_actions, bias=True, standardize=True)
     for parameter in policy.scores.parameters():
         nn.init.zeros_(parameter)
+    standardize(policy, columns)
     return policy
 
 

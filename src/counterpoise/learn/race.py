@@ -9,23 +9,25 @@ from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import add
-from os import PathLike
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, TrainingError
 from counterpoise.estimators.constant import beta_ips
 from counterpoise.evaluation.result import Result
-from counterpoise.learn.contenders import Contender, ModelPolicy, Rest, as_policy
+from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
 from counterpoise.learn.judging import TWICE, doubts
-from counterpoise.learn.policy import CELLS, Policy
+from counterpoise.learn.policies import as_policy
+from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
-from counterpoise.log.sketches import Lesson
+from counterpoise.learn.source import Source
+from counterpoise.learn.training import ALONE, Machine
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 
@@ -48,7 +50,7 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Found(Serves):
     """A policy that was found on a log.
 
     Attributes
@@ -80,13 +82,13 @@ class Found:
         The lowest and the highest reward, between which every true value lies.
     """
 
-    policy: Policy | ModelPolicy
+    policy: Policy
     result: Result
     kind: str
     rejected: Result | None
     name: str
     leaderboard: tuple[Standing, ...]
-    policies: tuple[Policy | ModelPolicy, ...]
+    policies: tuple[Policy, ...]
     mean_reward: float
     seconds: float
     fit_seconds: float
@@ -95,23 +97,9 @@ class Found:
     cut: str = ""
     reward_range: tuple[float, float] = (-math.inf, math.inf)
 
-    def predict_proba(self, context: ArrayLike) -> NDArray[np.float64]:
-        """The policy's probabilities, so that what was found is itself a target of `evaluate`."""
-        return self.policy.predict_proba(context)
-
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The actions, in the order of `predict_proba`'s columns."""
-        return self.policy.classes_
-
-    @property
-    def lesson_(self) -> Lesson | None:
-        """What the policy remembers of how it was learned, by which `evaluate` knows its rows again."""
-        return self.policy.lesson_
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to a file, which `load_policy` and `evaluate(target=…)` read; networks and forests can be saved."""
-        self.policy.save(path)
+    def served_policy(self) -> Policy:
+        return self.policy
 
     def summary(self) -> str:
         """What was found, in a sentence or two."""
@@ -128,13 +116,13 @@ class Found:
             ]
         else:
             said = [f"{self.name[0].upper()}{self.name[1:]} is best. It would have earned {earned}.", self._caution()]
-        return " ".join(one for one in (*said, self.outside(), self.cut) if one)
+        return " ".join(text for text in (*said, self.outside(), self.cut) if text)
 
     def outside(self) -> str:
         """What to say where an estimate is no possible value, because no reward is as low or as high; empty elsewhere."""
         low, high = self.reward_range
         results = [self.result] if self.rejected is None else [self.rejected, self.result]
-        values = [float(one[one.targets[0], "beta_ips"].value) for one in results]
+        values = [float(result[result.targets[0], "beta_ips"].value) for result in results]
         odd = [value for value in values if not low <= value <= high]
         if not odd:
             return ""
@@ -162,7 +150,7 @@ class Found:
             "effective_sample_size": self.result.diagnostics(self.result.targets[0]).effective_sample_size,
             "seconds": self.seconds,
             "fit_seconds": self.fit_seconds,
-            "leaderboard": [asdict(one) for one in self.leaderboard],
+            "leaderboard": [asdict(standing) for standing in self.leaderboard],
             "skipped": self.skipped,
             "dropped_rows": self.dropped_rows,
             "cut": self.cut,
@@ -170,14 +158,14 @@ class Found:
         }
 
     def __repr__(self) -> str:
-        wide = max(len(one.name) for one in self.leaderboard)
+        wide = max(len(standing.name) for standing in self.leaderboard)
         lines = [self.summary(), "", f"{'contender':<{wide}}  temperature     value  interval            rows  seconds"]
-        for one in self.leaderboard:
-            bounds = f"{one.lower:.4g} … {one.upper:.4g}"
-            note = "" if one.is_measured else "  not measured by these rows"
+        for standing in self.leaderboard:
+            bounds = f"{standing.lower:.4g} … {standing.upper:.4g}"
+            note = "" if standing.is_measured else "  not measured by these rows"
             lines.append(
-                f"{one.name:<{wide}}  {one.temperature:>11g}  {one.value:>8.4g}  {bounds:<18}"
-                f"{one.effective_sample_size:>6,.0f}  {one.seconds:>7.1f}{note}"
+                f"{standing.name:<{wide}}  {standing.temperature:>11g}  {standing.value:>8.4g}  {bounds:<18}"
+                f"{standing.effective_sample_size:>6,.0f}  {standing.seconds:>7.1f}{note}"
             )
         lines += [f"{name}: {why}" for name, why in self.skipped.items()]
         lines.append(
@@ -224,6 +212,7 @@ class Race:
     n_folds: int
     n_actions: int
     seed: int
+    features: Tensor | None = None  # of the items, a row for every action
     contenders: dict[str, Contender] = field(default_factory=dict)
     policies: dict[str, list[Any]] = field(default_factory=dict)  # by contender, one for every fold
     sums: dict[Served, list[Sums]] = field(default_factory=dict)
@@ -247,9 +236,11 @@ class Race:
             if contender.name in self.contenders:
                 raise TrainingError(f"two contenders are called {contender.name!r}.", do="Give each a name of its own.")
             seconds = None if deadline is None else self._share(deadline, len(contenders) - place)
-            has_run = any(one.name in self.policies for one in contenders[:place])
+            has_run = any(other.name in self.policies for other in contenders[:place])
             if self.is_stopped:
                 why: str | None = "the search was stopped before it."
+            elif self.rows.candidates is not None and not getattr(contender, "takes_candidates", True):
+                why = "it cannot learn to choose among the candidates of a row."
             elif seconds is not None and seconds < LEAST_SECONDS * self.n_folds and has_run:
                 why = "there was no time left to try it."
             else:
@@ -261,7 +252,7 @@ class Race:
                     self.is_stopped, why = True, "the search was stopped while it was learning."
             if why is not None:
                 self.skipped[contender.name] = why
-        if not any(one.name in self.policies for one in contenders):
+        if not any(contender.name in self.policies for contender in contenders):
             raise TrainingError(f"no contender could be learned: {' '.join(self.skipped.values())}")
 
     @staticmethod
@@ -280,11 +271,11 @@ class Race:
                 left = seconds - (time.perf_counter() - began)
                 allowed = max(left / (self.n_folds - fold), LEAST_SECONDS)
             try:
-                policies.append(self.learned(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
+                policies.append(self.learn(contender, fold, None if allowed is None else (1 - JUDGING) * allowed))
             except CounterpoiseError as error:
                 return str(error)
             judging = None if allowed is None else JUDGING * allowed
-            judged.append(list(self._judged(policies[-1], fold, contender.temperatures, judging)))
+            judged.append(list(self._judge(policies[-1], fold, contender.temperatures, judging)))
         self.contenders[contender.name], self.policies[contender.name] = contender, policies
         for some in judged:
             for temperature, sums in some:
@@ -292,14 +283,25 @@ class Race:
         self.seconds[contender.name] = time.perf_counter() - began
         return None
 
-    def learned(self, contender: Contender, fold: int | None, seconds: float | None = None) -> Policy | ModelPolicy:
-        """What a contender learns from the rows outside a fold, or from all, in so many seconds."""
+    def learn(
+        self,
+        contender: Contender,
+        fold: int | None,
+        seconds: float | None = None,
+        source: Source | None = None,
+        machine: Machine = ALONE,
+    ) -> Policy:
+        """What a contender learns from the rows outside a fold, or from all, in so many seconds.
+
+        Where the rows are a sample of what a `source` has, whoever can learn from that does; several processes share the work likewise.
+        """
         index = np.arange(len(self.rows)) if fold is None else np.flatnonzero(self.folds != fold)
+        streams = getattr(contender, "streams", False)
+        source, machine = (source, machine) if streams else (None, ALONE)
         n, cuts = len(index), list[str]()
-        if seconds is not None and n > (
-            most := LARGE + int(FASTEST * seconds)
-        ):  # no fit looks at more rows in that time
-            index = np.sort(np.random.default_rng(self.seed).choice(index, most, replace=False))
+        most = math.inf if seconds is None or source is not None else LARGE + int(FASTEST * seconds)
+        if n > most:  # no fit looks at more rows in that time
+            index = np.sort(np.random.default_rng(self.seed).choice(index, int(most), replace=False))
         rows = self.rows if len(index) == len(self.rows) else self.rows.take(torch.as_tensor(index))
         is_watched = seconds is not None and not getattr(contender, "keeps_time", False)
         if seconds is not None and is_watched and (some := self._affordable(contender, rows, seconds)) < len(rows):
@@ -307,7 +309,8 @@ class Race:
         if len(rows) < n:
             cuts.append(f"{len(rows):,} of {n:,} rows")
         began = time.perf_counter()
-        policy = as_policy(contender.fit(Rest(rows, self.n_actions, seconds, cuts), self.seed), self.n_actions)
+        rest = Rest(rows, self.n_actions, seconds, cuts, self.features, source, machine)
+        policy = as_policy(contender.fit(rest, self.seed), self.n_actions)
         if is_watched and contender.name not in self._paces:
             self._paces[contender.name] = Pace(len(rows), time.perf_counter() - began)
         self.cuts[contender.name] = ", ".join(cuts)
@@ -322,7 +325,7 @@ class Race:
         while size < n and (pace is None or not pace.is_enough(seconds, n)):
             began = time.perf_counter()
             try:
-                contender.fit(Rest(self._sample(rows, size), self.n_actions), self.seed)
+                contender.fit(Rest(self._sample(rows, size), self.n_actions, features=self.features), self.seed)
                 pace = Pace(size, time.perf_counter() - began, pace)
             except CounterpoiseError:  # so few rows may have nothing to learn from
                 pass
@@ -342,16 +345,15 @@ class Race:
         chosen = np.random.default_rng(self.seed).choice(len(rows), size, replace=False)
         return rows.take(torch.as_tensor(np.sort(chosen)))
 
-    def _judged(
+    def _judge(
         self, policy: Any, fold: int, temperatures: Sequence[float], seconds: float | None
     ) -> Iterator[tuple[float, Sums]]:
         index = self._fold_rows(fold)
-        found = self.logged(policy, index, temperatures, seconds)
-        judges = self.rows.take(torch.as_tensor(index[: len(found[temperatures[0]])]))
+        probabilities = self.probabilities(policy, index, temperatures, seconds)
+        judges = self.rows.take(torch.as_tensor(index[: len(probabilities[temperatures[0]])]))
         reward, propensity = judges.reward.double().numpy(), judges.propensity.double().numpy()
-        for temperature, logged in found.items():
-            weight = logged / propensity
-            yield temperature, self._sums(weight, reward)
+        for temperature, logged in probabilities.items():
+            yield temperature, self._sums(logged / propensity, reward)
 
     def _sums(self, weight: NDArray[np.float64], reward: NDArray[np.float64]) -> Sums:
         smoothed = Smoothed.of(weight * (reward - self.lowest), self.lambdas)
@@ -361,35 +363,34 @@ class Race:
         """The rows of a fold in random order, so that the first of them stand for all."""
         return np.random.default_rng([self.seed, fold]).permutation(np.flatnonzero(self.folds == fold))
 
-    def logged(
+    def probabilities(
         self, policy: Any, index: NDArray[np.int64], temperatures: Sequence[float], seconds: float | None
     ) -> dict[float, NDArray[np.float64]]:
         """The probability of the logged action in these rows, or in the first of them for which there is time."""
         began, at, size = time.perf_counter(), 0, BLOCK
-        parts: dict[float, list[NDArray[np.float64]]] = {temperature: [] for temperature in temperatures}
+        parts = []
         while at < len(index):
             rows = self.rows.take(torch.as_tensor(index[at : at + size]))
-            for temperature, part in logged_probabilities(policy, rows, temperatures).items():
-                parts[temperature].append(part)
+            parts.append(
+                policy.logged_probabilities(rows.context, rows.action, rows.candidates, temperatures=temperatures)
+            )
             at += size
             if seconds is not None:
                 took = time.perf_counter() - began
                 if took >= seconds:
                     break
                 size = max(1, min(64 * BLOCK, int((seconds - took) * at / max(took, 1e-9))))
-        return {temperature: np.concatenate(some) for temperature, some in parts.items()}
+        return dict(zip(temperatures, np.concatenate(parts).T, strict=True))
 
-    def certified(
-        self, chosen: Sequence[Served], seconds: float | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def certify(self, chosen: Sequence[Served], seconds: float | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Rows, and the probability of their logged action by what was chosen for their fold; as many as there is time for."""
         index, probability = [], []
         for fold, (name, temperature) in enumerate(chosen):
             rows = self._fold_rows(fold)
             each = None if seconds is None else seconds / self.n_folds
-            found = self.logged(self.policies[name][fold], rows, (temperature,), each)[temperature]
-            index.append(rows[: len(found)])
-            probability.append(found)
+            logged = self.probabilities(self.policies[name][fold], rows, (temperature,), each)[temperature]
+            index.append(rows[: len(logged)])
+            probability.append(logged)
         all_rows, all_probabilities = np.concatenate(index), np.concatenate(probability)
         order = np.argsort(all_rows)
         return all_rows[order], np.minimum(all_probabilities[order], 1.0)
@@ -400,7 +401,7 @@ class Race:
         return max(scores, key=scores.__getitem__)
 
     def bound(self, index: NDArray[np.int64], probability: NDArray[np.float64]) -> float:
-        """The lower bound on the value of what was chosen for every fold, by the rows that `certified` returned.
+        """The lower bound on the value of what was chosen for every fold, by the rows that `certify` returned.
 
         It holds for independent rows: there is none where rows belong to clusters, or share a context. That the folds share rows, as
         `counterpoise.learn.judging.lift_interval` explains, is allowed for.
@@ -417,7 +418,7 @@ class Race:
         reward = self.rows.reward.double().numpy()
         return float(reward.mean() + NormalDist().inv_cdf(0.975) * reward.std() / math.sqrt(len(reward)))
 
-    def served(self, chosen: Served, fold: int) -> Any:
+    def serve(self, chosen: Served, fold: int) -> Any:
         """The policy of a fold at a temperature."""
         name, temperature = chosen
         return at_temperature(self.policies[name][fold], temperature)
@@ -425,7 +426,7 @@ class Race:
     def leaderboard(self, level: float, lowest: float = 0.0) -> list[Standing]:
         """All contenders, each at its best temperature, the best first; `lowest` was taken away from the rewards."""
         z = NormalDist().inv_cdf(0.5 + level / 2)
-        found: dict[str, Standing] = {}
+        board: dict[str, Standing] = {}
         for (name, temperature), sums in self.sums.items():
             total = self._total(sums, None)
             score, estimate = total.score(self.lowest), beta_ips(total.moments)
@@ -434,13 +435,13 @@ class Race:
                 name, temperature, value, value - half, value + half, score.effective_sample_size,
                 score.is_measured, score.criterion, self.seconds[name],
             )  # fmt: skip
-            if name not in found or standing.score > found[name].score:
-                found[name] = standing
-        return sorted(found.values(), key=lambda one: -one.score)
+            if name not in board or standing.score > board[name].score:
+                board[name] = standing
+        return sorted(board.values(), key=lambda standing: -standing.score)
 
     @staticmethod
     def _total(sums: list[Sums], without: int | None) -> Sums:
-        return reduce(add, (one for fold, one in enumerate(sums) if fold != without))
+        return reduce(add, (part for fold, part in enumerate(sums) if fold != without))
 
 
 def by_score(score: Score) -> float:
@@ -455,9 +456,9 @@ def by_bound(score: Score) -> float:
 
 def at_temperature(policy: Any, temperature: float) -> Any:
     """The same policy, served at another temperature; what was learned is shared."""
-    found = copy(policy)
-    found.temperature = temperature
-    return found
+    served = copy(policy)
+    served.temperature = temperature
+    return served
 
 
 @dataclass(frozen=True)
@@ -490,28 +491,3 @@ class Pace:
         """Whether another fit would tell nothing new, or cost too much."""
         known = self.before is not None or GROWTH * self.rows >= most
         return (known and self.rows_in(seconds, most) >= most) or self.seconds * GROWTH**self.exponent > 0.1 * seconds
-
-
-@torch.no_grad()
-def logged_probabilities(
-    policy: Policy | ModelPolicy, rows: Rows, temperatures: Sequence[float]
-) -> dict[float, NDArray[np.float64]]:
-    """The probability of every row's action at several temperatures, a few rows at a time."""
-    found = {temperature: np.empty(len(rows)) for temperature in temperatures}
-    size = max(1, CELLS // policy.n_actions)
-    for at in range(0, len(rows), size):
-        part = slice(at, at + size)
-        context, action = rows.context[part], rows.action[part]
-        scores = (
-            policy(context)
-            if isinstance(policy, Policy)
-            else torch.as_tensor(np.asarray(policy.scores(context.numpy()), dtype=np.float64))
-        )
-        own = scores.gather(1, action[:, None])[:, 0]
-        for temperature, probability in found.items():
-            if temperature == 0:
-                probability[part] = (scores.argmax(1) == action).numpy()
-            else:
-                whole = torch.logsumexp(scores / temperature, 1)
-                probability[part] = (own / temperature - whole).double().exp().numpy()
-    return found

@@ -191,7 +191,7 @@ def reading_of(
         fills_gaps and any(_has_gaps(part.get_column(name)) for part in parts() for name in names.context)
     ):
         encoding = Encoder.learned(parts(), names.context)
-    if encoding is None and not is_text and names.candidates is None and classes is None:
+    if encoding is None and not is_text and names.candidates is None:
         return None
     mask = None if names.candidates is None else _mask_in(first.get_column(names.candidates))
     width = None if mask is None else mask.shape[1]

@@ -10,17 +10,20 @@ from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
-from counterpoise.learn.contenders import IMITATION, Contender, Direct, Reduction, imitation, portfolio
+from counterpoise.learn import objectives
+from counterpoise.learn.contenders import Contender, Direct, Network, Reduction, imitation, portfolio
 from counterpoise.learn.judging import FOLDS, is_handed_out, is_surely_better, judge_rows, lesson_of
-from counterpoise.learn.options import whole
-from counterpoise.learn.policies import describe_columns
+from counterpoise.learn.options import join, whole
+from counterpoise.learn.policies import describe_columns, known_actions
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
+from counterpoise.learn.training import IMITATION, Machine
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, LogFields, as_log
 from counterpoise.readers.progress import progress_line
@@ -31,6 +34,7 @@ RACE = 0.7  # of the time that is left once the log is read is for the race; the
 CERTIFYING = 0.15  # of what is left then, for judging what was chosen
 IMITATING = 0.6  # of what is left after that, for an imitation in folds, if there is one
 LAST = 0.9  # of what is left in the end, for the last fit
+SAMPLE = 4_000_000  # rows of files that are raced on in memory; where there are more, they are a sample, and the last fit streams all
 ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
 
 
@@ -38,7 +42,7 @@ def learn_policy(
     log: Any = None,
     *,
     minutes: float | None = 1.0,
-    contenders: Sequence[Contender] | None = None,
+    contenders: Sequence[Contender | str] | None = None,
     objective: str | None = None,
     folds: int = 3,
     fallback: str = "imitate",
@@ -62,18 +66,23 @@ def learn_policy(
 
     Ctrl-C ends the search early: the best contender that has run by then is handed out, as it would have been in the end.
 
+    Under torchrun, every process runs the same race, and all hand out what the first one chose; networks share the work of the last fit.
+
     Parameters
     ----------
     log
-        A `Log`, or its data with the parts of a log, as in `evaluate`; it must fit into memory.
+        A `Log`, or its data with the parts of a log, as in `evaluate`. `items` are features of the actions, which networks learn from;
+        with `candidates`, a policy chooses among those of its row. Of Parquet files with more than 4 million rows, contenders race on a
+        sample, and a network that is chosen learns from all rows in the end, read chunk by chunk; any other log must fit into memory.
     minutes
         The time to stay within, reading and the last fit included. Where it is short, contenders are left out, networks take fewer steps,
         forests have fewer trees or rows, other models learn from a sample, and policies are judged by one; `Found.skipped` and
         `Found.cut` say so. What is left out then depends on the speed of the machine; None tries everything, however long it takes.
     contenders
-        What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, or your own.
+        What to try, instead of `portfolio(n_actions)`: networks, forests, `Reduction(classifier)`, `Direct(model)`, your own, or the names
+        of objectives (`objectives.OBJECTIVES`, with those that you registered), for which a small network is trained.
     objective
-        Only this one: ``"reduction"`` with a classifier as `model`, or ``"direct"`` with a reward model.
+        Only this one: the name of such an objective; ``"reduction"`` with a classifier as `model`; or ``"direct"`` with a reward model.
     folds
         How many parts the log is cut into.
     fallback
@@ -91,17 +100,38 @@ def learn_policy(
     """
     began = time.perf_counter()
     _check(minutes, folds, fallback, level, seed)
-    given = as_log(log, parts)
-    model, asked = given.model, given.but(model=None)
+    whole = as_log(log, parts)
+    model, logged = whole.model, whole.but(model=None)
     with progress_line(progress, "reading the log") as tell:
-        source, seen = _opened(asked, folds, seed)
-        wanted = _wanted(contenders, objective, model, seen.n_actions)
+        opened = _open(logged, folds, seed)
+        wanted = _choose_contenders(contenders, objective, model, opened.log.n_actions)
+        if opened.features is not None and not any(getattr(each, "takes_items", False) for each in wanted):
+            raise OptionError(
+                [Argument("items"), " is of no use to these contenders, which learn nothing from features of actions."],
+                do=["Add a network, such as 'beta_ips', or leave out ", Argument("items"), "."],
+            )
         clock = Clock(None if minutes is None else began + 60 * minutes)
-        race = Race(source.chunk(source.starts[0]), _folds(source, folds), folds, seen.n_actions, seed)
+        source, n_actions = opened.source, opened.log.n_actions
+        race = Race(source.chunk(source.starts[0]), _folds(source, folds), folds, n_actions, seed, opened.features)
         race.run(wanted, clock.after(RACE), tell)
-        return _handed_out(
-            _Search(source, seen, race, clock, tell, began, level, () if asked.is_arrays else None), fallback
-        )
+        names = () if logged.is_arrays else None
+        machine = Machine(*join("cpu"))
+        return _handed_out(_Search(opened, race, clock, tell, began, level, names, wanted, machine), fallback)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A log that a search has read: the rows to race on, in memory, and a source of all rows where those are only a sample of them."""
+
+    source: Source
+    log: Inspection
+    features: Tensor | None
+    files: Source | None = None
+
+    @property
+    def whole(self) -> Source:
+        """All rows."""
+        return self.source if self.files is None else self.files
 
 
 @dataclass(frozen=True)
@@ -123,59 +153,73 @@ class Clock:
 class _Search:
     """What a race left to do: to judge what it chose, and to learn it from all rows."""
 
-    source: Source
-    seen: Inspection
+    opened: Opened
     race: Race
     clock: Clock
     tell: Tell | None
     began: float
     level: float
     names: tuple[str, ...] | None
+    wanted: Sequence[Contender]
+    machine: Machine
 
-    def named(self, policy: Any) -> Any:
+    @property
+    def source(self) -> Source:
+        """The rows that judge."""
+        return self.opened.source
+
+    def describe(self, policy: Any) -> Any:
         """A policy that knows the columns and actions of the log."""
         policy.context_ = self.source.names.context if self.names is None else self.names
-        policy.actions_ = self.seen.ids
+        policy.actions_ = self.opened.log.ids
         describe_columns(policy, self.source)
         return policy
 
     def policies(self, chosen: Sequence[Served]) -> tuple[Any, ...]:
         """What was chosen for every fold."""
-        return tuple(self.named(self.race.served(one, fold)) for fold, one in enumerate(chosen))
+        return tuple(self.describe(self.race.serve(served, fold)) for fold, served in enumerate(chosen))
 
-    def judged(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
+    def judge(self, chosen: Sequence[Served], name: str = FOLDS) -> tuple[Result, float]:
         """What was chosen for every fold, on rows that had no part in it, and the lower bound on its lift."""
         if self.tell is not None:
             self.tell("judging what was chosen")
-        index, probability = self.race.certified(chosen, self.clock.left(CERTIFYING))
+        index, probability = self.race.certify(chosen, self.clock.left(CERTIFYING))
         targets = [(self.source.starts[0], index, probability)]
         result = judge_rows(self.source, targets, name=name, level=self.level)
         return result, self.race.bound(index, probability) - self.race.logging_value
 
     def last(self, best: Served) -> tuple[Any, str]:
-        """The policy to hand out, learned from all rows, and what was left out for lack of time."""
+        """The policy to hand out, learned from all rows, and what was left out for lack of time or memory."""
         name, temperature = best
         if self.tell is not None:
             self.tell(f"{name}, learned from all rows")
+        contender = {each.name: each for each in (*self.wanted, imitation())}[name]
+        seconds = self.machine.agree(self.clock.left(LAST))
         try:
-            policy = self.race.learned(self.race.contenders[name], None, self.clock.left(LAST))
+            policy = self.race.learn(contender, None, seconds, self.opened.files, self.machine)
             cuts = self.race.cuts[name]
-            said = f"There was time for {cuts} in its last fit; with more minutes there will be more." if cuts else ""
+            left_out = (
+                f"There was time for {cuts} in its last fit; with more minutes there will be more." if cuts else ""
+            )
         except KeyboardInterrupt:
             policy = self.race.policies[name][0]
             share = 1 - 1 / self.race.n_folds
-            said = f"The search was stopped before its last fit, so it has learned from {share:.0%} of the rows."
-        return self.named(at_temperature(policy, temperature)), said
+            left_out = f"The search was stopped before its last fit, so it has learned from {share:.0%} of the rows."
+        if self.opened.files is not None and not getattr(contender, "streams", False):
+            rows, all_rows = len(self.race.rows), self.opened.files.rows
+            sampled = f"It cannot learn from files chunk by chunk, and has learned from a sample of {rows:,} of {all_rows:,} rows."
+            left_out = f"{sampled} {left_out}".rstrip()
+        return self.describe(at_temperature(policy, temperature)), left_out
 
 
 def _handed_out(search: _Search, fallback: str) -> Found:
     """The policy that a search ends with: what is surely better, or what `fallback` says."""
-    race, seen = search.race, search.seen
+    race, log, whole = search.race, search.opened.log, search.opened.whole
     judged: dict[tuple[Served, ...], tuple[Result, float]] = {}
     for rule in (by_score, by_bound):
         chosen, best = tuple(race.best(rule, without=fold) for fold in range(race.n_folds)), race.best(rule)
         if chosen not in judged:
-            judged[chosen] = search.judged(chosen)
+            judged[chosen] = search.judge(chosen)
         result, lift_bound = judged[chosen]
         if is_surely_better(result, lift_bound=lift_bound):
             break
@@ -185,65 +229,79 @@ def _handed_out(search: _Search, fallback: str) -> Found:
             race.is_stopped = False
             race.run([imitation()], search.clock.after(IMITATING), search.tell)
             imitations = ((IMITATION, 1.0),) * race.n_folds
-            imitating, _ = search.judged(imitations, f"imitating {FOLDS}")
+            imitating, _ = search.judge(imitations, f"imitating {FOLDS}")
             best, rejected, result, policies = imitations[0], result, imitating, search.policies(imitations)
         except KeyboardInterrupt:  # what was learned is there, and no imitation
             is_handed_out(result, "warn", lift_bound=lift_bound)
     start = time.perf_counter()
+    best = search.machine.agree(best)  # a process that had less time may have come to another
     policy, cut = search.last(best)
-    policy.lesson_ = lesson_of(search.source, result)
+    policy.lesson_ = lesson_of(whole, result)
     ended = time.perf_counter()
     return Found(
         policy, result, IMITATION if best[0] == IMITATION else "learned", rejected, best[0],
-        tuple(race.leaderboard(search.level, search.source.lowest)), policies, seen.mean_reward + search.source.lowest,
-        ended - search.began, ended - start, race.skipped, search.source.dropped, cut,
-        (seen.rewards[0] + search.source.lowest, seen.rewards[1] + search.source.lowest),
+        tuple(race.leaderboard(search.level, whole.lowest)), policies, log.mean_reward + whole.lowest,
+        ended - search.began, ended - start, race.skipped, whole.dropped, cut,
+        (log.rewards[0] + whole.lowest, log.rewards[1] + whole.lowest),
     )  # fmt: skip
 
 
-def _opened(asked: Log, folds: int, seed: int) -> tuple[Source, Inspection]:
-    """The log in memory, checked row by row, with rows of the same context in one fold."""
-    refuse_lists(asked.slate, "learn_policy", instead="RankingLearner")
-    for part in ("candidates", "items"):
-        if getattr(asked, part) is not None:
-            raise OptionError(
-                ["learn_policy takes no ", Argument(part), "."],
-                do="PolicyLearner does; or leave it out, and every action is one to choose from.",
-            )
-    asked.need_only("learn_policy")
-    source = Source(asked, centers_rewards=True, in_memory=True)
-    seen = inspect(source, None, Split(0.0, seed))
-    if seen.n_actions < 2:
+def _open(log: Log, folds: int, seed: int) -> Opened:
+    """The log, checked row by row: in memory, with rows of the same context in one fold, or a sample of files in memory."""
+    if log.slate is not None:
+        refuse_lists(log.slate, "learn_policy", instead="RankingLearner")
+    log.need_only("learn_policy")
+    known = known_actions(None, log)
+    source = Source(log, None, known.classes, centers_rewards=True)
+    if source.files is not None and source.files.rows <= SAMPLE:
+        source = Source(log, None, known.classes, centers_rewards=True, in_memory=True)
+    inspection = inspect(source, known.count(None, source), Split(0.0, seed), known.ids)
+    if inspection.n_actions < 2:
         raise LogError(
             f"the log has a single action in {source.names.action!r}, so there is nothing to choose.",
             do="Learn from a log in which at least two actions were taken.",
         )
     refuse_leaks(source)
-    source.number(seen.ids)
+    source.number(inspection.ids)
+    files = None
+    if source.files is not None:
+        files, source = source, _sample(source, known.classes, inspection, seed)
     source.keep_alike_together(ALIKE * folds)
-    return source, seen
+    return Opened(source, inspection, known.features, files)
+
+
+def _sample(files: Source, classes: NDArray[Any] | None, log: Inspection, seed: int) -> Source:
+    """Some of the rows of files in memory, drawn at random, as a log that is read in the same way."""
+    reading = files.reading
+    names = classes if reading is None or reading.names is None else reading.names
+    encoding = None if reading is None else reading.encoding
+    source = Source(files.sample(SAMPLE, seed), None, names, encoding)
+    source.lowest = files.lowest
+    inspect(source, None if log.ids is not None else log.n_actions, Split(0.0, seed), log.ids)
+    source.number(log.ids)
+    return source
 
 
 def _folds(source: Source, folds: int) -> NDArray[np.int64]:
     """The folds of all rows, each of which must have some."""
     start = source.starts[0]
-    found = source.folds(start, source.chunk(start), folds)
-    if len(np.unique(found)) < folds:
+    fold_of = source.folds(start, source.chunk(start), folds)
+    if len(np.unique(fold_of)) < folds:
         raise LogError(
-            [f"the log has {len(found):,} rows, and with ", Argument("folds", folds), " a fold has none of them."],
+            [f"the log has {len(fold_of):,} rows, and with ", Argument("folds", folds), " a fold has none of them."],
             do=["Pass fewer ", Argument("folds"), ", or a log with more rows or clusters."],
         )
-    return found
+    return fold_of
 
 
-def _wanted(
-    contenders: Sequence[Contender] | None, objective: str | None, model: Any, n_actions: int
+def _choose_contenders(
+    contenders: Sequence[Contender | str] | None, objective: str | None, model: Any, n_actions: int
 ) -> Sequence[Contender]:
     """The contenders that were asked for."""
+    if model is not None and objective not in ("reduction", "direct"):
+        raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
     if objective is None:
-        if model is not None:
-            raise OptionError([Argument("model"), " needs ", Argument("objective"), ", 'reduction' or 'direct'."])
-        return portfolio(n_actions) if contenders is None else _checked(contenders)
+        return portfolio(n_actions) if contenders is None else _contenders(contenders)
     if contenders is not None:
         raise OptionError([Argument("objective"), " and ", Argument("contenders"), " exclude each other."])
     if objective == "reduction":
@@ -252,25 +310,32 @@ def _wanted(
         return [Reduction(model)]
     if objective == "direct":
         return [Direct("auto" if model is None else model)]
-    raise OptionError(
-        [Argument("objective", objective), " is not known here; choose 'reduction' or 'direct', or leave it out."],
-        do="For an objective of gradients, such as 'beta_ips', use PolicyLearner.",
-    )
+    if not isinstance(objective, str) or objective not in objectives.OBJECTIVES:
+        raise OptionError(
+            [
+                Argument("objective", objective),
+                f" is not known; choose from reduction, direct, {', '.join(objectives.OBJECTIVES)}.",
+            ],
+            do="Add one of your own with objectives.register.",
+        )
+    return [Network(objective, objective)]
 
 
-def _checked(contenders: Any) -> list[Contender]:
-    """Contenders of the user's own choice."""
-    if not isinstance(contenders, Sequence) or isinstance(contenders, str) or not contenders:
-        raise OptionError([Argument("contenders"), f" must be a list of contenders; found {contenders!r}."])
-    for one in contenders:
-        if not all(hasattr(one, part) for part in ("name", "temperatures", "fit")):
+def _contenders(several: Any) -> list[Contender]:
+    """Contenders of the user's own choice, among them networks for objectives that are named."""
+    if not isinstance(several, Sequence) or isinstance(several, str) or not several:
+        raise OptionError([Argument("contenders"), f" must be a list of contenders; found {several!r}."])
+    contenders = [Network(each, each) if isinstance(each, str) else each for each in several]
+    for contender in contenders:
+        if not all(hasattr(contender, part) for part in ("name", "temperatures", "fit")):
             raise OptionError(
-                [Argument("contenders"), f" must have a name, temperatures and fit; {one!r} does not."],
+                [Argument("contenders"), f" must have a name, temperatures and fit; {contender!r} does not."],
                 do="Wrap a classifier in Reduction(…), and a reward model in Direct(…).",
             )
-        if not len(one.temperatures) or not all(0 <= temperature < math.inf for temperature in one.temperatures):
-            raise OptionError(f"contender {one.name!r} needs temperatures of 0 or more; found {one.temperatures!r}.")
-    return list(contenders)
+        temperatures = contender.temperatures
+        if not len(temperatures) or not all(0 <= temperature < math.inf for temperature in temperatures):
+            raise OptionError(f"contender {contender.name!r} needs temperatures of 0 or more; found {temperatures!r}.")
+    return contenders
 
 
 def _check(minutes: Any, folds: Any, fallback: Any, level: Any, seed: Any) -> None:

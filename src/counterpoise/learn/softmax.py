@@ -32,8 +32,8 @@ class _Logged(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         probabilities, action, target = ctx.saved_tensors
         scale = gradients[0] * target
-        found = probabilities * -scale[..., None]
-        return found.scatter_add_(-1, action[..., None], scale[..., None]), None
+        slope = probabilities * -scale[..., None]
+        return slope.scatter_add_(-1, action[..., None], scale[..., None]), None
 
 
 def squared_sum(probabilities: Tensor) -> Tensor:
@@ -49,8 +49,8 @@ def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     >>> target.item(), squares.item()
     (0.25, 0.25)
     """
-    found: tuple[Tensor, Tensor] = _Logged.apply(logits, action)  # type: ignore[no-untyped-call]
-    return found
+    target, squares = _Logged.apply(logits, action)  # type: ignore[no-untyped-call]
+    return target, squares
 
 
 def cooled(logits: Tensor, temperature: float) -> Tensor:
@@ -67,6 +67,13 @@ def cooled(logits: Tensor, temperature: float) -> Tensor:
         return torch.full_like(logits, -torch.inf).scatter(-1, logits.argmax(-1, keepdim=True), 0.0)
     # minus the largest, because what is divided by a tiny temperature must not overflow
     return (logits - logits.amax(-1, keepdim=True)) / temperature
+
+
+def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> Tensor:
+    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is of no use."""
+    if temperature == 0:
+        return (logits.argmax(-1) == action).to(logits.dtype)
+    return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]
 
 
 def logit_norms(target: Tensor, squares: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from counterpoise.learn.actions import (
     placed,
 )
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, plan
+from counterpoise.log.expressions import columns, only, plan
 from counterpoise.log.good import is_number
 from counterpoise.log.groups import PRIME, integer_ids
 from counterpoise.log.guess import ids_among
@@ -97,7 +97,7 @@ class Source:
         self.rows = self.dropped = self.total = 0  # to train on, left out, and looked at so far
         self.sketch = Sketch()
         self._digits: dict[str, Digits] = {}
-        self.lowest = 0.0
+        self.lowest, self._centers = 0.0, centers_rewards
         self._model_rewards = model_rewards
         self._before: dict[int, int] = {}
         self._digests: dict[int, bytes] = {}
@@ -112,8 +112,7 @@ class Source:
             )
         is_chunked = isinstance(engine, Files) and not in_memory and are_parquet(log.data)
         self.files = ParquetFiles(log.data) if is_chunked else None
-        known = engine.columns(log) if self.files is None else self.files.columns
-        self.id_columns = self._ids_among(known)
+        self.id_columns = self._ids_among(engine)
         self.question = self._asked()
         self._plan = None if self.files is None else plan(self.question, self.files.columns)
         self._frame = None if self.files is not None else self._fetched(engine)
@@ -123,8 +122,6 @@ class Source:
         has_names = self.reading is not None and self.reading.names is not None
         learning = Learning(has_names, tuple(nested), model_rewards is not None)
         self.question = replace(self.question, learning=learning)
-        if centers_rewards:
-            self._center()
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
@@ -135,10 +132,11 @@ class Source:
         ids = () if self.files is not None else tuple(self.id_columns)
         return Question(self.log.but(**unread), (), RowWeight(), segment=ids, learning=Learning())
 
-    def _ids_among(self, known: Sequence[object]) -> list[str]:
+    def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like ids of whoever came, where nobody said what moves together."""
         if self.names.cluster is not None or self.log.rows_are_independent:
             return []
+        known: Sequence[object] = engine.columns(self.log) if self.files is None else self.files.columns
         return list(ids_among([name for name in known if isinstance(name, str)], self.names.all))
 
     def _fetched(self, engine: LogEngine) -> pl.DataFrame:
@@ -165,11 +163,23 @@ class Source:
         for start in self.starts:
             yield self._part(start)
 
+    def sample(self, rows: int, seed: int) -> Log:
+        """The log with about so many of the rows of its files, drawn at random, in memory."""
+        assert self.files is not None
+        assert self._plan is not None
+        random, share = np.random.default_rng(seed), rows / self.rows
+        columns = list(dict.fromkeys([*self._plan.read, *self.id_columns]))
+        parts = []
+        for start in self.starts:
+            frame = only(self.files.read(columns, start, CHUNK), self.log.where)
+            parts.append(frame.filter(pl.Series(random.random(frame.height) < share)))
+        return self.log.of(pl.concat(parts)).but(where=None)
+
     def _center(self) -> None:
         """Take the lowest reward away from all, if rewards differ too little for single precision."""
         digits = Digits()
         for part in self._parts():
-            digits.add(_floats(part.get_column(self.names.reward))[:, None])
+            digits.add(_floats(part.get_column(self.names.reward).cast(pl.Float64, strict=False))[:, None])
         if digits.mean_of_lost is not None:
             self.lowest = float(digits.lowest[0])
 
@@ -186,6 +196,8 @@ class Source:
 
     def look(self, start: int) -> tuple[Rows, list[Problem]]:
         """The rows of a chunk on the first pass, and what is wrong with some; those are left out if bad rows are to be dropped."""
+        if self._centers and not self.total:
+            self._center()
         frame = self._part(start)
         rows, judged = self._tensors(frame, self._digits)
         good = self._good(judged)
@@ -276,7 +288,7 @@ class Source:
             table = np.array(self._model_rewards, dtype=np.float32)
         except (TypeError, ValueError) as error:
             raise OptionError(f"model_rewards must be numbers, a row for every row of the log: {error}.") from error
-        index = frame.get_column(NUMBER).to_numpy()
+        index = frame.get_column(NUMBER).cast(pl.Int64).to_numpy()
         rows = frame.height if self.log.where is None else len(table)
         if table.ndim != 2 or len(table) != rows or index.max(initial=-1) >= rows:
             raise OptionError(
@@ -517,7 +529,7 @@ def inspect(source: Source, n_actions: int | None, split: Split, ids: Ids | None
     for start in source.starts:
         rows, problems = source.look(start)
         totals.problems += problems
-        if not len(rows):
+        if not len(rows) or (totals.problems and not source.log.drop_bad_rows):  # which is refused below
             continue
         for actions in (rows.action, rows.candidates):
             if actions is None:
@@ -591,12 +603,12 @@ def _check(totals: _Totals, source: Source) -> None:
         raise all_bad(totals.problems, source.total) if source.dropped else LogError("the log has no rows.")
     if totals.unknown:
         refuse(totals.unknown, source.rows)
+    source.check_digits()
     if totals.rewards.lowest == totals.rewards.highest:
         raise LogError(
             f"all {source.rows:,} rewards are {totals.rewards.lowest + source.lowest:g}, so no action is better than another and there is "
             "nothing to learn."
         )
-    source.check_digits()
 
 
 def _actions(distinct: DistinctIds, source: Source) -> tuple[int, Ids | None]:

@@ -25,8 +25,6 @@ from counterpoise.learn.norms import (
 )
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce
-from counterpoise.learn.ranking.steps import as_lists
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
@@ -58,9 +56,9 @@ class Logged(nn.Module):
             return self._among_few(context, action, candidates)
         many = candidates is None and self.arithmetic.by_items(len(context), self.policy.n_actions)
         if many and is_split(self.policy):
-            found = LoggedItems(self.policy, context, action, self.arithmetic)
-            self.last = (found.layer,)
-            return found.target, found.squared_norms
+            items = LoggedItems(self.policy, context, action, self.arithmetic)
+            self.last = (items.layer,)
+            return items.target, items.squared_norms
         logits, layer, h = last_layer(self.policy, context, self.arithmetic)
         self.last = (needed(layer, self.policy),)
         logits = among(logits, candidates)
@@ -119,9 +117,9 @@ def backward(
     The variance is that of the same parameters, over the rows of all processes. Without `measure`, the variance is nan and the step is a
     little cheaper. `arithmetic` says in which precision to compute, and `logged` must have the same; very many actions are not written out.
     """
-    if isinstance(policy, PlackettLuce):
-        return Step(*as_lists(logged).backward(batch, baseline, objective, measure))
-    if objective.needs_model_rewards:
+    if objective.is_of_score:
+        return _backward_score(policy, batch, objective, processes, measure, arithmetic)
+    if objective.needs_model_rewards or objective.needs_score:
         return _backward_logits(policy, batch, baseline, objective, processes, arithmetic)
     if norms == "all":
         return _backward_all(policy, batch, baseline, objective, processes, measure, arithmetic)
@@ -136,8 +134,8 @@ def backward(
     torch.autograd.backward(target, weight * (-processes / batch.total))
     if not measure:
         return Step(beta, sums, UNKNOWN)
-    seen: Any = getattr(logged, "module", logged)  # what DistributedDataParallel wraps
-    gradients = _gradients(seen.last[0])
+    inner: Any = getattr(logged, "module", logged)  # what DistributedDataParallel wraps
+    gradients = _gradients(inner.last[0])
     return Step(beta, sums, _variance(squared_norms, weight, batch, gradients, processes))
 
 
@@ -161,8 +159,11 @@ def _backward_linear(
         features, action = h.detach(), batch.action[:, None]
         probabilities = torch.softmax(among(scores(features), batch.candidates), -1)
         target = probabilities.gather(1, action)[:, 0]
-        logits = logit_norms(target, squared_sum(probabilities))
-        squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+        if measure or objective.learns_baseline:
+            logits = logit_norms(target, squared_sum(probabilities))
+            squared_norms = last_layer_norms(logits, features, bias=scores.bias is not None)
+        else:
+            squared_norms = torch.zeros_like(target)  # which nobody looks at
         weight, beta, sums = _weights(target, squared_norms, batch, baseline, objective, 1)
         coefficient = (target * weight).mul_(1 / batch.total)[:, None]
         outer = probabilities.mul_(coefficient).scatter_add_(1, action, -coefficient)
@@ -186,36 +187,79 @@ def _backward_logits(
     arithmetic: Arithmetic,
 ) -> Step:
     """For objectives of the probabilities of all actions; the variance is the last layer's, or the logits' if that is not linear."""
-    assert batch.model_rewards is not None
     logits, layer, h = last_layer(policy, batch.context, arithmetic)
     possible = among(logits, batch.candidates)
     target, squares = logged_probability(possible, batch.action)
     sums = _over_processes(gradient_sums(logit_norms(target, squares), batch.reward, batch.propensity), processes)
     beta = _as_baseline(baseline, sums, batch.reward)
+    known = {} if batch.model_rewards is None else {"model_rewards": batch.model_rewards}
     value = objective(
         target,
         batch.reward,
         batch.propensity,
         baseline=beta,
         probabilities=torch.softmax(possible, -1),
-        model_rewards=batch.model_rewards,
         action=batch.action,
+        score=possible.gather(1, batch.action[:, None])[:, 0],
+        **known,
     )
-    seen: list[Tensor] = []
-    logits.register_hook(seen.append)  # type: ignore[no-untyped-call]
+    gradients: list[Tensor] = []
+    logits.register_hook(gradients.append)  # type: ignore[no-untyped-call]
     # a mean over the rows that this process has, of which the last batch may leave it none
     share = value * (len(batch.action) / batch.total) if len(batch.action) else logits.sum()
     (-share).backward()  # type: ignore[no-untyped-call]
-    delta = seen[0] * batch.total
-    if processes > 1:
-        for parameter in policy.parameters():
-            if parameter.requires_grad:
-                parameter.grad = _over_processes(
-                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad, processes
-                )
+    delta = gradients[0] * batch.total
+    _share_gradients(policy, processes)
     norms = delta.square().sum(1) if layer is None else RULES[type(layer)].norms(layer, h.detach(), delta)
     variance = _variance(norms, torch.ones_like(norms), batch, _gradients(layer), processes)
     return Step(beta, sums, variance)
+
+
+def _backward_score(
+    policy: Policy, batch: Batch, objective: Objective, processes: int, measure: bool, arithmetic: Arithmetic
+) -> Step:
+    """For objectives of the logged action's logit alone: no other logit is computed where the last layer is linear."""
+    scores, action = policy.scores, batch.action
+    zero = batch.reward.new_zeros(())
+    if type(scores) is nn.Linear and is_split(policy):
+        h = features_of(policy, batch.context, arithmetic)
+        with torch.no_grad():
+            features, weights = h.detach(), scores.weight[action]
+            score = (features * weights).sum(1)
+            if scores.bias is not None:
+                score += scores.bias[action]
+            slope = objective.slopes(score, batch.reward, batch.propensity, zero)
+            each = (slope * (-1 / batch.total))[:, None]
+            scores.weight.grad = torch.zeros_like(scores.weight).index_add_(0, action, features * each)
+            if scores.bias is not None:
+                scores.bias.grad = torch.zeros_like(scores.bias).index_add_(0, action, each[:, 0])
+        if h.requires_grad:
+            torch.autograd.backward(h, weights * each)
+        layer: nn.Module | None = scores
+        norms = last_layer_norms(torch.ones_like(score), features, bias=scores.bias is not None) if measure else zero
+    else:
+        if isinstance(scores, ItemScores) and is_split(policy):
+            h = features_of(policy, batch.context, arithmetic)
+            score = (h * (scores.features[action] @ scores.map.T)).sum(1)
+        else:
+            score = policy(batch.context).gather(1, action[:, None])[:, 0]
+        slope = objective.slopes(score.detach(), batch.reward, batch.propensity, zero)
+        torch.autograd.backward(score, slope * (-1 / batch.total))
+        layer, norms = None, torch.ones_like(slope)
+    _share_gradients(policy, processes)
+    sums = batch.reward.new_zeros(2)
+    if not measure:
+        return Step(zero, sums, UNKNOWN)
+    return Step(zero, sums, _variance(norms, slope, batch, _gradients(layer), processes))
+
+
+def _share_gradients(policy: Policy, processes: int) -> None:
+    """Add up every parameter's gradient over the processes."""
+    if processes > 1:
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = _over_processes(own, processes)
 
 
 def _backward_all(
@@ -228,18 +272,18 @@ def _backward_all(
     arithmetic: Arithmetic,
 ) -> Step:
     many = batch.candidates is None and arithmetic.by_items(len(batch.action), policy.n_actions)
-    found: SampleGradients | ItemSampleGradients
+    rows: SampleGradients | ItemSampleGradients
     if many and is_split(policy) and has_rules(policy):
-        found = ItemSampleGradients(policy, batch.context, batch.action, arithmetic)
+        rows = ItemSampleGradients(policy, batch.context, batch.action, arithmetic)
     else:
-        found = SampleGradients(policy, batch.context, batch.action, arithmetic, batch.candidates)
-    weight, beta, sums = _weights(found.target, found.squared_norms, batch, baseline, objective, processes)
-    gradients = found.weighted_sum(weight / -batch.total)
+        rows = SampleGradients(policy, batch.context, batch.action, arithmetic, batch.candidates)
+    weight, beta, sums = _weights(rows.target, rows.squared_norms, batch, baseline, objective, processes)
+    gradients = rows.weighted_sum(weight / -batch.total)
     for parameter, gradient in gradients.items():
         parameter.grad = _over_processes(gradient, processes)
     if not measure:
         return Step(beta, sums, UNKNOWN)
-    variance = _variance(found.squared_norms, weight, batch, [p.grad for p in gradients], processes)
+    variance = _variance(rows.squared_norms, weight, batch, [p.grad for p in gradients], processes)
     return Step(beta, sums, variance)
 
 
@@ -273,8 +317,8 @@ def _variance(norms: Tensor, weight: Tensor, batch: Batch, gradients: list[Tenso
 def _squared(gradient: Tensor) -> Tensor:
     """‖g‖², without a tensor of squares as large as the gradient."""
     numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
-    found: Tensor = torch.linalg.vector_norm(numbers)
-    return found.square()
+    size: Tensor = torch.linalg.vector_norm(numbers)
+    return size.square()
 
 
 def _over_processes(x: Tensor, processes: int) -> Tensor:

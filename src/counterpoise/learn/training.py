@@ -1,12 +1,14 @@
-"""Training: epoch after epoch, from the start or from a checkpoint, to the epoch that is kept."""
+"""Training: one loop for every learner, driven by a schedule of epochs or of steps."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from torch import Tensor
 from counterpoise.errors import OptionError, TrainingError
 from counterpoise.estimators.constant import snips
 from counterpoise.learn.baselines import RunningBaseline
-from counterpoise.learn.callbacks import EpochEnd, Progress, asked_to_stop
+from counterpoise.learn.callbacks import EpochEnd, Progress, wants_to_stop
 from counterpoise.learn.checkpoints import (
     Epoch,
     State,
@@ -25,77 +27,293 @@ from counterpoise.learn.checkpoints import (
     settings_of_policy,
     settings_of_scheduler,
 )
-from counterpoise.learn.criterion import held_out_estimate, moments_of
-from counterpoise.learn.items.arithmetic import Arithmetic
+from counterpoise.learn.criterion import HeldOut, held_out_actions, moments_of
+from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
+from counterpoise.learn.objectives import Objective, Rewards
 from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import Logged, Norms, Step, backward, default_norms
+from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
+from counterpoise.readers.policies import is_ranker
 from counterpoise.threads import threads
-
-# -- A training run: epoch after epoch, from the start or from a checkpoint, to the epoch that is kept -----------------
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 CheckpointPath = str | PathLike[str] | None
+T = TypeVar("T")
+
+# -- The loop, and what it is given ------------------------------------------------------------------------------------
 
 
-class Training:
-    """One run with some options on a log, and with one λ (which only some objectives use).
+class Machine(NamedTuple):
+    """Where a run computes: its device, and which of how many processes this is."""
 
-    After `run`, the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
+    rank: int = 0
+    processes: int = 1
+    device: torch.device = torch.device("cpu")
+
+    def agree(self, value: T) -> T:
+        """The first process's value, in all of them."""
+        values = [value]
+        if self.processes > 1:
+            torch.distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+
+ALONE = Machine()
+
+
+class LoggedActions:
+    """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
+
+    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
     """
 
-    history: list[Epoch]
-    best_epoch: int
+    splits = True  # several processes may share a batch
 
     def __init__(
-        self, options: Options, source: Source, found: Inspection, policy: Policy, banditnet_lambda: float
+        self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
     ) -> None:
-        self.rank, self.processes, self.device = join(options.device)
-        if self.processes > 1 and not options.trained.splits:
-            raise OptionError(f"{options.objective} trains in one process only.", do="Start it without torchrun.")
-        self.options, self.source, self.found = options, source, found
-        self.banditnet_lambda = banditnet_lambda
-        self.policy = policy.to(self.device).train()
-        source.to(self.device)
-        self._objective = options.objective_at(banditnet_lambda, found)
-        self._steps = math.ceil((found.rows - found.held_out) / (options.batch_size or found.rows))
-        self._epochs, self._patience = options.limits(self._steps)
-        self._norms: Norms = options.norms or default_norms(policy)
-        self._running = RunningBaseline(decay=options.decay)
-        lazy = options.optimizer is None and self.processes == 1  # only our own optimizer takes sparse gradients
-        self._arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
-        self._logged = shared(Logged(policy, self._arithmetic), self.processes, self.device)
+        if is_ranker(policy):
+            raise OptionError(
+                "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
+            )
+        self.policy: Policy = policy
+        self.settings: dict[str, Any] = {}
+        module = shared(Logged(policy, arithmetic), machine.processes, machine.device)
+        self._how: Any = {"norms": norms or default_norms(policy), "processes": machine.processes}
+        self._how |= {"logged": module, "arithmetic": arithmetic}
 
-    def run(self, checkpoint: CheckpointPath = None) -> None:
-        """Train for all epochs, or for those that the checkpoint does not have yet."""
-        self._checkpoint = checkpoint
-        state, settings = self._restored()
-        self._running.sums = state.sums.to(self.device)
-        watched = self.options.progress if self.rank == 0 else False
-        faster = compiled(self.policy, self.options.compile, self._norms)
-        with threads(self._work), Progress(watched, self._epochs, self._steps, self._name) as bar, faster:
-            while state.progress["done"] < self._epochs and not state.progress["stopped"]:
-                self._epoch(state, bar)
-                self._end_epoch(state)
-                if self.rank == 0 and checkpoint is not None:
-                    state.sums = self._running.sums
-                    save_checkpoint(checkpoint, state, settings)
-                wait(self.processes)
-        self.history = [Epoch(**one) for one in state.progress["history"]]
-        self.best_epoch = state.progress["best"]
-        self.policy.load_state_dict(state.best)
-        self.policy.eval()
+    def baselines(self, decay: float) -> RunningBaseline:
+        """The baseline of the batches before."""
+        return RunningBaseline(decay=decay)
+
+    def backward(
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
+    ) -> Step:
+        """Put the gradient of the objective's negative into the parameters."""
+        return backward(self.policy, batch, baseline, objective=objective, measure=measure, **self._how)
+
+    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+        """What rows that the policy was not trained on say of it."""
+        return held_out_actions(self.policy, parts, log, level)
+
+    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+        """By what the better of two epochs is told."""
+        return (epoch["score"],)
+
+
+class Course:
+    """How long a run goes on, and what happens between its steps."""
+
+    optimizer: torch.optim.Optimizer
+    batch_rows: int
+    measures = False  # whether steps tell the variance of their gradients
 
     @property
-    def _work(self) -> float:
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        raise NotImplementedError
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step was the last."""
+        raise NotImplementedError
+
+    def begin_step(self) -> None:
+        """Before a step."""
+
+    def end_step(self, step: Step) -> None:
+        """After it."""
+
+    def end_epoch(self) -> None:
+        """After all batches of an epoch."""
+
+
+@dataclass
+class Training:
+    """One run: a policy, what it is trained to maximize, and the rows as it sees them, for as long as a schedule lets it.
+
+    `banditnet_lambda` is the λ of the objectives that have one, and `decay` says how fast past batches fade from the running baseline.
+    """
+
+    policy: Policy
+    objective: Objective
+    logged: LoggedActions
+    device: torch.device = ALONE.device
+    arithmetic: Arithmetic = USUAL
+    banditnet_lambda: float = 0.0
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        self.past = self.logged.baselines(self.decay)
+
+    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Course) -> None:
+        """Train on the batches of one epoch after another until the schedule is over."""
+        self.policy.train()
+        with threads(self._work(schedule.batch_rows)):
+            while not schedule.is_over:
+                for batch in batches_of(schedule.epoch):
+                    schedule.begin_step()
+                    schedule.end_step(self.step(batch, schedule.optimizer, measure=schedule.measures))
+                    if schedule.is_over:
+                        break
+                schedule.end_epoch()
+        self.policy.eval()
+
+    def step(self, batch: Batch, optimizer: torch.optim.Optimizer, *, measure: bool = True) -> Step:
+        """One step along the gradient of a batch."""
+        optimizer.zero_grad(set_to_none=True)
+        baseline = self.objective.baseline(self.past, self.banditnet_lambda)
+        with self.arithmetic.products(self.device):
+            step = self.logged.backward(batch, baseline, self.objective, measure)
+        self.past.update(step.sums)
+        optimizer.step()
+        return step
+
+    def _work(self, rows: int) -> float:
         """The size of a step: every row of a batch meets every number of the largest layer. A GPU has threads of its own."""
         if self.device.type != "cpu":
             return math.inf
-        largest = max((one.numel() for one in self.policy.parameters()), default=1)
-        return float(largest * min(self.options.batch_size or self.found.rows, self.found.rows))
+        return float(rows * max((parameter.numel() for parameter in self.policy.parameters()), default=1))
+
+
+# -- Steps at a rate that rises and falls, as contenders of a search are trained ---------------------------------------
+
+
+class OneCycle(Course):
+    """So many steps, whose rate rises to `rate` over a tenth of them and falls to 0 (Smith & Topin 2018).
+
+    There is then no epoch to choose and no row to hold out. Where steps take longer than there is time, the rate falls with the time that
+    is left until `end`, by `time.perf_counter`.
+    """
+
+    RISE = 0.1  # of the steps, in which the rate rises
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        rate: float,
+        decay: float = 0.0,
+        steps: int,
+        batch_rows: int,
+        end: float = math.inf,
+        machine: Machine = ALONE,
+    ) -> None:
+        self.optimizer = adam(policy, rate, decay)
+        self.rate, self.steps, self.batch_rows, self.end, self.machine = rate, steps, batch_rows, end, machine
+        self.made = self._epoch = 0
+        self._place, self._start = 0.0, time.perf_counter()
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def is_over(self) -> bool:
+        return self._place >= self.steps
+
+    def begin_step(self) -> None:
+        """Set the rate and the momentum to what torch's OneCycleLR has at this place between the first step and the last."""
+        top = max(self.RISE * self.steps - 1, 1e-9)
+        if self._place <= top:
+            share, rates, momenta = self._place / top, (self.rate / 25, self.rate), (0.95, 0.85)
+        else:
+            share = min((self._place - top) / (self.steps - 1 - top), 1.0)
+            rates, momenta = (self.rate, self.rate / 25e4), (0.85, 0.95)
+        for group in self.optimizer.param_groups:
+            group["lr"], group["betas"] = _cosine(*rates, share), (_cosine(*momenta, share), group["betas"][1])
+
+    def end_step(self, step: Step) -> None:
+        self.made += 1
+        self._place += 1
+        if self.end < math.inf:
+            late = self.steps * (time.perf_counter() - self._start) / (self.end - self._start)
+            self._place = self.machine.agree(max(self._place, late))
+
+    def end_epoch(self) -> None:
+        self._epoch += 1
+
+
+def adam(policy: Policy, rate: float, decay: float) -> torch.optim.Optimizer:
+    """Adam with weight decay, in one pass over the numbers: steps are small, and a third of each would be Python's."""
+    return torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=decay, fused=True)
+
+
+def _cosine(first: float, last: float, share: float) -> float:
+    """A value on the way from the first to the last, along half a cosine."""
+    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
+
+
+# -- Epochs, of which held-out rows choose the best, as learners train -------------------------------------------------
+
+
+class Epochs(Course):
+    """Epoch after epoch, from the start or from a checkpoint; held-out rows choose the one that is kept.
+
+    Afterward, the policy is that of the best epoch; `history` and `best_epoch` tell how it came about.
+    """
+
+    measures = True
+
+    def __init__(
+        self,
+        options: Options,
+        source: Source,
+        log: Inspection,
+        training: Training,
+        machine: Machine,
+        checkpoint: CheckpointPath,
+    ) -> None:
+        self.options, self.source, self.log, self.machine = options, source, log, machine
+        self.training, self.checkpoint = training, checkpoint
+        rows = log.rows - log.held_out
+        self.batch_rows = min(options.batch_size or log.rows, log.rows)
+        self.steps = math.ceil(rows / (options.batch_size or log.rows))
+        self.limit, self.patience = options.limits(self.steps)
+        self.state = start_of(options, training.policy, training.past.sums)
+        settings = settings_of(options, training.policy, self.state, training.banditnet_lambda, log)
+        self.settings = settings | training.logged.settings
+        if checkpoint is not None:
+            restore_checkpoint(checkpoint, self.state, self.settings, self.limit)
+        training.past.sums = self.state.sums.to(machine.device)
+        self.optimizer = self.state.optimizer
+        self._begin_epoch()
+
+    @property
+    def epoch(self) -> int:
+        return int(self.state.progress["done"])
+
+    @property
+    def is_over(self) -> bool:
+        return self.epoch >= self.limit or bool(self.state.progress["stopped"])
+
+    @property
+    def history(self) -> list[Epoch]:
+        """What every epoch did."""
+        return [Epoch(**epoch) for epoch in self.state.progress["history"]]
+
+    @property
+    def best_epoch(self) -> int:
+        """The one that is kept, counted from 1."""
+        return int(self.state.progress["best"])
+
+    def run(self) -> None:
+        """Train for all epochs, or for those that the checkpoint does not have yet."""
+        options, training, machine = self.options, self.training, self.machine
+        share = Share(machine.rank, machine.processes, machine.device)
+        watched = options.progress if machine.rank == 0 else False
+        with (
+            Progress(watched, self.limit, self.steps, self._name) as self._bar,
+            compiled(training.policy, options.compile, options.norms or default_norms(training.policy)),
+        ):
+            training.run(
+                lambda epoch: batches(self.source, epoch, options.batch_size, options.split, share),
+                self,
+            )
+        training.policy.load_state_dict(self.state.best)
 
     @property
     def _name(self) -> str:
@@ -105,119 +323,103 @@ class Training:
             return f"fold {fold + 1} of {self.options.folds}, "
         return "all rows, " if self.options.folds else ""
 
-    def _restored(self) -> tuple[State, dict[str, Any]]:
-        state = start_of(self.options, self.policy)
-        settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found)
-        if self._checkpoint is not None:
-            restore_checkpoint(self._checkpoint, state, settings, self._epochs)
-        return state, settings
-
-    def _epoch(self, state: State, bar: Progress) -> None:
-        epoch = state.progress["done"]
+    def _begin_epoch(self) -> None:
         # the parameters before the epoch; if the last one was the best, we have a copy of them already
-        good = state.best if state.progress["best"] == epoch else copy_of(state.policy)
-        variance, last = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        bad = torch.full((), -1, device=self.device)
-        count = 0
-        share = Share(self.rank, self.processes, self.device)
-        order = batches(self.source, epoch, self.options.batch_size, self.options.split, share)
-        for count, batch in enumerate(order, start=1):
-            step = self._step(batch, state.optimizer)
-            variance, last = variance + step.variance, step.baseline
-            broken = ~(torch.isfinite(step.variance) & torch.isfinite(step.baseline))
-            bad = torch.where(broken & (bad < 0), count, bad)
-            if count % LOOK == 0:
-                self._check_finite(int(bad), epoch, good)
-                bar.advance(LOOK)
-        self._check_finite(int(bad), epoch, good)
-        estimate = held_out_estimate(state.policy, self.source, self.found, self.options.split, self.options.level)
+        self._good = self.state.best if self.best_epoch == self.epoch else copy_of(self.state.policy)
+        self._variance = self._last = torch.zeros((), device=self.machine.device)
+        self._bad, self._count = torch.full((), -1, device=self.machine.device), 0
+
+    def end_step(self, step: Step) -> None:
+        self._count += 1
+        self._variance, self._last = self._variance + step.variance, step.baseline
+        broken = ~(torch.isfinite(step.variance) & torch.isfinite(step.baseline))
+        self._bad = torch.where(broken & (self._bad < 0), self._count, self._bad)
+        if self._count % LOOK == 0:
+            self._check_finite()
+            self._bar.advance(LOOK)
+
+    def end_epoch(self) -> None:
+        self._check_finite()
+        options, progress = self.options, self.state.progress
+        parts = options.split.held_out_rows(self.source)
+        estimate = self.training.logged.held_out(parts, self.log, options.level)
         report = Epoch(
-            epoch=epoch + 1,
+            epoch=self.epoch + 1,
             value=estimate.value,
             stderr=estimate.stderr,
             lower=estimate.interval.lower,
             upper=estimate.interval.upper,
-            gradient_variance=float(variance) / max(count, 1),
-            baseline=float(last),
+            gradient_variance=float(self._variance) / max(self._count, 1),
+            baseline=float(self._last),
             effective_sample_size=estimate.effective_sample_size,
             verdict=estimate.verdict,
-            score=estimate.likelihood if self.options.objective == IMITATION else estimate.criterion,
+            score=estimate.likelihood if options.objective == IMITATION else estimate.criterion,
         )
-        bar.epoch_done(report.epoch, report.value, report.gradient_variance)
-        state.progress["history"].append(asdict(report))
-        state.progress["done"] = epoch + 1
-        self._select(state)
+        self._bar.epoch_done(report.epoch, report.value, report.gradient_variance)
+        progress["history"].append(asdict(report))
+        progress["done"] += 1
+        self._select()
+        self._call_back()
+        if self.machine.rank == 0 and self.checkpoint is not None:
+            self.state.sums = self.training.past.sums
+            save_checkpoint(self.checkpoint, self.state, self.settings)
+        wait(self.machine.processes)
+        if not self.is_over:
+            self._begin_epoch()
 
-    def _end_epoch(self, state: State) -> None:
+    def _call_back(self) -> None:
         """Whatever the user wants after an epoch, then the next learning rate."""
-        history = tuple(Epoch(**one) for one in state.progress["history"])
-        tuned = self.options.trained.needs_lambda and not isinstance(self.options.banditnet_lambda, float)
-        runs = [] if self.options.fold is None else [f"fold-{self.options.fold + 1}"]
-        runs += [f"lambda-{self.banditnet_lambda}"] if tuned else []
-        end = EpochEnd(history, state.progress["best"], self.policy, state.optimizer, "/".join(runs))
-        if asked_to_stop(self.options.callbacks, end, self.rank, self.processes, self.device):
-            state.progress["stopped"] = True
-        advance(state.scheduler, end.epoch.value)
+        options, training = self.options, self.training
+        tuned = options.trained.needs_lambda and not isinstance(options.banditnet_lambda, float)
+        runs = [] if options.fold is None else [f"fold-{options.fold + 1}"]
+        runs += [f"lambda-{training.banditnet_lambda}"] if tuned else []
+        end = EpochEnd(tuple(self.history), self.best_epoch, training.policy, self.optimizer, "/".join(runs))
+        if wants_to_stop(options.callbacks, end, *self.machine):
+            self.state.progress["stopped"] = True
+        advance(self.state.scheduler, end.epoch.value)
 
-    def _step(self, batch: Batch, optimizer: torch.optim.Optimizer) -> Step:
-        optimizer.zero_grad(set_to_none=True)
-        with self._arithmetic.products(self.device):
-            step = backward(
-                self.policy,
-                batch,
-                self._objective.baseline(self._running, self.banditnet_lambda),
-                objective=self._objective,
-                norms=self._norms,
-                logged=self._logged,
-                processes=self.processes,
-                arithmetic=self._arithmetic,
-            )
-        self._running.update(step.sums)
-        optimizer.step()
-        return step
-
-    def _select(self, state: State) -> None:
+    def _select(self) -> None:
         """Keep the epoch with the largest score on the held-out rows; stop if that was long ago."""
-        history, best = state.progress["history"], state.progress["best"]
+        history, best, order = self.state.progress["history"], self.best_epoch, self.training.logged.order
         first = not self.options.holdout or not best or math.isnan(history[best - 1]["score"])
-        if first or history[-1]["score"] > history[best - 1]["score"]:
-            state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif self._patience is not None and len(history) - best >= self._patience:
-            state.progress["stopped"] = True
+        if first or order(history[-1]) > order(history[best - 1]):
+            self.state.best, self.state.progress["best"] = copy_of(self.state.policy), len(history)
+        elif self.patience is not None and len(history) - best >= self.patience:
+            self.state.progress["stopped"] = True
 
-    def _check_finite(self, bad: int, epoch: int, good: dict[str, Tensor]) -> None:
+    def _check_finite(self) -> None:
         """Stop at a gradient that is not finite, with the policy as it was before the epoch."""
+        bad, epoch, policy = int(self._bad), self.epoch, self.training.policy
         if bad < 0:
             return
-        self.policy.load_state_dict(good)
-        self.policy.eval()
-        where = f", as {str(self._checkpoint)!r} has it" if self._checkpoint is not None and epoch else ""
+        policy.load_state_dict(self._good)
+        policy.eval()
+        where = f", as {str(self.checkpoint)!r} has it" if self.checkpoint is not None and epoch else ""
         raise TrainingError(
             f"the gradient of batch {bad:,} of epoch {epoch + 1} is not finite. policy_ is as it was after epoch {epoch}{where}.",
             do=f"Lower the learning rate ({self.options.learning_rate:g}), or look for extreme contexts and tiny propensities.",
         )
 
 
-def start_of(options: Options, policy: Policy) -> State:
+def start_of(options: Options, policy: Policy, sums: Tensor) -> State:
     """A run before its first epoch."""
     progress = {"done": 0, "history": [], "best": 0, "stopped": False}
-    sums = RunningBaseline(decay=options.decay).sums
     optimizer = options.optimizer_of(policy)
     scheduler = scheduler_of(options.scheduler, optimizer, options.holdout)
     return State(policy, optimizer, sums, copy_of(policy), progress, scheduler)
 
 
 def settings_of(
-    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], found: Inspection
+    options: Options, policy: Policy, state: State, banditnet_lambda: float | list[float], log: Inspection
 ) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued."""
     return (
         options.settings
         | {
             "policy": type(policy).__name__,
-            "n_actions": found.n_actions,
-            "rows": found.rows,
-            "digest of the log": found.digest,
+            "n_actions": log.n_actions,
+            "rows": log.rows,
+            "digest of the log": log.digest,
             "banditnet_lambda": banditnet_lambda,
             "norms": options.norms or default_norms(policy),
         }
@@ -227,7 +429,7 @@ def settings_of(
     )
 
 
-# -- Trains a policy, chooses its temperature, and tunes BanditNet's λ: one run for each value, and the best by SNIPS, as published ---
+# -- A learner's training: its runs, the temperature to serve with, and BanditNet's λ, tuned by SNIPS as published -----
 
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.0)  # those to choose from
@@ -243,53 +445,89 @@ class Trained:
     values: dict[float, float] | None = None
 
 
-def train(options: Options, source: Source, found: Inspection, policy: Policy) -> Trained:
-    """Train the policy; it ends as that of the best epoch, with the best λ, at the temperature to serve with."""
-    given = options.lambdas(found) if options.trained.needs_lambda else None
-    if isinstance(given, tuple):
-        done = tune(options, source, found, policy, given)
+def train(
+    options: Options, source: Source, log: Inspection, policy: Policy, logged: LoggedActions | None = None
+) -> Trained:
+    """Train the policy; it ends as that of the best epoch, with the best λ, at the temperature to serve with.
+
+    `logged` is what the rows are, unless they are actions one by one.
+    """
+    lambdas = options.lambdas(log) if options.trained.needs_lambda else None
+    if isinstance(lambdas, tuple):
+        trained = tune(options, source, log, policy, lambdas)
     else:
-        training = Training(options, source, found, policy, given or 0.0)
-        training.run(options.checkpoint)
-        done = Trained(training.history, training.best_epoch, given)
-    policy.temperature = temperature_of(options, source, found, policy)
-    return done
+        epochs = epochs_of(options, source, log, policy, lambdas or 0.0, options.checkpoint, logged)
+        epochs.run()
+        trained = Trained(epochs.history, epochs.best_epoch, lambdas)
+    policy.temperature = temperature_of(options, source, log, policy)
+    return trained
 
 
-def temperature_of(options: Options, source: Source, found: Inspection, policy: Policy) -> float:
+def epochs_of(
+    options: Options,
+    source: Source,
+    log: Inspection,
+    policy: Policy,
+    banditnet_lambda: float,
+    checkpoint: CheckpointPath,
+    logged: LoggedActions | None = None,
+) -> Epochs:
+    """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
+    machine = Machine(*join(options.device))
+    lazy = options.optimizer is None and machine.processes == 1  # only our own optimizer takes sparse gradients
+    arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
+    policy.to(machine.device)
+    source.to(machine.device)
+    objective = options.objective_at(banditnet_lambda, log)
+    if objective.needs_rewards:
+        trained = options.split.held_out_rows(source, others=True)
+        objective = objective.at(banditnet_lambda, rewards=Rewards.of(rows.reward for rows in trained))
+    splits = objective.splits and (logged is None or logged.splits)
+    if machine.processes > 1 and not splits:
+        what = options.objective if logged is None else "a ranking policy"
+        raise OptionError(f"{what} trains in one process only.", do="Start it without torchrun.")
+    logged = LoggedActions(policy, machine, options.norms, arithmetic) if logged is None else logged
+    training = Training(policy, objective, logged, machine.device, arithmetic, banditnet_lambda, options.decay)
+    return Epochs(options, source, log, training, machine, checkpoint)
+
+
+def temperature_of(options: Options, source: Source, log: Inspection, policy: Policy) -> float:
     """The temperature to serve with: as given, or the one with the largest score on the held-out rows, of equal ones the highest."""
     if options.temperature != "auto":
         return options.temperature
     if options.objective == IMITATION:
         return 1.0
-    return max(
-        TEMPERATURES,
-        key=lambda one: held_out_estimate(policy, source, found, options.split, options.level, one).criterion,
-    )
+
+    def score(temperature: float) -> float:
+        parts = options.split.held_out_rows(source)
+        return held_out_actions(policy, parts, log, options.level, temperature).criterion
+
+    return max(TEMPERATURES, key=score)
 
 
-def tune(options: Options, source: Source, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
+def tune(options: Options, source: Source, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> Trained:
     """Train the policy with each λ from the same start; it ends as the best of them."""
-    _share_start(options, found, policy, lambdas)
+    _share_start(options, log, policy, lambdas)
     start, values, tried = copy_of(policy), {}, []
-    for one in lambdas:
+    for banditnet_lambda in lambdas:
         policy.load_state_dict(start)
         torch.manual_seed(options.seed)
-        training = Training(options, source, found, policy, one)
-        training.run(beside(options.checkpoint, f"lambda-{one}"))
-        values[one] = snips(moments_of(policy, options.split.held_out_rows(source, others=True))).value
-        tried.append((values[one], one, copy_of(policy), training))
-    _, chosen, best, training = max(tried, key=lambda run: run[0])
+        checkpoint = beside(options.checkpoint, f"lambda-{banditnet_lambda}")
+        epochs = epochs_of(options, source, log, policy, banditnet_lambda, checkpoint)
+        epochs.run()
+        values[banditnet_lambda] = snips(moments_of(policy, options.split.held_out_rows(source, others=True))).value
+        tried.append((values[banditnet_lambda], banditnet_lambda, copy_of(policy), epochs))
+    _, chosen, best, epochs = max(tried, key=lambda run: run[0])
     policy.load_state_dict(best)
-    return Trained(training.history, training.best_epoch, chosen, values)
+    return Trained(epochs.history, epochs.best_epoch, chosen, values)
 
 
-def _share_start(options: Options, found: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
+def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tuple[float, ...]) -> None:
     """Keep the start in the checkpoint, so that every λ starts from the same weights, even those that come after a kill."""
     if options.checkpoint is None:
         return
-    state = start_of(options, policy)
-    settings = settings_of(options, policy, state, list(lambdas), found)
+    state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
+    settings = settings_of(options, policy, state, list(lambdas), log)
     restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
     if not restored and join(options.device)[0] == 0:
         save_checkpoint(options.checkpoint, state, settings)

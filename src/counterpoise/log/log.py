@@ -213,9 +213,7 @@ LIMITS = {
         "writes one statement about a table, and looks at no row",
     ),
     # learning says in its own words that it is about one reward
-    "learn_policy": Limits(
-        "learn_policy", ("items", "candidates", "value_samples", "model_value", "baseline"), _LEARNS, one_reward=False
-    ),
+    "learn_policy": Limits("learn_policy", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "PolicyLearner": Limits("PolicyLearner", ("value_samples", "model_value", "baseline"), _LEARNS, one_reward=False),
     "RankingLearner": Limits(
         "RankingLearner", ("candidates", *MODELS, "baseline"), "learns from lists and their rewards alone", one_reward=False

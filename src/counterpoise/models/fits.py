@@ -243,7 +243,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Path:
+class TreePath:
     """The conditions on the context that lead to some leaves: those of another path, and one more."""
 
     before: int  # the place of the other path; -1 for none
@@ -252,7 +252,7 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Trees:
+class BoostedTrees:
     """The paths of all trees through the context, and what every action gets on each of them.
 
     A leaf is reached if all conditions on its path hold, and each of them is about the context or about the action. So a tree is
@@ -261,7 +261,7 @@ class Trees:
 
     estimator: Any
     design: Design
-    paths: tuple[Path, ...]
+    paths: tuple[TreePath, ...]
     used: NDArray[np.int64]  # the paths that end in leaves
     scores: NDArray[np.float32]  # of these × actions
     always: NDArray[np.float32]  # what every action gets on no condition
@@ -293,7 +293,7 @@ class Trees:
         return taken[self.used].astype(np.float32)
 
 
-def trees(estimator: Any, design: Design) -> list[Trees]:
+def trees(estimator: Any, design: Design) -> list[BoostedTrees]:
     """Histogram gradient boosting taken apart, in as many ways as it may have a link; nothing, if it cannot be."""
     try:
         places = _places(estimator, design)
@@ -309,7 +309,7 @@ def trees(estimator: Any, design: Design) -> list[Trees]:
     scores = np.array([made.scores[k] for k in used], dtype=np.float32).reshape(len(used), len(features))
     always = (made.always + base).astype(np.float32)
     parts = tuple(made.paths), np.array(used, dtype=np.int64), scores, always
-    return [Trees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
+    return [BoostedTrees(estimator, design, *parts, scale) for scale in scales_of(estimator)]
 
 
 def _places(estimator: Any, design: Design) -> list[int]:
@@ -327,7 +327,7 @@ class _Paths:
 
     def __init__(self, features: Floats, width: int) -> None:
         self.features, self.width = features, width
-        self.paths: list[Path] = []
+        self.paths: list[TreePath] = []
         self.scores: dict[int, Floats] = {}
         self.always = np.zeros(len(features))
 
@@ -347,7 +347,7 @@ class _Paths:
             split = _split(tree, node, column if column < self.width else column - self.width)
             if column < self.width:
                 for child, goes_left in (("left", True), ("right", False)):
-                    self.paths.append(Path(before, split, goes_left))
+                    self.paths.append(TreePath(before, split, goes_left))
                     walk(int(node[child]), len(self.paths) - 1, actions)
             else:
                 left = split(self.features[:, split.column])

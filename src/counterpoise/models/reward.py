@@ -6,6 +6,7 @@ Before the fit, the step says which fold each row belongs to; after it, what the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -161,58 +162,44 @@ class Fitted(Unfitted):
 
     def complete(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
         """The batch with the columns of the model and of the policies; rows without an action or an id get none, and are bad anyway."""
-        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
-            return self._completed(frame, question, batch, first_row)
-
-    def _completed(self, frame: pl.DataFrame, question: Question, batch: str, first_row: int) -> pl.DataFrame:
+        names = [REWARD, *question.model_value.values(), *(target.column for target in question.policies)]
         pieces = []
-        for part in frame.iter_slices(ROWS):
-            ids = row_ids(part, self.identity, first_row)
-            if question.log.cluster is not None:
-                ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
-            known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
-            whole = known.all()
-            rows = Rows.of(part if whole else part.filter(known), question, batch, ids.filter(known), self)
-            columns = rows.columns() if known.any() else {}
-            for name in _made(question):
-                values = np.full(part.height, np.nan)
-                values[known] = columns.get(name, values[known])
-                part = part.with_columns(pl.Series(name, values).fill_nan(None))
-            pieces.append(part)
-            first_row += part.height
+        with threads(min(frame.height, ROWS) * len(self.design.actions.levels)):
+            for part in frame.iter_slices(ROWS):
+                ids = row_ids(part, self.identity, first_row)
+                if question.log.cluster is not None:
+                    ids = ids.fill_null(0)  # whose rows are told of as ones without a cluster, and as nothing else
+                known = (part.get_column(str(question.log.action)).is_not_null() & ids.is_not_null()).to_numpy()
+                rows = part if known.all() else part.filter(known)
+                columns = PredictedRows(rows, question, batch, ids.filter(known), self).columns() if known.any() else {}
+                for name in names:
+                    values = np.full(part.height, np.nan)
+                    values[known] = columns.get(name, values[known])
+                    part = part.with_columns(pl.Series(name, values).fill_nan(None))
+                pieces.append(part)
+                first_row += part.height
         return pl.concat(pieces)
 
 
-def _made(question: Question) -> list[str]:
-    """The columns that are made of a batch."""
-    return [REWARD, *question.model_value.values(), *(target.column for target in question.policies)]
-
-
 @dataclass(frozen=True)
-class Rows:
-    """Some rows of a batch, as the models see them."""
+class PredictedRows:
+    """Some rows of a batch, all of which have an action and an id, as the models see them."""
 
     frame: pl.DataFrame
     question: Question
     batch: str
+    ids: pl.Series
     step: Fitted
-    ids: NDArray[np.int64]
-    folds: NDArray[np.int64]
-    x: Floats
 
-    @classmethod
-    def of(cls, frame: pl.DataFrame, question: Question, batch: str, ids: pl.Series, step: Fitted) -> Rows:
-        """The rows of a frame, all of which have an action and an id."""
-        folds = folds_of(ids, step.model.folds)
-        return cls(
-            frame,
-            question,
-            batch,
-            step,
-            ids.to_numpy(),
-            folds,
-            step.context.numbers(frame, is_native=step.design.is_native),
-        )
+    @cached_property
+    def folds(self) -> NDArray[np.int64]:
+        """The fold of every row."""
+        return folds_of(self.ids, self.step.model.folds)
+
+    @cached_property
+    def x(self) -> Floats:
+        """The contexts, as numbers."""
+        return self.step.context.numbers(self.frame, is_native=self.step.design.is_native)
 
     def columns(self) -> dict[str, Floats]:
         """The model's prediction of the logged action, its value of every target, and the policies' own columns."""
@@ -300,7 +287,7 @@ class Rows:
         x = self.x[rows]
         if samples is None or samples >= len(codes):
             return np.asarray(np.einsum("ij,ij->i", table.probabilities, fit.table(x, codes)), dtype=np.float64)
-        taken = draw_actions(table.probabilities, self.ids[rows], samples)
+        taken = draw_actions(table.probabilities, self.ids.to_numpy()[rows], samples)
         rewards = fit.pairs(np.repeat(x, samples, axis=0), codes[taken].reshape(-1))
         return np.asarray(rewards.reshape(-1, samples).mean(axis=1))
 

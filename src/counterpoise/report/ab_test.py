@@ -36,21 +36,21 @@ def write_ab_test(
 
 def _effects(test: ABTest) -> Safe:
     """A forest plot of every arm and method, which doubles as a table."""
-    axis = forest_axis([one.estimate for one in test.effects], [True] * len(test.effects), 0.0)
+    axis = forest_axis([effect.estimate for effect in test.effects], [True] * len(test.effects), 0.0)
     bodies = []
     for arm in test.treatments:
         lines = [el("tr", el("th", name_of(arm), scope="rowgroup", colspan=3))]
-        for one in (one for one in test.effects if one.arm == arm):
-            low, high = one.interval
-            kind = "primary" if one is test[arm] else "other"
-            span = el("span", f"{signed(low, one.stderr)} to {signed(high, one.stderr)}", class_="range")
-            doubt = "" if one.verdict.verdict == "ok" else badge(one.verdict.verdict)
+        for effect in (effect for effect in test.effects if effect.arm == arm):
+            low, high = effect.interval
+            kind = "primary" if effect is test[arm] else "other"
+            span = el("span", f"{signed(low, effect.stderr)} to {signed(high, effect.stderr)}", class_="range")
+            doubt = "" if effect.verdict.verdict == "ok" else badge(effect.verdict.verdict)
             lines.append(
                 el(
                     "tr",
-                    el("th", one.method, " ", doubt, scope="row", title=" ".join(one.verdict.reasons) or None),
-                    el("td", strip(one.value, low, high, axis, 0.0, kind), class_="plot"),
-                    el("td", signed(one.value, one.stderr), " ", span, *_worth(one), class_="number"),
+                    el("th", effect.method, " ", doubt, scope="row", title=" ".join(effect.verdict.reasons) or None),
+                    el("td", strip(effect.value, low, high, axis, 0.0, kind), class_="plot"),
+                    el("td", signed(effect.value, effect.stderr), " ", span, *_worth(effect), class_="number"),
                     class_=kind,
                 )
             )
@@ -78,8 +78,8 @@ def _effects(test: ABTest) -> Safe:
     return join([el("p", lead, class_="lead"), _scrolled(table, caption)])
 
 
-def _worth(one: Effect) -> list[Safe]:
-    return [] if one.method == MEANS else [el("br"), el("span", "worth ", worth_text(one.worth), class_="range")]
+def _worth(effect: Effect) -> list[Safe]:
+    return [] if effect.method == MEANS else [el("br"), el("span", "worth ", worth_text(effect.worth), class_="range")]
 
 
 def _arms(test: ABTest) -> Safe:
@@ -88,13 +88,13 @@ def _arms(test: ABTest) -> Safe:
     lines = [
         el(
             "tr",
-            el("th", name_of(one.name), scope="row"),
+            el("th", name_of(arm.name), scope="row"),
             *(
                 el("td", said, class_="number")
-                for said in (f"{one.rows:,}", number(one.mean, one.stderr), number(one.stderr, one.stderr))
+                for said in (f"{arm.rows:,}", number(arm.mean, arm.stderr), number(arm.stderr, arm.stderr))
             ),
         )
-        for one in test.arms
+        for arm in test.arms
     ]
     table = el("table", el("caption", "The arms"), el("thead", head), el("tbody", *lines))
     return join([el("p", str(test.sample_ratio)), _scrolled(table, "The arms")])

@@ -27,12 +27,12 @@ def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
         )
     shown = drawn[:MOST]
     axes = axes_of(ax, 1.3 + 0.32 * len(shown))
-    for k, one in enumerate(shown):
-        color = COLORS.get(one.status, DOUBTFUL)
-        axes.plot([one.lower, one.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
-        axes.plot([one.mean], [k], MARKERS.get(one.status, "x"), color=color, markersize=6)
+    for k, check in enumerate(shown):
+        color = COLORS.get(check.status, DOUBTFUL)
+        axes.plot([check.lower, check.upper], [k, k], color=color, linewidth=2.2, solid_capstyle="butt")
+        axes.plot([check.mean], [k], MARKERS.get(check.status, "x"), color=color, markersize=6)
     axes.axvline(1.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(shown)), [_label(one) for one in shown], parse_math=False)
+    axes.set_yticks(range(len(shown)), [_label(check) for check in shown], parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel("mean weight, with 95 % intervals of each part alone; 1 if propensities are right")
     _title(axes, "Propensities by action, day and segment", len(drawn) - len(shown))
@@ -41,6 +41,6 @@ def means(audit: Audit | None, *, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def _label(one: Check) -> str:
-    said = shortened(f"{one.by} {one.part}" + ("" if one.target is None else f", {one.target}"), 40)
-    return said if one.status == "fine" else f"{said} ({one.status})"
+def _label(check: Check) -> str:
+    said = shortened(f"{check.by} {check.part}" + ("" if check.target is None else f", {check.target}"), 40)
+    return said if check.status == "fine" else f"{said} ({check.status})"

@@ -66,7 +66,7 @@ class Axis:
 
 def forest_axis(estimates: Sequence[Estimate], matters: Sequence[bool], reference: float) -> Axis:
     """An axis with room for the estimates that matter, and up to twice as much again on each side for wider ones."""
-    spans = [[x for x in (one.value, *one.interval) if math.isfinite(x)] for one in estimates]
+    spans = [[x for x in (estimate.value, *estimate.interval) if math.isfinite(x)] for estimate in estimates]
     everything = [x for span in spans for x in span]
     core = [x for span, is_core in zip(spans, matters, strict=True) if is_core for x in span]
     core += [reference] if math.isfinite(reference) else []

@@ -28,10 +28,12 @@ def words(reading: Reading) -> Safe:
 
 def _effective_clusters(result: Result) -> list[tuple[object, object]]:
     """How many clusters the rows are worth: the same for every target, since all have the same rows."""
-    found = next((one for (_, place), one in result.all_diagnostics.items() if place is None), None)
-    if found is None or found.effective_clusters is None:
+    diagnostics = next(
+        (diagnostics for (_, place), diagnostics in result.all_diagnostics.items() if place is None), None
+    )
+    if diagnostics is None or diagnostics.effective_clusters is None:
         return []
-    return [(term("effective_clusters"), f"about {round(found.effective_clusters):,}")]
+    return [(term("effective_clusters"), f"about {round(diagnostics.effective_clusters):,}")]
 
 
 def _asked(question: Question | None) -> list[tuple[object, object]]:
@@ -53,10 +55,10 @@ def _listed(names: Sequence[str], limit: int = 50) -> Safe:
 
 def _each(result: Result, say: Callable[[Result], str]) -> Safe:
     """What is said of every reward: once where it is the same for all."""
-    said = {name: say(one) for name, one in result.by_reward.items()}
+    said = {name: say(answer) for name, answer in result.by_reward.items()}
     if len(set(said.values())) == 1:
         return text(next(iter(said.values())))
-    return join(join([", " if k else "", name_of(name), ": ", one]) for k, (name, one) in enumerate(said.items()))
+    return join(join([", " if k else "", name_of(name), ": ", text]) for k, (name, text) in enumerate(said.items()))
 
 
 def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
@@ -64,10 +66,10 @@ def reproduce(reading: Reading, command: str | None, version: str) -> Safe:
     result, log = reading.result, reading.result.moments
     facts: list[tuple[object, object]] = [
         ("Version", f"counterpoise {version}"),
-        (term("n", in_units(GLOSSARY["n"].term, reading.unit)), _each(result, lambda one: f"{one.n:,}")),
+        (term("n", in_units(GLOSSARY["n"].term, reading.unit)), _each(result, lambda answer: f"{answer.n:,}")),
         (
             term("dropped", in_units(GLOSSARY["dropped"].term, reading.unit)),
-            _each(result, lambda one: f"{one.dropped_rows:,}"),
+            _each(result, lambda answer: f"{answer.dropped_rows:,}"),
         ),
         ("Targets", _listed(log.targets)),
         *_asked(result.question),

@@ -95,7 +95,7 @@ def _answers(reading: Reading, key: Key) -> bool:
 def _row(reading: Reading, titles: list[str], key: Key, *, is_strong: bool) -> Safe:
     strong = "font-weight:600;" if is_strong else ""
     written = zip(titles, cells(reading, key), strict=True)
-    return el("tr", *(el("td", el("bdi", one), style=strong + _cell(title)) for title, one in written))
+    return el("tr", *(el("td", el("bdi", text), style=strong + _cell(title)) for title, text in written))
 
 
 def _cell(title: str) -> str:

@@ -23,31 +23,31 @@ def coverage(check: CoverageCheck | None) -> Safe:
         f"A {level_of(first.level)} interval should cover on {level_of(first.level)} of all logs. So we drew {first.runs:,} logs from this "
         f"one, {first.drawn} with replacement, made the same interval on each of them, and counted how many cover."
     )
-    drawn = [one for one in list(check.values())[:TARGETS_DRAWN] if one.can_tell]
+    drawn = [coverage for coverage in list(check.values())[:TARGETS_DRAWN] if coverage.can_tell]
     return join(
         [
             el("p", lead, class_="lead"),
-            el("ul", *(el("li", el("bdi", str(one))) for one in check.values())),
+            el("ul", *(el("li", el("bdi", str(coverage))) for coverage in check.values())),
             el("div", *map(_figure, drawn), class_="figures") if drawn else "",
             left_out(len(check), TARGETS_DRAWN, "targets", "first places", how="plotted"),
         ]
     )
 
 
-def picked(one: Coverage) -> list[tuple[float, float, bool]]:
+def picked(coverage: Coverage) -> list[tuple[float, float, bool]]:
     """The first intervals around what they should cover, lowest first, and whether each covers it.
 
     An end that is infinite is moved to where the others are.
     """
-    ends = [x - one.truth for x in (*one.lower[:DRAWN], *one.upper[:DRAWN]) if math.isfinite(x)]
+    ends = [x - coverage.truth for x in (*coverage.lower[:DRAWN], *coverage.upper[:DRAWN]) if math.isfinite(x)]
     least, most = min(ends, default=-1.0), max(ends, default=1.0)
-    pairs = zip(one.lower[:DRAWN] - one.truth, one.upper[:DRAWN] - one.truth, strict=True)
-    found = [(max(float(low), least), min(float(high), most), bool(low <= 0.0 <= high)) for low, high in pairs]
-    return sorted(found, key=lambda row: row[0] + row[1])
+    pairs = zip(coverage.lower[:DRAWN] - coverage.truth, coverage.upper[:DRAWN] - coverage.truth, strict=True)
+    intervals = [(max(float(low), least), min(float(high), most), bool(low <= 0.0 <= high)) for low, high in pairs]
+    return sorted(intervals, key=lambda row: row[0] + row[1])
 
 
-def _figure(one: Coverage) -> Safe:
-    rows = picked(one)
+def _figure(coverage: Coverage) -> Safe:
+    rows = picked(coverage)
     lines = [
         Line([(low, k + 0.5), (high, k + 0.5)], "held" if holds else "missed")
         for k, (low, high, holds) in enumerate(rows)
@@ -60,9 +60,9 @@ def _figure(one: Coverage) -> Safe:
             Axis.around([end for row in rows for end in row[:2]]),
             Axis(0.0, float(len(rows))),
             [*lines, Mark(0.0, upright=True)],
-            says=f"Intervals of {one.target} on logs like this one: {said}.",
+            says=f"Intervals of {coverage.target} on logs like this one: {said}.",
             x_label="distance from what should be covered",
             y_label="logs, by where their interval lies",
         ),
-        el("figcaption", name_of(one.target), f": {said}, drawn bold."),
+        el("figcaption", name_of(coverage.target), f": {said}, drawn bold."),
     )

@@ -22,16 +22,16 @@ def ladder(reading: Reading) -> Safe:
         "one with the least error that is no further from those above it than about one standard error."
     )
     drawn = [ladders[target] for target in reading.foremost(TARGETS_DRAWN, tuple(ladders))]
-    tables = [_table(reading, one) for one in drawn]
+    tables = [_table(reading, ladder) for ladder in drawn]
     more = left_out(len(ladders), TARGETS_DRAWN, "targets", "highest estimates", how="plotted")
     return join([el("p", lead, class_="lead"), *tables, more])
 
 
-def _table(reading: Reading, one: Ladder) -> Safe:
-    estimates = [rung.estimate for rung in one.rungs]
-    axis = forest_axis(estimates, [place in (0, one.chosen) for place in range(len(estimates))], estimates[0].value)
-    rows = [_row(reading, one, rung, axis) for rung in one.rungs]
-    caption = join(["Bias ladder of ", name_of(one.target), f" by {estimates[0].name}"])
+def _table(reading: Reading, ladder: Ladder) -> Safe:
+    estimates = [rung.estimate for rung in ladder.rungs]
+    axis = forest_axis(estimates, [place in (0, ladder.chosen) for place in range(len(estimates))], estimates[0].value)
+    rows = [_row(reading, ladder, rung, axis) for rung in ladder.rungs]
+    caption = join(["Bias ladder of ", name_of(ladder.target), f" by {estimates[0].name}"])
     heading = el(
         "tr",
         el("th", "Weight", scope="col"),
@@ -50,21 +50,21 @@ def _table(reading: Reading, one: Ladder) -> Safe:
         el("tfoot", axis_row, aria_hidden="true"),
         class_="forest",
     )
-    label = f"Bias ladder of {one.target}"
+    label = f"Bias ladder of {ladder.target}"
     return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def _row(reading: Reading, one: Ladder, rung: Rung, axis: Axis) -> Safe:
+def _row(reading: Reading, ladder: Ladder, rung: Rung, axis: Axis) -> Safe:
     write, estimate = signed if reading.is_difference else number, rung.estimate
-    kind = "primary" if rung is one.choice else "other"
+    kind = "primary" if rung is ladder.choice else "other"
     low, high = estimate.interval
     span = el("span", f"{write(low, estimate.stderr)} to {write(high, estimate.stderr)}", class_="range")
     said = [write(estimate.value, estimate.stderr), " ", span] if estimate.identified else ["not identified"]
-    label = "unbiased" if rung is one.unbiased else name_of(rung.weight)
+    label = "unbiased" if rung is ladder.unbiased else name_of(rung.weight)
     return el(
         "tr",
-        el("th", label, " (chosen)" if rung is one.choice else "", scope="row"),
-        el("td", strip(estimate.value, low, high, axis, one.unbiased.estimate.value, kind), class_="plot"),
+        el("th", label, " (chosen)" if rung is ladder.choice else "", scope="row"),
+        el("td", strip(estimate.value, low, high, axis, ladder.unbiased.estimate.value, kind), class_="plot"),
         el("td", *said, class_="number"),
         class_=kind,
     )

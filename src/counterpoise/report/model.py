@@ -41,10 +41,10 @@ def _calibration(reading: Reading) -> Safe:
             "tr",
             *(
                 el("td", said, class_="number")
-                for said in (f"{one.rows:,}", f"{one.predicted:.4g}", f"{one.observed:.4g}")
+                for said in (f"{bin_.rows:,}", f"{bin_.predicted:.4g}", f"{bin_.observed:.4g}")
             ),
         )
-        for one in quality.calibration
+        for bin_ in quality.calibration
     ]
     caption = "Calibration: tenths of the rows by what was predicted"
     table = el("table", el("caption", caption), el("thead", head), el("tbody", *rows))

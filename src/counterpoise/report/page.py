@@ -81,8 +81,8 @@ def render(
     """The report as text; the arguments are those of `write_report`."""
     if not isinstance(result, Result):
         raise OptionError(f"a report needs a result of evaluate or compare; found {type(result).__name__}.")
-    readings = [read(one) for one in result.by_reward.values()]
-    checked = {one.reward: one for one in _checks(coverage)}
+    readings = [read(answer) for answer in result.by_reward.values()]
+    checked = {check.reward: check for check in _checks(coverage)}
     shown = [
         part
         for place, reading in enumerate(readings)
@@ -107,11 +107,11 @@ class Part:
 
 
 def _checks(coverage: Checks) -> Sequence[CoverageCheck]:
-    found = [] if coverage is None else [coverage] if isinstance(coverage, CoverageCheck) else list(coverage)
-    for one in found:
-        if not isinstance(one, CoverageCheck):
-            raise OptionError(f"coverage is what check_coverage returned; found {type(one).__name__}.")
-    return found
+    checks = [] if coverage is None else [coverage] if isinstance(coverage, CoverageCheck) else list(coverage)
+    for check in checks:
+        if not isinstance(check, CoverageCheck):
+            raise OptionError(f"coverage is what check_coverage returned; found {type(check).__name__}.")
+    return checks
 
 
 def _about(reading: Reading, place: int, rewards: int, rows: bool, check: CoverageCheck | None) -> list[Part]:

@@ -63,7 +63,7 @@ def segments(result: Result, target: str | None = None, *, ax: Axes | None = Non
     reading = read(result)
     name = result.targets[0] if target is None else target
     whole = result[name, reading.primary]  # raises for a target that is not there
-    places = [place for one, place in result.verdicts if one == name and place is not None]
+    places = [place for target, place in result.verdicts if target == name and place is not None]
     if not places:
         raise OptionError(
             "this result has no segments.", do=["Evaluate the log with ", Argument("segment", Blank("COLUMN")), "."]
@@ -121,20 +121,20 @@ def name_lines(axes: Axes, curves: Sequence[tuple[str, Line2D]]) -> None:
             said.set(text=shortened(name, 40), parse_math=False)
 
 
-def coverage(one: Coverage, *, ax: Axes | None = None) -> Axes:
+def coverage(check: Coverage, *, ax: Axes | None = None) -> Axes:
     """The first 100 intervals on logs drawn again, lowest first, around what they should cover; those that miss it are bold."""
-    if not one.runs:
-        raise OptionError(f"there are no intervals of {one.target!r}: the log says nothing about it.")
+    if not check.runs:
+        raise OptionError(f"there are no intervals of {check.target!r}: the log says nothing about it.")
     axes = axes_of(ax, 4.2)
-    rows = picked(one)
+    rows = picked(check)
     for holds, color, width in ((True, MARK, 0.8), (False, COLORS["caution"], 2.4)):
         some = [(k, low, high) for k, (low, high, is_held) in enumerate(rows) if is_held is holds]
         at, lows, highs = ([row[j] for row in some] for j in range(3))
         axes.hlines(at, lows, highs, color=color, linewidth=width, label=f"{len(some)} {'cover' if holds else 'miss'}")
     axes.axvline(0.0, color=MARK, linestyle="--", linewidth=1, zorder=0)
     axes.set(xlabel="distance from what should be covered", yticks=[])
-    share = f"{100 * one.covered:.1f} % of {one.runs:,} logs covered" if one.can_tell else "this log cannot tell"
-    _title(axes, f"Intervals of {shortened(one.target, 40)} on logs like this one: {share}", 0)
+    share = f"{100 * check.covered:.1f} % of {check.runs:,} logs covered" if check.can_tell else "this log cannot tell"
+    _title(axes, f"Intervals of {shortened(check.target, 40)} on logs like this one: {share}", 0)
     frame(axes, ("top", "right", "left"))
     axes.legend(frameon=False)
     return axes

@@ -45,7 +45,7 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
     reward = question.names.rewards[0]
 
     def pass_over(batches: Iterator[pl.DataFrame]) -> dict[str, Profile]:
-        found = {target: Profile() for target in targets}
+        profiles = {target: Profile() for target in targets}
         running = {target: Moments.empty() for target in targets}
         seen, every, center = 0, max(1, -(-rows // CHECKPOINTS)), None
         for batch in batches:
@@ -57,12 +57,12 @@ def profile(question: Question, targets: Sequence[str], *, rows: int, level: flo
                 for target, column in chosen.items():
                     w = question.weight.weight(batch.get_column(column).to_numpy()[part], p[part])
                     running[target] += Moments.of(w, r[part], center=center)
-                    _count(found[target], w)
+                    _count(profiles[target], w)
                     if seen % every == 0:
-                        found[target].steps.append(_step(running[target], level))
+                        profiles[target].steps.append(_step(running[target], level))
         for target in targets if seen % every else ():
-            found[target].steps.append(_step(running[target], level))
-        return found
+            profiles[target].steps.append(_step(running[target], level))
+        return profiles
 
     return over_good_rows(question, pass_over)
 
@@ -76,10 +76,10 @@ def _parts(length: int, seen: int, every: int) -> Iterator[slice]:
         first = last
 
 
-def _count(found: Profile, w: Floats) -> None:
+def _count(profile: Profile, w: Floats) -> None:
     some = w[w > 0]
-    found.counts += np.histogram(np.clip(some, EDGES[0], EDGES[-1]), EDGES)[0]
-    found.zeros += len(w) - len(some)
+    profile.counts += np.histogram(np.clip(some, EDGES[0], EDGES[-1]), EDGES)[0]
+    profile.zeros += len(w) - len(some)
 
 
 def _step(moments: Moments, level: float) -> Estimate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterpoise.diagnostics.audit import Audit, Check
+from counterpoise.diagnostics.audit import ALARMS, Audit, Check
 from counterpoise.diagnostics.verdict import p_value
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, left_out, name_of
@@ -25,8 +25,8 @@ def propensities(audit: Audit | None) -> Safe:
         "target, and of 1/propensity where an action was taken, over all rows in which it could be. Intervals are 95 % ones of each part "
         "alone; an alarm allows for all looks. "
     )
-    axis = Axis.around([end for one in shown for end in (one.lower, one.upper, 1.0)])
-    rows = [_row(one, axis) for one in shown]
+    axis = Axis.around([end for check in shown for end in (check.lower, check.upper, 1.0)])
+    rows = [_row(check, axis) for check in shown]
     heads = [("Part", None), ("Plot", "plot"), ("Mean weight", "number"), ("What it says", None)]
     table = el(
         "table",
@@ -49,17 +49,16 @@ def propensities(audit: Audit | None) -> Safe:
     )
 
 
-def _row(one: Check, axis: Axis) -> Safe:
-    under = "" if one.target is None else join([", under ", name_of(one.target)])
-    told = one.status if one.status not in ("too large", "too small") else f"{one.status}, p {p_value(one.corrected_p)}"
-    kind = KINDS.get(one.status, "other")
+def _row(check: Check, axis: Axis) -> Safe:
+    under = "" if check.target is None else join([", under ", name_of(check.target)])
+    p = f", p {p_value(check.corrected_p)}" if check.status in ALARMS else ""
+    span = el("span", f"{check.lower:.3g} to {check.upper:.3g}", class_="range")
+    kind = KINDS.get(check.status, "other")
     return el(
         "tr",
-        el("th", name_of(one.by), " ", name_of(one.part), under, scope="row"),
-        el("td", strip(one.mean, one.lower, one.upper, axis, 1.0, kind), class_="plot"),
-        el(
-            "td", f"{one.mean:.3g} ", el("span", f"{one.lower:.3g} to {one.upper:.3g}", class_="range"), class_="number"
-        ),
-        el("td", told),
+        el("th", name_of(check.by), " ", name_of(check.part), under, scope="row"),
+        el("td", strip(check.mean, check.lower, check.upper, axis, 1.0, kind), class_="plot"),
+        el("td", f"{check.mean:.3g} ", span, class_="number"),
+        el("td", f"{check.status}{p}"),
         class_=kind,
     )

@@ -10,8 +10,8 @@ from counterpoise.report.markup import Safe, el, join, name_of
 
 def propensity_model(reading: Reading) -> Safe:
     """What the model is, whether what it predicts is what happened, and how small its propensities get; nothing without a model."""
-    found = reading.result.propensity_model
-    if found is None:
+    quality = reading.result.propensity_model
+    if quality is None:
         return Safe("")
     estimated = reading.result.moments.estimated
     errors = (
@@ -21,18 +21,18 @@ def propensity_model(reading: Reading) -> Safe:
     )
     lead = join(
         [
-            "The propensities were not logged. They come from ", name_of(found.model), " of ", name_of(", ".join(found.context)),
-            f", fitted on {found.rows:,} rows and {found.actions:,} actions in {found.folds} folds, so that no row is predicted by a model "
-            f"that has seen it. The logged actions have a log loss of {found.log_loss:.3g}; that of their shares alone is "
-            f"{found.log_loss_of_shares:.3g}. ", errors,
-            f" In {found.logged:,} further rows of the sample the propensity was logged." if found.logged else "",
+            "The propensities were not logged. They come from ", name_of(quality.model), " of ", name_of(", ".join(quality.context)),
+            f", fitted on {quality.rows:,} rows and {quality.actions:,} actions in {quality.folds} folds, so that no row is predicted by a "
+            f"model that has seen it. The logged actions have a log loss of {quality.log_loss:.3g}; that of their shares alone is "
+            f"{quality.log_loss_of_shares:.3g}. ", errors,
+            f" In {quality.logged:,} further rows of the sample the propensity was logged." if quality.logged else "",
         ]
     )  # fmt: skip
-    bins = [(f"{one.rows:,}", f"{one.predicted:.4g}", f"{one.observed:.4g}") for one in found.calibration]
-    spread = [(_share(q), f"{value:.4g}") for q, value in found.quantiles]
+    bins = [(f"{bin_.rows:,}", f"{bin_.predicted:.4g}", f"{bin_.observed:.4g}") for bin_ in quality.calibration]
+    spread = [(_share(q), f"{value:.4g}") for q, value in quality.quantiles]
     note = (
-        f"The sample is worth about {found.effective_rows:,.0f} of its {found.rows:,} rows to a policy that chooses every action equally "
-        f"often. Propensities below {found.floor:.2g} are raised to it: {found.raised:,} were."
+        f"The sample is worth about {quality.effective_rows:,.0f} of its {quality.rows:,} rows to a policy that chooses every action "
+        f"equally often. Propensities below {quality.floor:.2g} are raised to it: {quality.raised:,} were."
     )
     return join(
         [

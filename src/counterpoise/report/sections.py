@@ -122,25 +122,25 @@ def _forest(
 ) -> Safe:
     level, verdicts = reading.result.level, {target: reading.result.verdict(target).verdict for target in rows}
     known = {target: listed for target, listed in rows.items() if reading.is_known(target)}
-    shown = [one for listed in (known or rows).values() for one in listed]
-    axis = forest_axis(shown, [one.name == primary for one in shown], reference)
+    shown = [estimate for listed in (known or rows).values() for estimate in listed]
+    axis = forest_axis(shown, [estimate.name == primary for estimate in shown], reference)
     write = signed if plus else number
     single = all(len(listed) == 1 for listed in rows.values())
     bodies = []
     for target, listed in rows.items():
         doubt = "" if verdicts[target] == "ok" else badge(verdicts[target])
         lines = [] if single else [el("tr", el("th", name_of(target), " ", doubt, scope="rowgroup", colspan=3))]
-        for one in listed:
-            kind = "primary" if one.name == primary else "other"
-            label = join([name_of(target), " ", doubt]) if single else one.name
-            low, high = one.interval
-            span = el("span", f"{write(low, one.stderr)} to {write(high, one.stderr)}", class_="range")
-            said = [write(one.value, one.stderr), " ", span] if one.identified else ["not identified"]
+        for estimate in listed:
+            kind = "primary" if estimate.name == primary else "other"
+            label = join([name_of(target), " ", doubt]) if single else estimate.name
+            low, high = estimate.interval
+            span = el("span", f"{write(low, estimate.stderr)} to {write(high, estimate.stderr)}", class_="range")
+            said = [write(estimate.value, estimate.stderr), " ", span] if estimate.identified else ["not identified"]
             lines.append(
                 el(
                     "tr",
-                    el("th", label, scope="row", title=None if single else ESTIMATOR_WORDS.get(one.name)),
-                    el("td", strip(one.value, low, high, axis, reference, kind), class_="plot"),
+                    el("th", label, scope="row", title=None if single else ESTIMATOR_WORDS.get(estimate.name)),
+                    el("td", strip(estimate.value, low, high, axis, reference, kind), class_="plot"),
                     el("td", *said, class_="number"),
                     class_=kind,
                 )

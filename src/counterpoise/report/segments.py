@@ -84,14 +84,14 @@ def segments(reading: Reading, address: str = "segment-table") -> Safe:
 
 def _segment_row(reading: Reading, target: str, segment: Segment, with_target: bool) -> Safe:
     result = reading.result
-    one = result.estimates[target, reading.primary, segment]
+    estimate = result.estimates[target, reading.primary, segment]
     verdict = result.verdict_on(target, reading.primary, segment)
     write = signed if reading.is_difference else number
-    low, high = one.interval
+    low, high = estimate.interval
     numbers = [
-        (one.value, write(one.value, one.stderr)),
-        (low, write(low, one.stderr)),
-        (high, write(high, one.stderr)),
+        (estimate.value, write(estimate.value, estimate.stderr)),
+        (low, write(low, estimate.stderr)),
+        (high, write(high, estimate.stderr)),
     ]
     if not reading.is_comparison:
         effective = result.all_diagnostics[target, segment].effective_sample_size
@@ -101,7 +101,7 @@ def _segment_row(reading: Reading, target: str, segment: Segment, with_target: b
         "tr",
         el("td", name_of(target)) if with_target else "",
         el("th", name_of(label), scope="row"),
-        el("td", f"{one.n:,}", class_="number", data_value=one.n),
+        el("td", f"{estimate.n:,}", class_="number", data_value=estimate.n),
         *(el("td", said, class_="number", data_value=f"{value:.9g}") for value, said in numbers),
         el("td", badge(verdict)),
         data_verdict=verdict,

@@ -59,17 +59,17 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     ]
     rows = []
     for target in targets:
-        found = result.diagnostics(target)
+        diagnostics = result.diagnostics(target)
         said = [
-            f"{found.n:,}",
-            f"{found.effective_sample_size if found.has_overlap else 0:,.0f}",
-            number(found.mean_weight if found.has_overlap else 0.0, found.mean_weight_stderr),
-            f"{found.mean_weight_p:.2g}" if found.mean_is_one else "–",
-            number(found.max_weight),
-            f"{percent(found.top_share)} in {found.top_rows:,}",
-            number(found.pareto_k, 0.1),
-            percent(found.zero_weight_share),
-            "–" if judge(found).verdict == "not identified" else f"{found.carrying_rows:,.0f}",
+            f"{diagnostics.n:,}",
+            f"{diagnostics.effective_sample_size if diagnostics.has_overlap else 0:,.0f}",
+            number(diagnostics.mean_weight if diagnostics.has_overlap else 0.0, diagnostics.mean_weight_stderr),
+            f"{diagnostics.mean_weight_p:.2g}" if diagnostics.mean_is_one else "–",
+            number(diagnostics.max_weight),
+            f"{percent(diagnostics.top_share)} in {diagnostics.top_rows:,}",
+            number(diagnostics.pareto_k, 0.1),
+            percent(diagnostics.zero_weight_share),
+            "–" if judge(diagnostics).verdict == "not identified" else f"{diagnostics.carrying_rows:,.0f}",
         ]
         rows.append(el("tr", el("th", name_of(target), scope="row"), *(el("td", x, class_="number") for x in said)))
     header = [el("th", term("target"), scope="col")]
@@ -78,8 +78,8 @@ def _diagnostics(reading: Reading, targets: Sequence[str]) -> Safe:
     return el("div", table, class_="scroll", tabindex=0, role="region", aria_label="Checks on the weights")
 
 
-def _weight_figures(target: str, tail: Tail, found: Diagnostics) -> list[Safe]:
-    weights, n, units = tail.weights[tail.weights > 0], found.n, f"{found.unit}s"
+def _weight_figures(target: str, tail: Tail, diagnostics: Diagnostics) -> list[Safe]:
+    weights, n, units = tail.weights[tail.weights > 0], diagnostics.n, f"{diagnostics.unit}s"
     if len(weights) < 2 or n < 2:  # sums alone know the largest weight and no tail
         return []
     survival = thinned([(float(w), (k + 1) / n) for k, w in enumerate(weights)])
@@ -105,7 +105,7 @@ def _weight_figures(target: str, tail: Tail, found: Diagnostics) -> list[Safe]:
             "that larger weights are still to come. The dashed line marks a weight of 1.",
         ),
     )
-    carried = np.cumsum(weights) / max(n * found.mean_weight, 1e-300)
+    carried = np.cumsum(weights) / max(n * diagnostics.mean_weight, 1e-300)
     curve = [((k + 1) / n, min(float(c), 1.0)) for k, c in enumerate(carried)]
     edge = curve[-1][0]
     second = el(
@@ -125,19 +125,19 @@ def _weight_figures(target: str, tail: Tail, found: Diagnostics) -> list[Safe]:
         el(
             "figcaption",
             f"Where the estimate comes from: {percent(edge)} of the {units} carry {percent(curve[-1][1])} of the total weight. "
-            f"The dashed line shows what it would look like if every {found.unit} counted the same.",
+            f"The dashed line shows what it would look like if every {diagnostics.unit} counted the same.",
         ),
     )
     return [first, second]
 
 
-def _histogram(target: str, found: Profile) -> Safe:
-    filled = np.flatnonzero(found.counts)
-    zeros, total = found.zeros, found.counts.sum() + found.zeros
+def _histogram(target: str, profile: Profile) -> Safe:
+    filled = np.flatnonzero(profile.counts)
+    zeros, total = profile.zeros, profile.counts.sum() + profile.zeros
     if not len(filled):
         return Safe("")
     first, last = int(filled[0]), int(filled[-1]) + 1
-    shares = 100 * found.counts / total
+    shares = 100 * profile.counts / total
     bars = [(float(EDGES[k]), float(EDGES[k + 1]), float(shares[k])) for k in range(first, last)]
     weight = Axis(float(EDGES[first]) / 1.1, float(EDGES[last]) * 1.1, True)
     mark = " The dashed line marks a weight of 1." if weight.low <= 1.0 <= weight.high else ""
@@ -161,7 +161,7 @@ def _histogram(target: str, found: Profile) -> Safe:
 
 def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
     """Plots of the estimate as more and more rows come in."""
-    figures = [_converging(target, one.steps, reading.result.n) for target, one in profiles.items()]
+    figures = [_converging(target, profile.steps, reading.result.n) for target, profile in profiles.items()]
     figures = [figure for figure in figures if figure]
     if not figures:
         return Safe("")
@@ -173,11 +173,11 @@ def convergence(reading: Reading, profiles: Mapping[str, Profile]) -> Safe:
 
 
 def _converging(target: str, steps: list[Estimate], n: int) -> Safe:
-    known = [one for one in steps if one.identified and math.isfinite(one.stderr)]
+    known = [step for step in steps if step.identified and math.isfinite(step.stderr)]
     if not known:
         return Safe("")
-    late = [one for one in known if one.n >= known[-1].n / 10] or known
-    y = Axis.around([x for one in late for x in (one.value, *one.interval)])
+    late = [step for step in known if step.n >= known[-1].n / 10] or known
+    y = Axis.around([x for step in late for x in (step.value, *step.interval)])
     last = known[-1]
     note = (
         f" The log passed for this plot has {steps[-1].n:,} usable rows, but the estimates rest on {n:,}."
@@ -190,9 +190,9 @@ def _converging(target: str, steps: list[Estimate], n: int) -> Safe:
             Axis(0.0, float(last.n)),
             y,
             [
-                Band([(float(one.n), *one.interval) for one in known]),
+                Band([(float(step.n), *step.interval) for step in known]),
                 Mark(last.value),
-                Line([(float(one.n), one.value) for one in known]),
+                Line([(float(step.n), step.value) for step in known]),
             ],
             says=f"Estimate of {target} by rows read: {number(known[0].value, known[0].stderr)} after {known[0].n:,} rows, "
             f"{number(last.value, last.stderr)} after {last.n:,}.",

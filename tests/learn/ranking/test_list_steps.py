@@ -64,7 +64,7 @@ def test_the_gradient_is_that_of_the_value_over_all_lists(name, kind, uniform):
     batch = Batch(context, LISTS, reward if uniform else reward * 60 * whole[:, None], propensity, 60)
     for baseline in (0.0, 0.7) if uniform else (0.0,):
         policy.zero_grad(set_to_none=True)
-        backward(policy, batch, baseline, objective=OBJECTIVES["beta_ips"], logged=LoggedLists(policy, weight))
+        LoggedLists(policy, weight).backward(batch, baseline, OBJECTIVES["beta_ips"])
         for parameter, gradient in zip(policy.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-10)
 
@@ -80,7 +80,7 @@ def test_baselines_leave_the_gradient_alone_where_lists_end_because_of_an_item(n
     truth = (policy.target(context, LISTS) * reward.sum(1)).sum()
     expected = torch.autograd.grad(-truth, list(policy.parameters()))
     batch = Batch(context, items, reward, propensity, 60)
-    backward(policy, batch, baseline, objective=OBJECTIVES["beta_ips"], logged=LoggedLists(policy, weight))
+    LoggedLists(policy, weight).backward(batch, baseline, OBJECTIVES["beta_ips"])
     for parameter, gradient in zip(policy.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-10)
 
@@ -115,14 +115,14 @@ def test_products_baselines_and_variance_are_those_of_the_gradients_row_by_row(n
     policy, weight, batch = ranker(kind), WEIGHTS[name], a_batch()
     logged = LoggedLists(policy, weight)
     rows = gradients_of_rows(policy, batch, weight, list(policy.scores.scores.parameters()))
-    found, _ = logged(batch.context, batch.action, batch.propensity)
+    found, _ = logged.weighed(batch.context, batch.action, batch.propensity)
     torch.testing.assert_close(found.products, rows @ rows.transpose(1, 2), rtol=1e-8, atol=1e-10)
     reward = logged.rewards(batch.reward)
     # least squares: the baselines that leave the gradients of all lists the least sum of squares
     flat = rows.transpose(1, 2).reshape(-1, rows.shape[1])
     beta = torch.linalg.lstsq(flat, (rows * reward[:, :, None]).sum(1).flatten()[:, None]).solution[:, 0]
     policy.zero_grad(set_to_none=True)
-    step = backward(policy, batch, None, objective=OBJECTIVES["beta_ips"], logged=logged)
+    step = logged.backward(batch, None, OBJECTIVES["beta_ips"])
     torch.testing.assert_close(list_baselines(step.sums), beta, rtol=1e-6, atol=1e-8)
     assert step.baseline.item() == pytest.approx(beta.sum().item(), rel=1e-6)
     each = (rows * (reward - beta)[:, :, None]).sum(1)
@@ -135,7 +135,7 @@ def test_an_objective_is_computed_position_by_position_and_added_up(objective):
     w = weighed(policy(batch.context), batch.action, batch.propensity, Cascade()).weight
     value = sum(OBJECTIVES[objective](w[:, k], batch.reward[:, k], torch.ones(50)) for k in range(3))
     expected = torch.autograd.grad(-value, list(policy.parameters()))
-    backward(policy, batch, None, objective=OBJECTIVES[objective], logged=LoggedLists(policy, Cascade()))
+    LoggedLists(policy, Cascade()).backward(batch, None, OBJECTIVES[objective])
     for parameter, gradient in zip(policy.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
 
@@ -144,7 +144,7 @@ def test_an_objective_is_computed_position_by_position_and_added_up(objective):
 def test_lists_of_one_item_are_single_rows(name):
     policy, whole = ranker(slots=1), a_batch()
     batch = Batch(whole.context, whole.action[:, :1], whole.reward[:, :1], whole.propensity[:, :1], whole.total)
-    step = backward(policy, batch, None, logged=LoggedLists(policy, WEIGHTS[name]))
+    step = LoggedLists(policy, WEIGHTS[name]).backward(batch, None)
     found = [parameter.grad for parameter in policy.parameters()]
     policy.zero_grad(set_to_none=True)
     rows = Batch(batch.context, *(part[:, 0] for part in (batch.action, batch.reward, batch.propensity)), batch.total)

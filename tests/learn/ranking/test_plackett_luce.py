@@ -162,7 +162,7 @@ def test_loading_gives_back_what_was_saved(kind, tmp_path):
 def test_modules_of_ones_own_are_loaded_with_make(tmp_path):
     module = torch.nn.Linear(3, 4)
     save_policy(PlackettLuce(ModulePolicy(module, 4), 2), tmp_path / "policy")
-    with pytest.raises(PolicyFileError, match=r"are a ModulePolicy.* Pass make"):
+    with pytest.raises(PolicyFileError, match=r"part of .* is a ModulePolicy.* Pass make"):
         load_policy(tmp_path / "policy")
 
     def make(slots, kind, arguments):
@@ -202,8 +202,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
     save_policy(PlackettLuce(LinearSoftmax(2, 5), 2), tmp_path / "policy")
     tensors, description = read_tensors(tmp_path / "policy")
     for change, says in (
-        ({"kind": "Mine"}, "are a Mine"),
-        ({"kind": 3}, "what scores its items"),
+        ({"kind": "Mine"}, "is a Mine"),
+        ({"kind": 3}, "which policies it is made of"),
         ({"slots": 9}, "slots"),
     ):
         arguments = description["config"]["arguments"] | change

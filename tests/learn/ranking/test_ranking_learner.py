@@ -8,11 +8,18 @@ import pytest
 from learning import torch
 
 import counterpoise as cp
-from counterpoise.diagnostics.diagnose import diagnose
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.estimators.constant import beta_ips, ips, snips
-from counterpoise.learn import MLP, LearningWarning, LinearSoftmax, PlackettLuce, PolicyLearner, RankingLearner
+from counterpoise.learn import (
+    MLP,
+    LearningWarning,
+    LinearSoftmax,
+    PlackettLuce,
+    PolicyLearner,
+    RankingLearner,
+    objectives,
+)
 from counterpoise.learn.ranking.sources import ListSource
 from counterpoise.learn.ranking.steps import held_out_lists, weighed_lists
 from counterpoise.learn.rows import Split
@@ -71,14 +78,14 @@ def test_held_out_lists_are_measured_as_evaluate_measures_them(weight, parts, di
     for name, estimator in {"beta_ips": beta_ips, "snips": snips, "ips": ips}.items():
         assert estimator(found).value == pytest.approx(expected["new", name].value, rel=1e-5)
         assert estimator(found).stderr == pytest.approx(expected["new", name].stderr, rel=1e-4)
-    estimate, interval, seen = held_out_lists(policy, parts_of_it, 0.9)
+    held_out = held_out_lists(policy, parts_of_it, 0.9)
     whole = cp.evaluate(expected.moments, level=0.9)
-    assert diagnose(seen).effective_sample_size == pytest.approx(expected.diagnostics().effective_sample_size, rel=1e-4)
-    assert estimate.value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-5)
+    assert held_out.effective_sample_size == pytest.approx(expected.diagnostics().effective_sample_size, rel=1e-4)
+    assert held_out.value == pytest.approx(whole["new", "beta_ips"].value, rel=1e-5)
     if expected.diagnostics().carrying_rows < 7:
-        assert interval.width == np.inf
+        assert held_out.interval.width == np.inf
     else:  # the same but for the half rows at either end
-        assert interval.width == pytest.approx(whole["new", "beta_ips"].interval.width, rel=0.1)
+        assert held_out.interval.width == pytest.approx(whole["new", "beta_ips"].interval.width, rel=0.1)
 
 
 @pytest.mark.parametrize(("kind", "parts"), [("given", BY_GIVEN), ("at", BY_AT)])
@@ -266,6 +273,7 @@ def test_what_does_not_fit_is_refused():
     [
         {"objective": "dr"},
         {"objective": "log_smoothing"},
+        {"objective": "predicted_reward"},
         {"imitation": 0.5},
         {"smoothing": 0.5},
         {"clip": 2.0},
@@ -294,3 +302,16 @@ def test_a_ranker_that_is_not_surely_better_is_not_handed_out_in_silence():
         learner(fallback="raise").fit(log, **BY_GIVEN)
     with pytest.raises(OptionError, match="fallback='imitate' is not there for lists"):
         learner(fallback="imitate").fit(log, **BY_GIVEN)
+
+
+def test_an_objective_of_ones_own_is_computed_for_each_position(monkeypatch):
+    monkeypatch.setattr(objectives, "OBJECTIVES", dict(objectives.OBJECTIVES))
+
+    def mine(target, reward, propensity):
+        return (target / propensity * reward).mean()
+
+    objectives.register("mine", objectives.Objective(mine))
+    log = drawn(300)[1]
+    with pytest.warns(LearningWarning):
+        found, expected = (learner(objective=name, epochs=2).fit(log, **BY_GIVEN) for name in ("mine", "ips"))
+    torch.testing.assert_close(parameters_of(found), parameters_of(expected), rtol=1e-3, atol=1e-5)

@@ -2,29 +2,35 @@
 
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
-from learning import torch  # noqa: F401  the room needs it
+from learning import torch
 
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError, TrainingError
 from counterpoise.learn import (
+    OBJECTIVES,
     Direct,
     LearningWarning,
+    Objective,
     PolicyLearner,
     Reduction,
+    TwoTower,
     learn_policy,
     load_policy,
+    objectives,
     portfolio,
     race,
 )
 from counterpoise.learn import contenders as networks
 from counterpoise.learn import search as searching
-from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn import source as sources
+from counterpoise.learn.contenders import Network
 from counterpoise.learn.forest import ForestLearner
 
 linear = pytest.importorskip("sklearn.linear_model")
@@ -32,14 +38,14 @@ LOG = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(1500)
 ARRAYS = {"context": LOG.context, "action": LOG.action, "reward": LOG.reward, "propensity": LOG.propensity}
 CONTEXT = [f"context_{k}" for k in range(5)]
 NAMES = {"context": CONTEXT, "action": "action", "reward": "reward", "propensity": "propensity"}
-QUICK = [Network("linear", Softmax(0.03), hidden=(), epochs=1), ForestLearner(trees=10)]
+QUICK = [Network("linear", "beta_ips", hidden=(), epochs=1, imitation=0.03), ForestLearner(trees=10)]
 
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(networks, "LEAST", 60)
     monkeypatch.setattr(
-        searching, "imitation", lambda: Network("imitation", networks.Imitation(), hidden=(8,), epochs=1, rate=0.05)
+        searching, "imitation", lambda: Network("imitation", "imitation", hidden=(8,), epochs=1, rate=0.05)
     )
 
 
@@ -106,7 +112,7 @@ def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_save
     assert not any("tree" in one.name or one.name == "forest" for one in portfolio(1000))
     rest = searching.Race(*_race(), 3, 4, 0)
     for place, one in enumerate(portfolio(4)):
-        policy = rest.learned(one, None)
+        policy = rest.learn(one, None)
         policy.save(tmp_path / str(place))
         np.testing.assert_array_equal(
             load_policy(tmp_path / str(place)).predict_proba(LOG.context), policy.predict_proba(LOG.context)
@@ -114,7 +120,7 @@ def test_the_portfolio_depends_on_the_actions_and_every_policy_in_it_can_be_save
 
 
 def _race():
-    source, _ = searching._opened(cp.Log(**{name: part[:300] for name, part in ARRAYS.items()}), 3, 0)
+    source = searching._open(cp.Log(**{name: part[:300] for name, part in ARRAYS.items()}), 3, 0).source
     return source.chunk(0), searching._folds(source, 3)
 
 
@@ -264,7 +270,7 @@ def test_a_model_that_cannot_be_interrupted_learns_from_as_many_rows_as_there_is
 
 
 @pytest.mark.parametrize(
-    "one", [Network("linear", Softmax(0.03), hidden=(8,), epochs=10**5), ForestLearner(trees=10**5)]
+    "one", [Network("linear", "beta_ips", hidden=(8,), epochs=10**5, imitation=0.03), ForestLearner(trees=10**5)]
 )
 def test_networks_and_forests_do_as_much_as_there_is_time_for(one):
     """Left alone, each of these would go on for days."""
@@ -382,8 +388,9 @@ def test_contenders_of_ones_own_are_tried_like_any_other():
         ),
         ({"contenders": [Direct("ridge", temperatures=())]}, "contender 'direct' needs temperatures of 0 or more"),
         ({"contenders": [Direct("ridge", temperatures=(-1,))]}, "contender 'direct' needs temperatures of 0 or more"),
-        ({"objective": "magic"}, "objective='magic' is not known here; choose 'reduction' or 'direct'"),
-        ({"objective": "beta_ips"}, "use PolicyLearner"),
+        ({"objective": "magic"}, "objective='magic' is not known; choose from reduction, direct, beta_ips"),
+        ({"contenders": ["magic"]}, "no objective 'magic'; choose from beta_ips"),
+        ({"objective": "dr"}, "'dr' needs a reward model's predictions.*Use PolicyLearner"),
         ({"objective": "direct", "contenders": QUICK}, "objective= and contenders= exclude each other"),
         ({"objective": "reduction"}, "a reduction needs a classifier. Pass one as model="),
         ({"model": "ridge"}, "model= needs objective=, 'reduction' or 'direct'"),
@@ -407,3 +414,127 @@ def test_logs_without_enough_rows_are_refused():
         learn_policy(**(ARRAYS | {"reward": np.ones(1500)}))
     with pytest.raises(LogError, match="must lie in"):
         learn_policy(**(ARRAYS | {"propensity": np.zeros(1500)}))
+
+
+# -- what the training loop takes, a search takes ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A registry that forgets what a test put into it."""
+    monkeypatch.setattr(objectives, "OBJECTIVES", dict(OBJECTIVES))
+
+
+def test_a_registered_objective_is_a_contender_by_its_name(registry):
+    calls = []
+
+    def clipped(target, reward, propensity):
+        calls.append(len(target))
+        return ((target / propensity).clamp(max=10) * reward).mean()
+
+    objectives.register("clipped", Objective(clipped))
+    learner = PolicyLearner("clipped", epochs=2, batch_size=256, learning_rate=0.05, folds=None).fit(**ARRAYS)
+    assert LOG.value(learner.predict_proba) > LOG.reward.mean()
+    found = learn_policy(**ARRAYS, contenders=["clipped", QUICK[0]], minutes=None)
+    assert {standing.name for standing in found.leaderboard} == {"clipped", "linear"}
+    assert calls
+    alone = learn_policy(**ARRAYS, objective="clipped", minutes=None)
+    assert [standing.name for standing in alone.leaderboard] == ["clipped"]
+    assert LOG.value(alone.predict_proba) > LOG.reward.mean()
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name not in ("dr", "imitation")])
+def test_every_objective_learns_as_a_contender(name):
+    rows = searching._open(cp.Log(**ARRAYS), 3, 0).source.memory
+    policy = Network(name, name, hidden=(16,), epochs=5).fit(race.Rest(rows, 4), 0)
+    assert LOG.value(policy.predict_proba) > LOG.reward.mean()
+
+
+def test_where_rewards_must_not_be_negative_the_lowest_is_taken_away():
+    network = Network("smooth", "log_smoothing", hidden=(), epochs=1)
+    rows = searching._open(cp.Log(**ARRAYS), 3, 0).source.memory
+    plain, lower = (network.fit(race.Rest(replace(rows, reward=rows.reward - away), 4), 0) for away in (0.0, 4.0))
+    np.testing.assert_allclose(plain.predict_proba(LOG.context), lower.predict_proba(LOG.context), atol=1e-4)
+
+
+def with_candidates(rows=1500):
+    """A log of ten actions, of which every row has four to choose from, with features by which some are better."""
+    random = np.random.default_rng(0)
+    features, x = random.normal(size=(10, 2)), random.normal(size=(rows, 2))
+    lists = np.argsort(random.random((rows, 10)), axis=1)[:, :4]
+    action = lists[np.arange(rows), random.integers(4, size=rows)]
+    good = 1 / (1 + np.exp(-2 * (x * features[action]).sum(1)))
+    columns = {"x0": x[:, 0], "x1": x[:, 1], "action": action, "reward": (random.random(rows) < good).astype(float)}
+    log = pl.DataFrame(columns).with_columns(propensity=pl.lit(0.25), pool=pl.Series(lists.tolist()))
+    items = pl.DataFrame({"action": np.arange(10), "f0": features[:, 0], "f1": features[:, 1]})
+    return log, items, {"context": ["x0", "x1"], "action": "action", "reward": "reward", "propensity": "propensity"}
+
+
+def test_candidates_are_what_a_policy_chooses_among(tmp_path):
+    log, _, names = with_candidates()
+    found = learn_policy(log, **names, candidates="pool", contenders=[*QUICK, Direct("ridge")], minutes=None)
+    assert found.skipped == {"forest": "it cannot learn to choose among the candidates of a row."}
+    assert (found.kind, found.policy.candidates_, found.candidates_) == ("learned", "pool", "pool")
+    table = found.predict_proba(log.select("x0", "x1"), log["pool"].to_list())
+    allowed = np.zeros((1500, 10), dtype=bool)
+    np.put_along_axis(allowed, np.array(log["pool"].to_list()), True, axis=1)
+    assert (table[~allowed] == 0).all()
+    result = cp.evaluate(log, **names, candidates="pool", target={"found": found})
+    probability = table[np.arange(1500), log["action"].to_numpy()]
+    by_hand = cp.evaluate(reward=log["reward"].to_numpy(), propensity=np.full(1500, 0.25), target=probability)
+    assert result["found", "beta_ips"].value == pytest.approx(by_hand["target", "beta_ips"].value, rel=1e-5)
+    # in the race, too: weights have mean 1 only where they are those of a choice among the candidates
+    diagnostics = found.result.diagnostics("fold policies")
+    assert diagnostics.mean_weight == pytest.approx(1, abs=0.15)
+
+
+def test_networks_learn_from_the_features_of_items():
+    log, items, names = with_candidates(3000)
+    x = np.random.default_rng(1).normal(size=(2000, 2))
+    good = x @ items.select("f0", "f1").to_numpy().T
+    new = int(np.bincount(good.argmax(1)).argmax())  # the action that is best most often, and was never taken
+    contenders = [
+        Network("direct", "predicted_reward", hidden=(), epochs=10, rate=0.02, temperatures=(0.0,)),
+        "beta_ips",
+    ]
+    found = learn_policy(
+        log.filter(pl.col("action") != new),
+        **names,
+        candidates="pool",
+        items=items,
+        contenders=contenders,
+        minutes=None,
+    )
+    assert isinstance(found.policy, TwoTower)
+    assert found.classes_.tolist() == list(range(10))
+    chosen = found.predict_proba(pl.DataFrame({"x0": x[:, 0], "x1": x[:, 1]}), np.ones((2000, 10), bool)).argmax(1)
+    assert good[np.arange(2000), chosen].mean() > 0.8 * good.max(1).mean()
+    assert (chosen == new).sum() > 0.5 * (good.argmax(1) == new).sum()
+    with pytest.raises(OptionError, match=r"items= is of no use to these contenders.* Add a network"):
+        learn_policy(log, **names, items=items, contenders=[Direct("ridge")])
+
+
+def test_files_larger_than_memory_are_raced_on_a_sample_and_learned_from_as_a_whole(tmp_path, monkeypatch):
+    whole = SyntheticBandit(n_actions=4, inverse_temperature=-2, seed=1).draw(6000)
+    frame = whole.frame().with_columns(action=pl.format("action {}", "action"), day=pl.Series(np.arange(6000) % 10))
+    frame.write_parquet(tmp_path / "log.parquet")
+    monkeypatch.setattr(searching, "SAMPLE", 2000)
+    for module in (searching, sources):
+        monkeypatch.setattr(module, "CHUNK", 1024)
+    steps, plain = [], networks.batches
+    monkeypatch.setattr(networks, "batches", lambda *args: (steps.append(b) or b for b in plain(*args)))
+    parts = NAMES | {"where": "day < 9"}
+    found = learn_policy(tmp_path / "log.parquet", **parts, contenders=QUICK[:1], minutes=None)
+    assert (found.kind, found.cut) == ("learned", "")
+    assert 1700 < found.result.n < 2300
+    assert found.classes_.tolist() == [f"action {k}" for k in range(4)]
+    assert found.mean_reward == pytest.approx(frame.filter(pl.col("day") < 9)["reward"].mean(), rel=1e-6)
+    assert whole.value(found.predict_proba) > whole.reward.mean() + 0.1
+    # the last fit visits rows of all files: more different ones than the sample has
+    last = torch.cat([batch.context[:, 0] for batch in steps[-60:]])
+    assert len(torch.unique(last)) > 4000
+    for contender in (QUICK[1], Network("whole", "snips", hidden=())):  # which cannot be cut into batches
+        sampled = learn_policy(tmp_path / "log.parquet", **parts, contenders=[contender], minutes=None)
+        assert f"has learned from a sample of {sampled.result.n:,} of 5,400 rows" in str(sampled)
+    limited = learn_policy(tmp_path / "log.parquet", **parts, contenders=QUICK[:1], minutes=0.02)
+    assert limited.seconds < 30

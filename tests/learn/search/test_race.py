@@ -12,7 +12,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.learn import race
-from counterpoise.learn.contenders import Network, Softmax
+from counterpoise.learn.contenders import Network
 from counterpoise.learn.criterion import pessimistic_value
 from counterpoise.learn.judging import TWICE, is_surely_better, lift_interval
 from counterpoise.learn.race import Race, by_bound, by_score
@@ -78,7 +78,7 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
         by_hand = pessimistic_value(weight[rest], reward[rest])
         for part in ("value", "stderr", "effective_sample_size", "is_measured"):
             assert getattr(score, part) == pytest.approx(getattr(by_hand, part), rel=1e-9)
-    index, probability = found.certified([("fixed", temperature)] * 3, None)
+    index, probability = found.certify([("fixed", temperature)] * 3, None)
     np.testing.assert_array_equal(index, np.arange(900))
     np.testing.assert_allclose(probability, target, rtol=1e-9)
     price, size = 2 * math.log(8 / 0.05), math.sqrt(900) * np.sqrt(np.mean(reward**2))  # twice: folds share rows
@@ -89,7 +89,7 @@ def test_scores_are_those_of_the_rows_themselves(temperature):
 
 
 def test_networks_are_judged_by_rows_outside_their_training():
-    quick = Network("linear", Softmax(), hidden=(), epochs=1)
+    quick = Network("linear", "beta_ips", hidden=(), epochs=1)
     found = raced([quick], ROWS)
     for fold in range(3):
         alone = quick.fit(race.Rest(ROWS.take(torch.as_tensor(fold != FOLDS)), 4), 0)
@@ -98,7 +98,7 @@ def test_networks_are_judged_by_rows_outside_their_training():
         expected = pessimistic_value((table / LOG.propensity)[own], LOG.reward[own])
         assert found.sums["linear", 1.0][fold].score(0.0).value == pytest.approx(expected.value, rel=1e-4)
         np.testing.assert_array_equal(
-            found.served(("linear", 1.0), fold).predict_proba(LOG.context)[:, 0], alone.predict_proba(LOG.context)[:, 0]
+            found.serve(("linear", 1.0), fold).predict_proba(LOG.context)[:, 0], alone.predict_proba(LOG.context)[:, 0]
         )
     assert found.leaderboard(0.95)[0].seconds == found.seconds["linear"]
 
@@ -186,7 +186,7 @@ def test_who_cannot_be_learned_is_left_out_and_said_so():
 def test_there_is_no_bound_where_rows_are_not_independent():
     contenders = [Fixed("even", lambda x: 0 * x[:, :4])]
     alone = raced(contenders, ROWS)
-    certified = alone.certified([alone.best(by_score)] * alone.n_folds, None)
+    certified = alone.certify([alone.best(by_score)] * alone.n_folds, None)
     assert alone.bound(*certified) > -math.inf
     assert raced(contenders, replace(ROWS, unit=torch.arange(len(ROWS)) // 2)).bound(*certified) == -math.inf
 

@@ -31,7 +31,7 @@ from counterpoise.learn.items import blocks, kernels
 from counterpoise.learn.items.kernels import Precision
 from counterpoise.learn.items.logits import Logits, Summary, too_many
 
-# -- log π(a|x) of logged actions among very many items, differentiable, by kernels where they run and by blocks elsewhere ---
+# -- All items ---------------------------------------------------------------------------------------------------------
 
 
 class _Logged(torch.autograd.Function):
@@ -48,11 +48,11 @@ class _Logged(torch.autograd.Function):
         mean: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         logits = Logits(contexts, items, bias)
-        found = summary(logits, action, precision, mean=mean or ctx.needs_input_grad[0])
+        sums = summary(logits, action, precision, mean=mean or ctx.needs_input_grad[0])
         ctx.precision = precision
-        ctx.save_for_backward(contexts, items, bias, action, found.log_total, found.mean)
-        ctx.mark_non_differentiable(found.squares, *([] if found.mean is None else [found.mean]))
-        return found.logged - found.log_total, found.squares, found.mean
+        ctx.save_for_backward(contexts, items, bias, action, sums.log_total, sums.mean)
+        ctx.mark_non_differentiable(sums.squares, *([] if sums.mean is None else [sums.mean]))
+        return sums.logged - sums.log_total, sums.squares, sums.mean
 
     @staticmethod
     @once_differentiable
@@ -76,14 +76,14 @@ def log_probability(
 
     `precision` is that of the products on a GPU; None follows `torch.set_float32_matmul_precision`.
 
-    >>> found, squares, _ = log_probability(Logits(torch.zeros(1, 2), torch.randn(4, 2)), torch.tensor([2]))
-    >>> found.exp().item(), squares.item()
+    >>> log_target, squares, _ = log_probability(Logits(torch.zeros(1, 2), torch.randn(4, 2)), torch.tensor([2]))
+    >>> log_target.exp().item(), squares.item()
     (0.25, 0.25)
     """
-    found: tuple[Tensor, Tensor, Tensor | None] = _Logged.apply(  # type: ignore[no-untyped-call]
+    log_target, squares, mean_item = _Logged.apply(  # type: ignore[no-untyped-call]
         logits.contexts, logits.items, logits.bias, action, precision, mean
     )
-    return found
+    return log_target, squares, mean_item
 
 
 def summary(logits: Logits, action: Tensor, precision: Precision | None, *, mean: bool) -> Summary:
@@ -107,7 +107,7 @@ def _usual() -> Precision:
     return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-# -- The softmax over a sample of the items, for catalogs too large for an exact one -----------------------------------
+# -- A sample of the items ---------------------------------------------------------------------------------------------
 
 
 def sampled_log_probability(
@@ -126,15 +126,15 @@ def sampled_log_probability(
     if bias is not None:
         z_logged, z = z_logged + bias[action], z + bias[drawn]
     z = z.masked_fill(drawn[None, :] == action[:, None], -torch.inf)
-    found = torch.log_softmax(torch.cat([z_logged[:, None], z], 1), 1)
+    logs = torch.log_softmax(torch.cat([z_logged[:, None], z], 1), 1)
     with torch.no_grad():
-        p, others = found[:, :1].exp(), found[:, 1:].exp()
+        p, others = logs[:, :1].exp(), logs[:, 1:].exp()
         squares = p[:, 0].square() + share * others.square().sum(1)
         mean = p * logged + others @ vectors
-    return found[:, 0], squares, mean
+    return logs[:, 0], squares, mean
 
 
-# -- In which precision training computes, and whether it looks at all items -------------------------------------------
+# -- In which precision, and whether it looks at all items -------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class _Sums:
 def summary(logits: Logits, action: Tensor, *, mean: bool) -> Summary:
     """The first pass; the mean item vector only if asked for.
 
-    >>> found = summary(Logits(torch.zeros(1, 2), torch.ones(4, 2)), torch.tensor([3]), mean=True)
-    >>> round(found.log_total.exp().item(), 4), found.squares.item(), found.mean.tolist()
+    >>> sums = summary(Logits(torch.zeros(1, 2), torch.ones(4, 2)), torch.tensor([3]), mean=True)
+    >>> round(sums.log_total.exp().item(), 4), sums.squares.item(), sums.mean.tolist()
     (4.0, 0.25, [[1.0, 1.0]])
     """
     bits = logits.in_bits()
@@ -86,8 +86,8 @@ def item_gradients(logits: Logits, log_total: Tensor, scale: Tensor) -> tuple[Te
         for rows, items, z in bits.part(part).blocks():
             p = z.sub_(log2_total[rows, None]).exp2_()
             # in this order, because BLAS is slow at the other where there are few features
-            found = (scaled[rows].T @ p).T
-            into[items] = found if rows.start == 0 else into[items] + found
+            slopes = (scaled[rows].T @ p).T
+            into[items] = slopes if rows.start == 0 else into[items] + slopes
             if biases is not None:
                 sums = torch.mv(p.T, -scale[rows])
                 biases[items] = sums if rows.start == 0 else biases[items] + sums

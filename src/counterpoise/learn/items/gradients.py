@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.items.arithmetic import Arithmetic, whole
 from counterpoise.learn.items.logits import ItemScores, product_of
-from counterpoise.learn.norms import RULES, Gradients, features_of
+from counterpoise.learn.norms import RULES, Gradients, calls_of, features_of, is_once_each, owners_of
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.softmax import last_layer_norms, logit_norms
 
@@ -26,10 +24,10 @@ class LoggedItems:
         self.layer = policy.scores
         h = features_of(policy, context, arithmetic)
         self._logits, self._action = product_of(self.layer, h), action
-        found, squares, self._mean = arithmetic.log_probability(
+        log_target, squares, self._mean = arithmetic.log_probability(
             self._logits, action, mean=isinstance(self.layer, ItemScores)
         )
-        self.target = found.exp()
+        self.target = log_target.exp()
         if isinstance(self.layer, ItemScores):
             self.squared_norms = self.of_contexts.square().sum(1) * h.detach().square().sum(1)
         else:
@@ -44,42 +42,35 @@ class LoggedItems:
 
     def of_layers(self, outputs: list[Tensor]) -> tuple[Tensor, ...]:
         """∂π_a/∂y for outputs y of earlier layers."""
-        found: tuple[Tensor, ...] = torch.autograd.grad(
+        slopes: tuple[Tensor, ...] = torch.autograd.grad(
             self._logits.contexts, outputs, self.of_contexts, retain_graph=True
         )
-        return found
+        return slopes
 
 
 class ItemSampleGradients:
     """What `SampleGradients` does for few actions: squared norms of the gradients of all layers, and weighted sums of these gradients."""
 
     def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic) -> None:
-        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-
-        def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-            calls.append((layer, whole(inputs[0].detach()), output))
-
-        owners = [layer for layer in policy.body.modules() if any(True for _ in layer.parameters(recurse=False))]
-        hooks = [layer.register_forward_hook(record) for layer in owners]
-        try:
-            self._found = LoggedItems(policy, context, action, arithmetic)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if sorted(id(layer) for layer, _, _ in calls) != sorted(map(id, owners)):
+        owners = owners_of(policy.body)
+        with calls_of(owners) as calls:
+            self._logged = LoggedItems(policy, context, action, arithmetic)
+        if not is_once_each(calls, owners):
             raise OptionError(
                 [Argument("norms", "all"), " with so many actions needs layers that are each used once."],
                 do=["Pass ", Argument("norms", "last_layer"), "."],
             )
         self._policy = policy
-        self.target, self.squared_norms = self._found.target.detach(), self._found.squared_norms
+        self.target, self.squared_norms = self._logged.target.detach(), self._logged.squared_norms
         if calls:
-            deltas = self._found.of_layers([output for _, _, output in calls])
+            deltas = self._logged.of_layers([output for _, _, output in calls])
             for (layer, h, _), delta in zip(calls, deltas, strict=True):
-                self.squared_norms = self.squared_norms + RULES[type(layer)].norms(layer, h, whole(delta))
+                self.squared_norms = self.squared_norms + RULES[type(layer)].norms(
+                    layer, whole(h.detach()), whole(delta)
+                )
 
     def weighted_sum(self, weight: Tensor) -> Gradients:
         """Σ c ∇π, by parameter."""
         parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
-        total = (weight.detach() * self._found.target).sum()
+        total = (weight.detach() * self._logged.target).sum()
         return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))

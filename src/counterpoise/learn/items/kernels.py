@@ -81,11 +81,11 @@ def summary(logits: Logits, action: Tensor, precision: Precision, *, mean: bool)
     highest = top.amax(0)
     fade = torch.exp2(top - highest)
     sums = (total * fade).sum(0)
-    found = (means * fade[..., None]).sum(0) / sums[:, None] if mean else None
+    mean_item = (means * fade[..., None]).sum(0) / sums[:, None] if mean else None
     logged = (contexts.float() * rounded(items[action], precision).float()).sum(1)
     logged = logged if bias is None else logged + bias[action]
     log_total = highest + sums.log2()
-    return Summary(logged / PER_BIT, log_total / PER_BIT, (squares * fade.square()).sum(0) / sums.square(), found)
+    return Summary(logged / PER_BIT, log_total / PER_BIT, (squares * fade.square()).sum(0) / sums.square(), mean_item)
 
 
 def item_gradients(
@@ -127,8 +127,8 @@ def rounded(x: Tensor, precision: Precision) -> Tensor:
     bits = x.contiguous().view(torch.int32)
     if precision == "tf32":
         return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-    found = ((bits + 0x8000) & ~0xFFFF).view(torch.float32)
-    return found if INTERPRETED else found.bfloat16()
+    short = ((bits + 0x8000) & ~0xFFFF).view(torch.float32)
+    return short if INTERPRETED else short.bfloat16()
 
 
 def first_tiles(width: int, precision: Precision) -> Tiles:
@@ -267,7 +267,7 @@ def gradient_kernel(
     place = j.to(tl.int64)[:, None] * WIDTH + k[None, :]
     v = tl.load(items + place, mask=inside, other=0.0)
     v = round_tile(v, v, PRECISION)
-    found = tl.zeros([ITEMS, PADDED], tl.float32)
+    total = tl.zeros([ITEMS, PADDED], tl.float32)
     biases = tl.zeros([ITEMS], tl.float32)
     if BIAS:
         b = tl.load(bias + j, mask=there, other=0.0)
@@ -281,9 +281,9 @@ def gradient_kernel(
         if BIAS:
             z += b[:, None]
         p = tl.exp2(z - t[None, :])
-        found += tl.dot(p.to(c.dtype), s, input_precision=DOT)
+        total += tl.dot(p.to(c.dtype), s, input_precision=DOT)
         if BIAS:
             biases -= tl.sum(p * tl.load(scale + i, mask=i < n_rows, other=0.0)[None, :], 1)
-    tl.store(gradient + place, found, mask=inside)
+    tl.store(gradient + place, total, mask=inside)
     if BIAS:
         tl.store(bias_gradient + j, biases, mask=there)

@@ -62,8 +62,8 @@ class Logits:
 
     def of(self, action: Tensor) -> Tensor:
         """The logit of one item per context."""
-        found: Tensor = torch.linalg.vecdot(self.contexts, self.items[action])
-        return found if self.bias is None else found + self.bias[action] * self.unit
+        logit: Tensor = torch.linalg.vecdot(self.contexts, self.items[action])
+        return logit if self.bias is None else logit + self.bias[action] * self.unit
 
     def blocks(self, *, rows: int | None = None, items: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Rows, items and their logits, in a buffer that the next block overwrites; all blocks of some rows before those of others."""
@@ -94,7 +94,7 @@ class Summary:
     mean: Tensor | None  # Σ π v, the mean item vector
 
 
-# -- Logits as products of a context's features and of vectors of items: the last layers that very many actions need ---
+# -- Last layers whose logits are such products ------------------------------------------------------------------------
 
 
 class ItemScores(nn.Module):

@@ -8,14 +8,11 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.actions import places
-from counterpoise.learn.checkpoints import State, copy_of, restore_checkpoint
 from counterpoise.learn.judging import is_handed_out, lesson_of
 from counterpoise.learn.learner import PolicyLearner
 from counterpoise.learn.options import (
@@ -29,57 +26,16 @@ from counterpoise.learn.options import (
     check_sizes,
     options_of,
 )
-from counterpoise.learn.policies import LinearSoftmax
-from counterpoise.learn.ranking.plackett_luce import PlackettLuce, Shown, check_depth
+from counterpoise.learn.policies import default_policy
+from counterpoise.learn.policy import delegated
+from counterpoise.learn.ranking.plackett_luce import PlackettLuce, check_depth
 from counterpoise.learn.ranking.sources import ListSource, judged_log, refuse_depth
-from counterpoise.learn.ranking.steps import LoggedLists, RunningBaselines
+from counterpoise.learn.ranking.steps import LoggedLists
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Inspection, inspect
-from counterpoise.learn.training import IMITATION, Training, settings_of, start_of
-from counterpoise.log.lists import CONDITIONAL
+from counterpoise.learn.training import IMITATION, train
 from counterpoise.log.log import LogFields, as_log
 from counterpoise.weights.lists import ListWeight, list_weight
-
-# -- A training run on lists: that of single rows, with the weights of lists and a baseline for each of their positions ---
-
-
-class ListTraining(Training):
-    """One run with some options on a log of lists."""
-
-    def __init__(
-        self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce, banditnet_lambda: float
-    ) -> None:
-        check_options(options)
-        super().__init__(options, source, found, policy, banditnet_lambda)
-        if self.processes > 1:
-            raise OptionError("a ranking policy trains in one process only.", do="Start it without torchrun.")
-        assert source.memory is not None
-        terms = source.memory.reward.shape[1] if source.weight.by_position else 1
-        self._settings = {
-            "weight": type(source.weight).__name__,
-            "propensity_of": source.log.propensity_of,
-            "slots": policy.slots,
-        }
-        self._running = RunningBaselines(terms, decay=options.decay)
-        self._logged = LoggedLists(policy, source.weight)
-
-    def _restored(self) -> tuple[State, dict[str, Any]]:
-        state = start_of(self.options, self.policy)
-        state.sums = self._running.sums
-        settings = settings_of(self.options, self.policy, state, self.banditnet_lambda, self.found) | self._settings
-        if self._checkpoint is not None:
-            restore_checkpoint(self._checkpoint, state, settings, self._epochs)
-        return state, settings
-
-    def _select(self, state: State) -> None:
-        """As in `Training`; where the lists say nothing of any epoch yet, the value decides."""
-        history, best = state.progress["history"], state.progress["best"]
-        score = [(one["score"], one["value"]) for one in history]
-        if not self.options.holdout or not best or score[-1] > score[best - 1]:
-            state.best, state.progress["best"] = copy_of(state.policy), len(history)
-        elif self._patience is not None and len(history) - best >= self._patience:
-            state.progress["stopped"] = True
-
 
 # Options that are not there for lists, each with the value that leaves it alone and, if that is not the advice, what to do instead.
 REFUSED: dict[str, tuple[Any, str | None]] = {
@@ -109,7 +65,7 @@ def check_options(options: Options) -> None:
             f"objective {options.objective!r} needs a reward model, which learning from lists has none of.",
             do="Choose beta_ips, running_beta_ips, ips, lambda_ips, or (with batch_size=None) snips or value_beta_ips.",
         )
-    if objective.needs_smoothing or options.objective == IMITATION:
+    if objective.needs_smoothing or objective.needs_score or options.objective == IMITATION:
         raise OptionError(f"objective {options.objective!r} is not there for lists.", do="Choose beta_ips.")
     if objective.needs_lambda and not isinstance(options.banditnet_lambda, float):
         raise OptionError(
@@ -144,7 +100,7 @@ class RankingLearner(PolicyLearner):
 
     After `fit`, `result_` is the `Result` of the policy on the lists that judge, which neither trained nor chose it: the value of a list,
     the lift over what was logged, and a verdict. It is not there with ``holdout=0``. `mean_reward_` is what the logging policy earned with
-    a list.
+    a list, and `dropped_rows_` is how many lists were left out because rows of theirs are bad.
 
     Examples
     --------
@@ -239,40 +195,26 @@ class RankingLearner(PolicyLearner):
         )
         is_handed_out(self.result_, options.fallback)
 
-    def _train_lists(self, options: Options, source: ListSource, found: Inspection, policy: PlackettLuce) -> None:
-        given = options.banditnet_lambda
-        chosen = given if options.trained.needs_lambda and isinstance(given, float) else 0.0
-        if options.trained.needs_lambda:
-            self.banditnet_lambda_ = chosen
-        training = ListTraining(options, source, found, policy, chosen)
-        training.run(options.checkpoint)
-        self.history_, self.best_epoch_ = training.history, training.best_epoch
+    def _train_lists(self, options: Options, source: ListSource, inspection: Inspection, policy: PlackettLuce) -> None:
+        trained = train(options, source, inspection, policy, logged_lists(policy, source))
+        self.history_, self.best_epoch_ = trained.history, trained.best_epoch
+        if trained.banditnet_lambda is not None:
+            self.banditnet_lambda_ = trained.banditnet_lambda
 
-    def predict(self, context: ArrayLike) -> NDArray[np.int64]:  # type: ignore[override]
-        """The most probable list of every context, as ids."""
-        return np.asarray(self._ranker().greedy(context).cpu())
+    sample = delegated(PlackettLuce.sample)  # type: ignore[arg-type]
+    list_probabilities = delegated(PlackettLuce.list_probabilities)
 
-    def sample(  # type: ignore[override]
-        self,
-        context: ArrayLike,
-        *,
-        temperature: float | None = None,
-        mask: Any = None,
-        seed: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Shown:
-        """One list per context, with the propensities to log; the options are those of `PlackettLuce.sample`."""
-        return self._ranker().sample(context, temperature=temperature, mask=mask, seed=seed, generator=generator)
 
-    def list_probabilities(
-        self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL
-    ) -> NDArray[np.float64]:
-        """The probabilities of logged lists, so you can pass a learner to `evaluate` as a `target`."""
-        return self._ranker().list_probabilities(context, items, propensity_of)
-
-    def _ranker(self) -> PlackettLuce:
-        self._fitted()
-        return self.policy_
+def logged_lists(policy: PlackettLuce, source: ListSource) -> LoggedLists:
+    """The lists of a source as training sees them: with a baseline for every position, or for the list as a whole."""
+    assert source.memory is not None
+    terms = source.memory.reward.shape[1] if source.weight.by_position else 1
+    settings = {
+        "weight": type(source.weight).__name__,
+        "propensity_of": source.log.propensity_of,
+        "slots": policy.slots,
+    }
+    return LoggedLists(policy, source.weight, terms, settings)
 
 
 def _policy(options: Options, source: ListSource, inspection: Inspection) -> PlackettLuce:
@@ -283,7 +225,7 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
     if not isinstance(policy, PlackettLuce):
         items = options.n_actions or inspection.n_actions
         refuse_depth(depth, items)
-        policy = _default_policy(inspection, items, depth)
+        policy = PlackettLuce(default_policy(inspection.columns, items), depth)
         policy.actions_ = inspection.ids if options.n_actions is None else None
     policy.check_width(len(source.names.context))
     check_depth(policy, depth)
@@ -296,12 +238,3 @@ def _policy(options: Options, source: ListSource, inspection: Inspection) -> Pla
             do=["Leave those lists out, or change ", Argument("n_actions"), " or the policy."],
         )
     return policy
-
-
-def _default_policy(inspection: Inspection, items: int, slots: int) -> PlackettLuce:
-    """A linear softmax on standardized contexts, which begins as the uniform policy."""
-    scores = LinearSoftmax(len(inspection.columns.mean), items, bias=True, standardize=True)
-    scores.body.load_state_dict({"mean": inspection.columns.mean, "scale": inspection.columns.scale})
-    for parameter in scores.scores.parameters():
-        nn.init.zeros_(parameter)
-    return PlackettLuce(scores, slots)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.policy import Policy, generator_of, serving
+from counterpoise.learn.policy import Policy, generator_of, noisy, serving
 from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools
+from counterpoise.learn.softmax import cooled
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 
 Floats = NDArray[np.float64]
@@ -99,11 +100,10 @@ class PlackettLuce(Policy):
         """The probability of every item at its slot, whatever stands elsewhere, differentiable; see `ranking.marginals`."""
         return at_slots(self(context), self._places(items))[0]
 
-    @torch.no_grad()
-    def greedy(self, context: Any) -> Any:  # type: ignore[override]
-        """The most probable list of every context: the items with the largest scores."""
-        found = [torch.topk(self(part), self.slots).indices for part in self._parts(self._inputs(context))]
-        return self._named(torch.cat(found))
+    def _best(self, context: Tensor, candidates: Tensor | None) -> Tensor:
+        """The items with the largest scores, which are the most probable list."""
+        self._check_enough(candidates)
+        return torch.topk(self.logits_among(context, candidates), self.slots).indices
 
     @property
     def item_ids(self) -> Ids | None:
@@ -112,10 +112,10 @@ class PlackettLuce(Policy):
             raise OptionError("the items of a ranker must be whole numbers.", do="Number them first.")
         return cast("Ids | None", self._ids)
 
-    @torch.no_grad()
     def sample(  # type: ignore[override]
         self,
         context: ArrayLike | Tensor,
+        candidates: Any = None,
         *,
         temperature: float | None = None,
         mask: Any = None,
@@ -126,24 +126,19 @@ class PlackettLuce(Policy):
 
         `temperature` and `mask` are those of `Policy.sample`; at temperature 0, lists are the most probable ones, with propensity 1.
         """
-        inputs = self._inputs(context)
-        choices = self._choices(temperature, mask, len(inputs))
-        self._check_enough(choices.mask)
+        inputs = self.inputs(context)
+        served, allowed = self._served(len(inputs), candidates, mask, temperature)
+        self._check_enough(allowed)
         random = generator_of(seed, generator, inputs.device)
-        lists, given = [], []
+        lists, parts = [], []
         with serving(self):
-            for rows, part in self._slices(inputs):
-                logits = _at_temperature(self(part).double(), choices.temperature)
-                if choices.mask is not None:
-                    logits = logits.masked_fill(~choices.mask[rows].to(logits.device), -torch.inf)
-                noise = torch.empty_like(logits).exponential_(generator=random)
-                noisy = logits - noise.clamp_(min=torch.finfo(noise.dtype).tiny).log_()
-                lists.append(torch.topk(noisy, self.slots).indices)
-                given.append(pools(logits, lists[-1]).log_given)
-        log_given, items = torch.cat(given).cpu(), self._named(torch.cat(lists)).cpu()
+            for part, some in self._parts(inputs, allowed):
+                logits = self._served_logits(part, some, served)
+                lists.append(torch.topk(noisy(logits, random), self.slots).indices)
+                parts.append(pools(logits, lists[-1]).log_given)
+        log_given, items = torch.cat(parts).cpu(), self._named(torch.cat(lists)).cpu()
         return Shown(items.numpy(), log_given.exp().numpy(), log_given.sum(1).exp().numpy())
 
-    @torch.no_grad()
     def list_probabilities(self, context: ArrayLike, items: ArrayLike, propensity_of: str = CONDITIONAL) -> Floats:
         """The probabilities of logged lists, lists × slots, as `evaluate` asks for them where this policy is a `target`.
 
@@ -152,50 +147,43 @@ class PlackettLuce(Policy):
         """
         if propensity_of not in (MARGINAL, CONDITIONAL):
             raise OptionError([Argument("propensity_of", propensity_of), f" is not one of {MARGINAL}, {CONDITIONAL}."])
-        given = torch.as_tensor(np.array(items, dtype=np.int64))
-        check_depth(self, given.shape[-1])
-        places = placed(self.item_ids, given)
+        logged = torch.as_tensor(np.array(items, dtype=np.int64))
+        check_depth(self, logged.shape[-1])
+        places = placed(self.item_ids, logged)
         places = torch.where((places < 0) | (places >= self.n_actions), ABSENT, places)
-        found = []
+        probabilities, inputs = [], self.inputs(context)
         with serving(self):
-            for rows, part in self._slices(self._inputs(context)):
-                logits = _at_temperature(self(part).double(), self.temperature)
-                shown = places[rows].to(logits.device)
+            for part, shown in self._parts(inputs, places):
+                logits = self._served_logits(part, None, self.temperature)
                 is_given = propensity_of == CONDITIONAL
-                found.append(pools(logits, shown).log_given.exp() if is_given else at_slots(logits, shown)[0])
-        known = torch.cat(found).cpu().clamp(max=1.0)
-        return torch.where((places == ABSENT) & (given != ABSENT), 0.0, known).numpy()
+                probabilities.append(pools(logits, shown).log_given.exp() if is_given else at_slots(logits, shown)[0])
+        known = torch.cat(probabilities).cpu().clamp(max=1.0)
+        return torch.where((places == ABSENT) & (logged != ABSENT), 0.0, known).numpy()
+
+    def _served_logits(self, context: Tensor, candidates: Tensor | None, temperature: float) -> Tensor:
+        """As for single actions; but at temperature 0, each item is next for sure, the second as well as the first."""
+        logits = self.logits_among(context, candidates).double()
+        if temperature:
+            return cooled(logits, temperature)
+        rank: Tensor = logits.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+        return -FAR * rank.double()
+
+    def _check_enough(self, mask: Tensor | None) -> None:
+        """Check that every mask allows as many items as there are slots."""
+        few = 0 if mask is None else int((mask.sum(-1) < self.slots).sum())
+        if few:
+            raise OptionError(
+                [
+                    Argument("mask"),
+                    f" must allow {self.slots} items, as many as there are slots: in {few:,} rows it does not.",
+                ]
+            )
 
     def _places(self, action: Tensor) -> Tensor:
         """The columns of the logits that belong to items; what is absent stays so."""
         there = action != ABSENT
         some = 0 if self._ids is None else int(self._ids[0])
         return torch.where(there, super()._places(torch.where(there, action, some)), ABSENT)
-
-    def _inputs(self, context: ArrayLike | Tensor) -> Tensor:
-        """Contexts as the scores take them."""
-        if not isinstance(context, Tensor):
-            return super()._inputs(context)
-        return self.inputs(context.to(self.device, self.precision))
-
-    def _check_enough(self, mask: Tensor | None) -> None:
-        """Check that every mask allows as many items as there are slots."""
-        if mask is None or bool((mask.sum(-1) >= self.slots).all()):
-            return
-        few = int((mask.sum(-1) < self.slots).sum())
-        raise OptionError(
-            [
-                Argument("mask"),
-                f" must allow {self.slots} items, as many as there are slots: in {few:,} rows it does not.",
-            ]
-        )
-
-
-def _at_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """Logits at a temperature; at 0, each item is next for sure."""
-    if temperature == 0:
-        return FAR * logits.argsort(-1).argsort(-1).to(logits.dtype)
-    return (logits - logits.max(-1, keepdim=True).values) / temperature
 
 
 def check_depth(policy: PlackettLuce, depth: int) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# -- Plackett–Luce, from the top of a list down: the probability of every item given those above it, and the size of its gradients ---
+# -- Items given those above them --------------------------------------------------------------------------------------
 
 ABSENT = -1  # instead of an item, below the end of a list
 
@@ -54,15 +54,15 @@ class Pools:
     @property
     def log_given(self) -> Tensor:
         """log π(a_k | a_1, …, a_{k−1}): 0 below the end of a list, and −∞ for an item that is above already."""
-        found = torch.where(self.there, self.score - self.log_total, 0.0)
-        return torch.where(self.is_repeated, -torch.inf, found)
+        log_given = torch.where(self.there, self.score - self.log_total, 0.0)
+        return torch.where(self.is_repeated, -torch.inf, log_given)
 
 
 def pools(logits: Tensor, items: Tensor, *, squares: bool = False) -> Pools:
     """What was left at each slot of lists of places in `logits`; `squares` adds log S, which has no gradient.
 
-    >>> found = pools(torch.zeros(1, 4), torch.tensor([[2, 0, ABSENT]]))
-    >>> [round(p, 3) for p in found.log_given[0].exp().tolist()]
+    >>> left = pools(torch.zeros(1, 4), torch.tensor([[2, 0, ABSENT]]))
+    >>> [round(p, 3) for p in left.log_given[0].exp().tolist()]
     [0.25, 0.333, 1.0]
     """
     there = items != ABSENT
@@ -90,10 +90,10 @@ def _left(shown: Tensor, rest: Tensor, lowest: float) -> Tensor:
     return torch.logsumexp(torch.cat([below, others], 2), 2)
 
 
-def prefix_products(found: Pools) -> Tensor:
+def prefix_products(left: Pools) -> Tensor:
     r"""The inner products :math:`\langle t_j, t_k \rangle` of the gradients of log π(a_1, …, a_k), lists × slots × slots."""
-    assert found.log_squares is not None
-    score, total, squares = found.score.detach(), found.log_total.detach(), found.log_squares
+    assert left.log_squares is not None
+    score, total, squares = left.score.detach(), left.log_total.detach(), left.log_squares
     log_own = score - total
     own, share = log_own.exp(), (squares - 2 * total).exp()
     # written so, and not 1 − 2p + S/Z², because it loses fewer digits where p is close to 1
@@ -103,12 +103,12 @@ def prefix_products(found: Pools) -> Tensor:
     ).exp()
     upper = apart.triu(1)
     scores = upper + upper.transpose(1, 2) + torch.diag_embed(diagonal)
-    counts = found.counts
+    counts = left.counts
     scores = torch.where(counts[:, :, None] & counts[:, None, :], scores, 0.0)
     return scores.cumsum(1).cumsum(2)
 
 
-# -- Plackett–Luce, slot by slot: how likely an item stands at a slot whatever stands elsewhere, with its gradient -----
+# -- Items at their slots, whatever stands elsewhere -------------------------------------------------------------------
 
 
 NODES = {torch.float64: 160, torch.float32: 72}
@@ -122,12 +122,12 @@ def at_slots(logits: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
 
     Without a gradient to compute, the second is lists × slots × 0.
 
-    >>> found, _ = at_slots(torch.tensor([[0.0, 0.0, 2.0]], dtype=torch.float64).log1p(), torch.tensor([[2, 0, ABSENT]]))
-    >>> [round(p, 4) for p in found[0].tolist()]
+    >>> value, _ = at_slots(torch.tensor([[0.0, 0.0, 2.0]], dtype=torch.float64).log1p(), torch.tensor([[2, 0, ABSENT]]))
+    >>> [round(p, 4) for p in value[0].tolist()]
     [0.6, 0.35, 1.0]
     """
-    found: tuple[Tensor, Tensor] = _AtSlots.apply(logits, items)  # type: ignore[no-untyped-call]
-    return found
+    value, slope = _AtSlots.apply(logits, items)  # type: ignore[no-untyped-call]
+    return value, slope
 
 
 class _AtSlots(torch.autograd.Function):
@@ -156,10 +156,10 @@ def _integrated(logits: Tensor, items: Tensor, *, slopes: bool) -> tuple[Tensor,
     for part in there.split(max(1, CELLS // cells)):  # type: ignore[no-untyped-call]
         with torch.set_grad_enabled(slopes):
             z = logits[part // slots].requires_grad_(slopes)
-            found = _race(z, own[part], part % slots, slots)
+            probability = _race(z, own[part], part % slots, slots)
             if slopes:
-                (slope[part],) = torch.autograd.grad(found.sum(), z)
-        value[part] = found.detach()
+                (slope[part],) = torch.autograd.grad(probability.sum(), z)
+        value[part] = probability.detach()
     return value.reshape(lists, slots), slope.reshape(lists, slots, width)
 
 

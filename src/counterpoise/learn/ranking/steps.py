@@ -13,7 +13,7 @@ linear last layer z = W h, so that inner products with respect to W are those wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +23,20 @@ from torch import Tensor, nn
 
 from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
-from counterpoise.errors import OptionError
 from counterpoise.estimators.constant import beta_ips
-from counterpoise.estimators.estimate import Estimate
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.student import Student, student
 from counterpoise.learn.baselines import RunningBaseline
+from counterpoise.learn.criterion import HeldOut, held_out
 from counterpoise.learn.norms import last_layer
 from counterpoise.learn.objectives import Objective
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools, prefix_products
+from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import last_layer_norms
+from counterpoise.learn.source import Inspection
+from counterpoise.learn.steps import BETA_IPS, UNKNOWN, Step
+from counterpoise.learn.training import LoggedActions
 from counterpoise.log.lists import excess_at, reward_at
 from counterpoise.moments import Floats, Moments, Powers
 from counterpoise.moments.moments import ROW
@@ -62,13 +65,13 @@ def weighed(logits: Tensor, items: Tensor, propensity: Tensor, weight: ListWeigh
         return Weighed(torch.where(items != ABSENT, target / propensity, 1.0), slope @ slope.transpose(1, 2))
     left = pools(logits, items, squares=True)
     # as logarithms, because probabilities of long lists leave the range of single precision
-    found = (left.log_given - propensity.log()).cumsum(1).exp()
+    running = (left.log_given - propensity.log()).cumsum(1).exp()
     products = prefix_products(left)
-    size = found.detach()
+    size = running.detach()
     if not weight.by_position:
-        return Weighed(found[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
+        return Weighed(running[:, -1:], products[:, -1:, -1:] * size[:, -1:, None].square())
     # below the end of a list the product stays what it is there, and so does its gradient: both have their means wherever lists end
-    return Weighed(found, products * size[:, :, None] * size[:, None, :])
+    return Weighed(running, products * size[:, :, None] * size[:, None, :])
 
 
 def list_sums(products: Tensor, reward: Tensor) -> Tensor:
@@ -105,65 +108,77 @@ class RunningBaselines(RunningBaseline):
         return list_baselines(self.sums)
 
 
-class LoggedLists(nn.Module):
-    """A policy as a function of logged lists, with the weight that says what their rewards depend on."""
+class LoggedLists(LoggedActions):
+    """Logged lists as a run sees them, with the weight that says what the reward at a position depends on.
 
-    def __init__(self, policy: PlackettLuce, weight: ListWeight) -> None:
-        super().__init__()
-        self.policy, self.weight = policy, weight
+    There is a baseline for each of `terms`, the positions; or one, for the list as a whole.
+    """
+
+    splits = False
+    policy: PlackettLuce
+
+    def __init__(
+        self, policy: PlackettLuce, weight: ListWeight, terms: int = 1, settings: dict[str, Any] | None = None
+    ) -> None:
+        self.policy, self.weight, self.terms, self.settings = policy, weight, terms, settings or {}
 
     def rewards(self, reward: Tensor) -> Tensor:
         """What each term earned: a position, or the whole list."""
         return reward if self.weight.by_position else reward.sum(1, keepdim=True)
 
-    def forward(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[Weighed, nn.Module | None]:
+    def weighed(self, context: Tensor, items: Tensor, propensity: Tensor) -> tuple[Weighed, nn.Module | None]:
         """The weights, with the inner products of the last layer's gradients, and that layer; of the logits' if it is not linear."""
         logits, layer, h = last_layer(self.policy.scores, context)
-        found = weighed(logits, items, propensity.to(logits.dtype), self.weight)
+        lists = weighed(logits, items, propensity.to(logits.dtype), self.weight)
         if layer is None:
-            return found, None
+            return lists, None
         has_bias = isinstance(layer, nn.Linear) and layer.bias is not None
         size = last_layer_norms(torch.ones_like(logits[:, 0]), h, bias=has_bias)
-        return Weighed(found.weight, found.products * size[:, None, None]), layer
+        return Weighed(lists.weight, lists.products * size[:, None, None]), layer
+
+    def baselines(self, decay: float) -> RunningBaselines:
+        """A baseline for every position, or for the whole list, from the batches before."""
+        return RunningBaselines(self.terms, decay=decay)
 
     def backward(
-        self, batch: Any, baseline: Tensor | float | None, objective: Objective, measure: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Put the gradient of the objective's negative into the parameters; returns β of the list as a whole, sums and variance.
+        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
+    ) -> Step:
+        """Put the gradient of the objective's negative into the parameters; the step's β is that of the list as a whole.
 
         An objective is computed position by position and added up. It gets the weight as `target`, and 1 as `propensity`.
         """
-        found, layer = self(batch.context, batch.action, batch.propensity)
-        w, reward = found.weight, self.rewards(batch.reward).to(found.weight.dtype)
-        sums = list_sums(found.products, reward)
+        lists, layer = self.weighed(batch.context, batch.action, batch.propensity)
+        w, reward = lists.weight, self.rewards(batch.reward).to(lists.weight.dtype)
+        sums = list_sums(lists.products, reward)
         chosen = list_baselines(sums) if baseline is None else baseline
         beta = torch.as_tensor(chosen, dtype=w.dtype, device=w.device).expand(w.shape[1])
         slope = _slopes(w.detach(), reward, beta, objective)
         torch.autograd.backward(w, slope * (-1 / batch.total))
         if not measure:
-            return beta.sum(), sums, torch.tensor(torch.nan)
-        second = torch.einsum("ij,ijk,ik->", slope, found.products, slope) / batch.total
+            return Step(beta.sum(), sums, UNKNOWN)
+        second = torch.einsum("ij,ijk,ik->", slope, lists.products, slope) / batch.total
         for parameter in layer.parameters() if isinstance(layer, nn.Linear) else ():
             if parameter.grad is not None:
                 second = second - parameter.grad.square().sum()
-        return beta.sum(), sums, second / batch.total
+        return Step(beta.sum(), sums, second / batch.total)
 
+    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
+        """What held-out lists say; the lower end of the interval chooses, because the values of sharp rankers are mostly noise."""
+        return held_out_lists(self.policy, parts, level)
 
-def as_lists(logged: nn.Module | None) -> LoggedLists:
-    """What a step on lists needs, or an error for one on single rows."""
-    if not isinstance(logged, LoggedLists):
-        raise OptionError("this policy shows lists, which are not learned from single rows.", do="Use RankingLearner.")
-    return logged
+    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
+        """By what the better of two epochs is told; where the lists say nothing of either yet, the value decides."""
+        return epoch["score"], epoch["value"]
 
 
 def _slopes(w: Tensor, reward: Tensor, beta: Tensor, objective: Objective) -> Tensor:
     """n ∂value/∂w for every list and term."""
-    one = torch.ones_like(w)
+    ones = torch.ones_like(w)
     if objective.slope is not None:
-        return objective.slope(w, reward, one, beta)
+        return objective.slope(w, reward, ones, beta)
     with torch.enable_grad():
         free = w.clone().requires_grad_()
-        terms = [objective(*(x[:, k] for x in (free, reward, one)), baseline=beta[k]) for k in range(w.shape[1])]
+        terms = [objective(*(x[:, k] for x in (free, reward, ones)), baseline=beta[k]) for k in range(w.shape[1])]
         (slope,) = torch.autograd.grad(torch.stack(terms).sum(), free)
     return slope * len(w)
 
@@ -175,19 +190,20 @@ CELLS = 2**22  # logits computed at a time
 MOST = 0.6  # of its own fit that a heavy list is taken to make
 
 
-def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> tuple[Estimate, Interval, Seen]:
+def held_out_lists(policy: PlackettLuce, parts: Iterable[Any], level: float) -> HeldOut:
     """β-IPS of `ListRows`, with an interval that allows for how few lists carry the answer, and is endless where those are too few.
 
-    It is nan without lists. The third is what diagnostics need to know of them.
+    It is nan without lists.
     """
     seen = seen_lists(policy, parts)
-    found, n = beta_ips(seen.moments), seen.moments.n
+    estimate, n = beta_ips(seen.moments), seen.moments.n
     carrying = diagnose(seen).carrying_rows
-    if not n or carrying < FEW_CARRYING:
-        return found, Interval(-math.inf, math.inf, level, Student.name), seen
-    leverage = min(seen.excess.kurtosis / n, MOST)
-    evidence = Evidence(found.value, found.stderr, n, seen.moments, carrying=carrying, leverage=leverage)
-    return found, student(evidence, level), seen
+    interval = Interval(-math.inf, math.inf, level, Student.name)
+    if n and carrying >= FEW_CARRYING:
+        leverage = min(seen.excess.kurtosis / n, MOST)
+        evidence = Evidence(estimate.value, estimate.stderr, n, seen.moments, carrying=carrying, leverage=leverage)
+        interval = student(evidence, level)
+    return held_out(estimate, interval, seen, interval.lower)
 
 
 def seen_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Seen:
@@ -214,7 +230,7 @@ def weighed_lists(policy: PlackettLuce, parts: Iterable[Any]) -> Iterator[tuple[
             part = lists.take(slice(at, at + size)).to(device)
             logits = policy(part.context).double()
             weight = weighed(logits, part.action, part.propensity.double(), lists.weight).weight
-            w, reward = (one.double().cpu().numpy() for one in (weight, logged.rewards(part.reward)))
+            w, reward = (numbers.double().cpu().numpy() for numbers in (weight, logged.rewards(part.reward)))
             yield *of_positions(w, reward, lists.shares), reward.sum(axis=1)
     policy.train(was_training)
 
