@@ -150,7 +150,7 @@ def test_conditions_bad_rows_and_several_files_are_options_too(learnt):
     asked = ["learn", *files, *command[2:-1], folder / "some", "--where", "day >= 1", "--batch-size", 256]
     refused = invoke(*asked)
     assert refused.exit_code == 2
-    assert "reward 'reward' must be a finite number: 3 of 3,000 rows do not" in refused.stderr
+    assert "of 3,000 rows: reward 'reward' must be a finite number: in 3 rows" in refused.stderr
     assert "--drop-bad-rows" in refused.stderr
     found = json.loads(invoke(*asked, "--drop-bad-rows", "--json").stdout)
     assert found["dropped_rows"] == 3

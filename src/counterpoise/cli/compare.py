@@ -172,8 +172,8 @@ def _drivers(out: Console, target: str, parts: Sequence[Driver], unit: str) -> N
         sums = (sum(getattr(part, name) for part in rest) for name in ("rows", "share_of_rows", "contribution"))
         lines.append((f"{len(rest):,} others", *sums, ""))
     rows = [
-        [name, f"{rows:,}", f"{100 * share:.3g} %", number(total, signed=True), stderr]
-        for name, rows, share, total, stderr in lines
+        [name, f"{n:,}", f"{100 * share:.3g} %", number(total, signed=True), stderr]
+        for name, n, share, total, stderr in lines
     ]
     show_table(out, ["segment", f"{unit}s ", f"of {unit}s ", "part ", "stderr "], rows)
 

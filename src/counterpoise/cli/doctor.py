@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import counterpoise as cp
-from counterpoise.cli.options import CLUSTERS, LOG, REWARD, takes
+from counterpoise.cli.options import CLUSTERS, KEY, LOG, REWARD, takes
 from counterpoise.cli.printing import console, number, print_json, say, show_table
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.cli.wording import written
 from counterpoise.diagnostics import p_value
 from counterpoise.evaluation.wording import visible
-from counterpoise.log.log import help_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,16 +28,13 @@ COLORS = {"fix": "red", "look": "yellow", "note": ""}
 
 
 @ends_at_once
-@takes(REWARD, "propensity", "action", CLUSTERS, LOG)
+@takes(REWARD, "propensity", "action", KEY, CLUSTERS, LOG)
 def doctor(
     typed: Typed,
     *,
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A target's probability of the logged action; may be repeated; guessed."),
-    ] = None,
-    key: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help=f"{help_of('key').capitalize()}. May be repeated.")
     ] = None,
     segment: Annotated[
         list[str] | None,
@@ -69,7 +65,6 @@ def doctor(
         typed.data,
         **typed.arguments(),
         target=target or (),
-        key=key or (),
         segment=segment or (),
         day=day,
         distribution=_distribution(distribution),
@@ -129,8 +124,7 @@ def _checks(examination: Examination) -> Iterator[tuple[str, str]]:
     yield "repeated rows", f"{examination.duplicates:,}"
     for overlap in examination.overlap:
         d = overlap.diagnostics
-        mean = f"{number(d.mean_weight)}, should be 1 (p {p_value(d.mean_weight_p)})"
-        yield f"{overlap.target}: mean weight", mean
+        yield f"{overlap.target}: mean weight", f"{number(d.mean_weight)}, should be 1 (p {p_value(d.mean_weight_p)})"
         yield f"{overlap.target}: effective rows", f"{d.effective_sample_size:,.0f} of {d.n:,}"
         yield f"{overlap.target}: largest weight", f"{number(d.max_weight)}; {d.zero_weight_share:.1%} are 0"
 

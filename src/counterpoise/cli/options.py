@@ -58,6 +58,7 @@ CLUSTERS = (
     _option("cluster"),
     _option("no_cluster", bool, help="Rows are independent, though a column such as user_id suggests otherwise."),
 )
+KEY = (_option("key", MANY, more="May be repeated."),)
 TARGETS = (
     *REWARD,
     _option("propensity", more="Guessed from the usual names."),
@@ -167,7 +168,7 @@ ANSWER = (
     ),
 )
 
-SHARED = {option.name: option for option in (*ANSWER, *QUESTION, *MODELS, *LISTS, *INTERVALS, *VALUES)}
+SHARED = {option.name: option for option in (*ANSWER, *QUESTION, *MODELS, *LISTS, *INTERVALS, *VALUES, *KEY)}
 
 
 def takes(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from counterpoise.cli.printing import console, say
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.intervals import strategy
 from counterpoise.log.guess import guess
@@ -38,14 +39,14 @@ class Typed(dict[str, Any]):
         from counterpoise.engines.registry import columns_of
 
         place = self["table"] and table_path(self["table"])
-        return list(
-            columns_of(Log(self.data, table=place, query=self["query"], external_access=self["external_access"]))
-        )
+        log = Log(self.data, table=place, query=self["query"], external_access=self["external_access"])
+        return list(columns_of(log))
 
     def arguments(self) -> dict[str, Any]:
         """The library's arguments for them; what was not named is None."""
-        values: dict[str, Any] = {name: value for name, value in self.items() if name not in _OF_COMMANDS}
-        values |= {name: None for name, value in values.items() if value == []}  # as Typer has what is repeated no time
+        # what may be repeated and was not typed at all is [], or None, depending on Typer's version
+        typed = ((name, value) for name, value in self.items() if name not in _OF_COMMANDS)
+        values: dict[str, Any] = {name: None if value == [] else value for name, value in typed}
         values |= {name: read(values[name]) for name, read in _READ.items() if values.get(name) is not None}
         if "no_cluster" in values:
             values["cluster"] = cluster_of(values["cluster"], values.pop("no_cluster"))
@@ -60,8 +61,6 @@ class Typed(dict[str, Any]):
 
         What was guessed is printed, to standard error where standard output is for machines.
         """
-        from counterpoise.cli.printing import console, say
-
         values = self.arguments()
         names = self.columns
         targets = typed_targets(values["target"], values.pop("target_action"), names)
