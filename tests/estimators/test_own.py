@@ -14,6 +14,7 @@ import counterpoise as cp
 from counterpoise.estimators import ESTIMATORS, Estimator, dm, lift, linear
 from counterpoise.evaluation.documents import evaluation, finite, schema
 from counterpoise.evaluation.reading import read
+from counterpoise.moments import Moments
 from counterpoise.report.page import render
 
 QUESTION = {"reward": "click", "propensity": "p", "target": "pi_new"}
@@ -31,6 +32,18 @@ def halfway(moments):
         {"s": 1.0, "us": 1.0, "u": moments.center - 0.5},
         baseline=np.full(moments.shape, 0.5),
     )
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_coefficients_in_the_columns_order_are_those_by_column(copies):
+    single = Moments.of(weight=[0.5, 2.0, 0.5], reward=[3, 1, 2])
+    moments = Moments.stack([single] * copies) if copies else single
+    by_column = halfway(moments)
+    form = np.array([{"s": 1.0, "us": 1.0, "u": float(single.center) - 0.5}.get(name, 0.0) for name in single.columns])
+    in_order = linear("halfway", moments, moments.center, form, baseline=by_column.baseline, widening=1.5)
+    np.testing.assert_array_equal(in_order.value, by_column.value)
+    np.testing.assert_array_equal(in_order.stderr, 1.5 * np.asarray(by_column.stderr))
+    assert type(in_order.stderr) is type(by_column.stderr)
 
 
 @pytest.fixture

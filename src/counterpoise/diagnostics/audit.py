@@ -114,7 +114,7 @@ def _merge_bins(variances: NDArray[np.float64]) -> tuple[NDArray[np.float64], li
     return merge, [(EDGES[members[0]], EDGES[members[-1] + 1]) for members in joined]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- Mean weights of parts of a log against 1, and what to say about them ----------------------------------------------
 
 
 Status = Literal["fine", "too large", "too small", "cannot tell", "not always eligible"]

@@ -10,7 +10,7 @@ from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.spread import NOTHING, Tail, pareto_k
 
-# -- The test that weights have a mean of 1, as they must where propensities and target probabilities are right --------
+# -- Tests of means: that of weights is 1 where propensities and targets are right; and Holm's correction of many ------
 
 PACE, FEWEST = 5.0, 3.0  # as in Student's interval
 ROUNDING = 1e-6  # of probabilities in single precision
@@ -164,7 +164,7 @@ def _mean(powers: Powers) -> float:
     return float(powers.middle)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `Diagnostics`, and how they are made ------------------------------------------------------------------------------
 
 
 FEW_WEIGHTS = 30  # rows that carry the weights' variance, for a test of their mean

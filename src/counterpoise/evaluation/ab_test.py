@@ -253,7 +253,7 @@ def worth_of(estimate: Estimate, plain: Estimate) -> float:
     return (plain.stderr / estimate.stderr) ** 2 - 1.0 if estimate.stderr > 0 else math.inf
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `ab_test` itself --------------------------------------------------------------------------------------------------
 
 
 MOST = 20  # arms

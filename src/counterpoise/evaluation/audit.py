@@ -133,7 +133,7 @@ def _list(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
     return (values.arr.to_list() if isinstance(kind, pl.Array) else values).cast(pl.List(pl.Float64))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- The audit: mean weights by segment, day and action ----------------------------------------------------------------
 
 
 MOST = 1000  # parts of one kind that are tested, the largest first; the others still count as looks

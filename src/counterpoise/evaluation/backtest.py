@@ -216,7 +216,7 @@ def _cells(test: Replayed) -> list[str]:
     return [shortened(test.name, 24), signed(test.predicted.value, error), *ends, *measured, *said, test.verdict]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `backtest` itself, and the outcomes that it takes -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)

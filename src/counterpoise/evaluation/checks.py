@@ -97,7 +97,7 @@ def _text(overlap: Overlap, lesson: Lesson) -> str:
     return f"{said} Evaluate it on other rows."
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- What rows say beside the moments: ids whose rows move together, lists, and propensities that are none -------------
 
 
 Check = Callable[[Question, Asked], Iterator[Concern]]

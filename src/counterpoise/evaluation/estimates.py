@@ -146,7 +146,7 @@ class View:
         return {label: k for k, label in enumerate(self.places)}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- Estimates with their errors and intervals, and the diagnostics of weights -----------------------------------------
 
 
 Key = TypeVar("Key")

@@ -117,7 +117,7 @@ def _check(name: str, missing: dict[str, bool], method: Method) -> None:
         raise OptionError([f"{name} needs ", *arguments[needs], "."])
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `Result` and `Comparison`: what `evaluate` and `compare` return ---------------------------------------------------
 
 
 Segment = Label | None  # None is the whole log

@@ -95,7 +95,7 @@ def error_of(interval: Interval) -> float:
     return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `Distribution`: quantiles and CVaR of every policy ----------------------------------------------------------------
 
 
 BETA_IPS = "beta_ips"

@@ -67,7 +67,7 @@ def _not_two(bounds: object) -> OptionError:
     return OptionError([Argument("reward_bounds", bounds), " must be two finite numbers, the lower one first."])
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `Bernstein`: the interval itself ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
