@@ -180,7 +180,7 @@ def test_no_part_of_a_log_or_a_question_is_left_out():
         "log": "reward", "targets": "target", "weight": "weight", "contrasts": "target", "segment": "segment", "groups": "groups",
         "model_value": "model_value", "smoothings": "interval", "features": "baseline", "model": "model",
         "propensity_model": "propensity", "lists": "slate",
-        "is_binned": None, "is_about_rows": None,  # of questions inside, which no state answers
+        "is_binned": None, "is_about_rows": None, "learning": None,  # of questions inside, which no state answers
     }  # fmt: skip
     assert set(held) == {one.name for one in fields(Question)}
     assert {one for one in held.values() if one} <= tried
