@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_curve.py
 
-Needs NumPy and PyTorch only; the first figure includes capturing the graph, the test value after every epoch, everything but
+Needs PyTorch beyond the core; the first figure includes capturing the graph, the test value after every epoch, everything but
 drawing the log. The two programs must agree.
 """
 

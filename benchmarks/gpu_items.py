@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/gpu_items.py            # exits 1 if a limit is missed
     PYTHONPATH=src python benchmarks/gpu_items.py --only time --items 1000000
 
-Needs NumPy and PyTorch with CUDA only. Gradients are compared with those of a dense step in float64; a step is a whole one: contexts
+Needs PyTorch with CUDA beyond the core. Gradients are compared with those of a dense step in float64; a step is a whole one: contexts
 through their tower, the softmax over all items, β*, both gradients, the gradient variance, and Adam. The simulated log has 10⁵ items.
 """
 

@@ -5,7 +5,7 @@
     python benchmarks/two_tower.py --actions 1000000 --negatives 1000
     python benchmarks/two_tower.py --device cuda --actions 1000000 --batch 4096
 
-Needs NumPy and PyTorch only. Contexts, items and rewards are random: the arithmetic is what is measured. gpu_items.py has limits for GPUs.
+Needs PyTorch beyond the core. Contexts, items and rewards are random: the arithmetic is what is measured. gpu_items.py has limits for GPUs.
 """
 
 import argparse

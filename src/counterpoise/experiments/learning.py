@@ -1,6 +1,6 @@
 """The learning experiments (Figures 1–3 and section 2.1): which runs, and their curves as a CSV file.
 
-It needs only NumPy and PyTorch, so you can run it on a bare machine with a GPU:
+Beyond the core it needs PyTorch alone, so you can run it on a bare machine with a GPU:
 ``python -m counterpoise.experiments.learning --device cuda --scale paper --out results``.
 """
 
@@ -234,7 +234,7 @@ def read_curves(path: str | Path) -> dict[tuple[str, str, float, str, int], tupl
 
 def main() -> None:
     """Run the curves of all figures, or those of some modes, and BanditNet's tuning."""
-    parser = argparse.ArgumentParser(description="The paper's learning experiments, with NumPy and PyTorch only.")
+    parser = argparse.ArgumentParser(description="The paper's learning experiments, on a machine with PyTorch.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", choices=SCALES, default="smoke")
     parser.add_argument("--out", type=Path, default=Path("results"))

@@ -1,4 +1,4 @@
-"""Learns a policy from a log; all you need to import this is NumPy and PyTorch."""
+"""Learns a policy from a log, with PyTorch."""
 
 try:
     import torch as _torch  # noqa: F401
