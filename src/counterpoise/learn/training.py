@@ -133,7 +133,7 @@ class Course:
 
 @dataclass
 class Training:
-    """One run: a policy, what it is trained to maximize, and the rows as it sees them, for as long as a schedule lets it.
+    """One run: a policy, what it is trained to maximize, and the rows as it sees them, for as long as its course goes on.
 
     `banditnet_lambda` is the λ of the objectives that have one, and `decay` says how fast past batches fade from the running baseline.
     """
@@ -149,17 +149,17 @@ class Training:
     def __post_init__(self) -> None:
         self.past = self.logged.baselines(self.decay)
 
-    def run(self, batches_of: Callable[[int], Iterable[Batch]], schedule: Course) -> None:
-        """Train on the batches of one epoch after another until the schedule is over."""
+    def run(self, batches_of: Callable[[int], Iterable[Batch]], course: Course) -> None:
+        """Train on the batches of one epoch after another until the course is over."""
         self.policy.train()
-        with threads(self._work(schedule.batch_rows)):
-            while not schedule.is_over:
-                for batch in batches_of(schedule.epoch):
-                    schedule.begin_step()
-                    schedule.end_step(self.step(batch, schedule.optimizer, measure=schedule.measures))
-                    if schedule.is_over:
+        with threads(self._work(course.batch_rows)):
+            while not course.is_over:
+                for batch in batches_of(course.epoch):
+                    course.begin_step()
+                    course.end_step(self.step(batch, course.optimizer, measure=course.measures))
+                    if course.is_over:
                         break
-                schedule.end_epoch()
+                course.end_epoch()
         self.policy.eval()
 
     def step(self, batch: Batch, optimizer: torch.optim.Optimizer, *, measure: bool = True) -> Step:
