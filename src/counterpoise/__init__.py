@@ -13,7 +13,6 @@ from counterpoise import intervals, weights
 from counterpoise import threads as threads  # before anything forks
 from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
 from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.distribution import distribution
 from counterpoise.evaluation.evaluate import compare, evaluate
 from counterpoise.evaluation.result import Comparison, Result
 from counterpoise.evaluation.scoring import logged, value_scorer
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from counterpoise import models
     from counterpoise.evaluation.ab_test import ab_test
     from counterpoise.evaluation.backtest import backtest
+    from counterpoise.evaluation.distribution import distribution
     from counterpoise.evaluation.doctor import doctor
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
@@ -76,6 +76,7 @@ __all__ = [
 LATE = {
     "ab_test": "evaluation.ab_test",
     "backtest": "evaluation.backtest",
+    "distribution": "evaluation.distribution",
     "doctor": "evaluation.doctor",
     "from_sums": "evaluation.sql",
     "learn_policy": "learn.search",
