@@ -7,7 +7,7 @@ from counterpoise.experiments.full_batch import published_value_baseline
 from counterpoise.learn import objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums, on_policy_sums
 from counterpoise.learn.norms import SampleGradients, reference_norms
-from counterpoise.learn.softmax import last_layer_norms, logit_norms_of
+from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms
 
 MODEL = torch.rand(40, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
@@ -159,14 +159,14 @@ def test_norms_by_layer_are_those_of_torch_func(kind):
 def test_closed_form_is_exact_for_linear_policies(kind):
     policy = policies()[kind]
     context, action, *_ = small_log()
-    norms = last_layer_norms(logit_norms_of(policy(context), action), context, bias="bias" in kind)
+    norms = last_layer_norms(logit_norms(*logged_probability(policy(context), action)), context, bias="bias" in kind)
     torch.testing.assert_close(norms, reference_norms(policy, context, action), rtol=1e-6, atol=1e-12)
 
 
 def test_closed_form_survives_certainty():
     """Where π is all but 1 the gradient is all but 0, and must not be rounding error."""
     logits = torch.tensor([[30.0, 0.0, 0.0]], dtype=torch.float64)
-    found = logit_norms_of(logits, torch.tensor([0])).item()
+    found = logit_norms(*logged_probability(logits, torch.tensor([0]))).item()
     assert 0 <= found < 1e-15
 
 
