@@ -236,6 +236,20 @@ def unvaried(
 # -- `Method`: what every way of making intervals can be asked ---------------------------------------------------------
 
 
+FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
+PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/interval_coverage.py
+
+
+def degrees_of_freedom(carrying: Any, clusters: Any = math.inf) -> Any:
+    """Degrees of freedom, from the rows that carry an error and the clusters that they come from; with either, arrays will do.
+
+    >>> float(degrees_of_freedom(100.0)), float(degrees_of_freedom(100.0, clusters=11.0))
+    (400.0, 10.0)
+    """
+    rows = np.maximum(FEWEST, np.square(np.asarray(carrying) / PACE))
+    return np.maximum(np.minimum(rows, np.asarray(clusters) - 1.0), 1.0)[()]
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What an interval is made from: one estimate, and the rows behind it.
@@ -265,6 +279,12 @@ class Evidence:
         if self.spread is None or math.isinf(self.carrying):
             return self.carrying
         return float(outcome_rows(*self.spread) * self.n / max(self.spread[0].n, 1))
+
+    @property
+    def freedom(self) -> Any:
+        """The degrees of freedom of the error; where that comes from groups, there are at most as many clusters as groups."""
+        groups = np.asarray(self.groups)
+        return degrees_of_freedom(self.carrying, np.where(groups > 0, np.minimum(groups, self.clusters), np.inf))
 
 
 @runtime_checkable
