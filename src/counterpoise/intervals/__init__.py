@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from counterpoise.errors import Argument, Blank, OptionError
+from counterpoise.errors import Argument, Blank, OptionError, did_you_mean
 from counterpoise.intervals.anytime import Anytime
 from counterpoise.intervals.bernstein import Bernstein
 from counterpoise.intervals.jackknife import Jackknife
@@ -50,10 +49,9 @@ def strategy(interval: str | Method | None, *, is_clustered: bool, options: Mapp
 
 
 def _unknown(interval: object) -> OptionError:
-    near = difflib.get_close_matches(interval, INTERVALS, n=1) if isinstance(interval, str) else []
     return OptionError(
         [Argument("interval", interval), f" is not an interval; choose from {', '.join(INTERVALS)}."],
-        suggestion=f"Did you mean {near[0]!r}?" if near else "",
+        suggestion=did_you_mean(interval, INTERVALS) if isinstance(interval, str) else "",
         do="" if isinstance(interval, str) else "Or pass an object, such as cp.intervals.Anytime(tuned_for=1e6).",
     )
 
