@@ -39,7 +39,7 @@ def ours(n: int) -> dict[str, float]:
 def profiled(n: int) -> dict[str, float]:
     """Seconds of the parts of a cell, and of the same regressions in scikit-learn."""
     from counterpoise.environments import SyntheticBandit
-    from counterpoise.environments.coefficients import polynomial
+    from counterpoise.environments.synthetic import polynomial
     from counterpoise.experiments.cell import ours as our_estimators
     from counterpoise.experiments.cell import published
     from counterpoise.experiments.regressions import fit_reward_model, fit_target
@@ -144,7 +144,7 @@ def measure(what: str, n: int, repeats: int) -> dict:
 
 
 def one(what: str, n: int, repeats: int) -> None:
-    from counterpoise.environments.coefficients import polynomial
+    from counterpoise.environments.synthetic import polynomial
 
     warnings.simplefilter("ignore")
     import sklearn.linear_model  # noqa: F401  imports are not what is measured

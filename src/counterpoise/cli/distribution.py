@@ -11,7 +11,7 @@ from counterpoise.cli.options import QUESTION, takes
 from counterpoise.cli.printing import console, number, print_json, say, say_verdict, show_table
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed
-from counterpoise.evaluation.risk import QUANTILES, WORST, Distribution, Statistic
+from counterpoise.evaluation.distribution import QUANTILES, WORST, Distribution, Statistic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

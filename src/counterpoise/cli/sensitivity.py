@@ -16,7 +16,7 @@ from counterpoise.log.question import LOGGING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterpoise.evaluation.confounded import Sensitivity
+    from counterpoise.evaluation.sensitivity import Sensitivity
 
 
 @ends_at_once
@@ -48,7 +48,7 @@ def sensitivity(
       counterpoise sensitivity log.parquet --target pi_new --against pi_old
       counterpoise sensitivity log.parquet --reward revenue --target pi_new --gamma 1.1 --gamma 3 --cluster user_id --json
     """
-    from counterpoise.evaluation.confounded import GAMMAS
+    from counterpoise.evaluation.sensitivity import GAMMAS
 
     question = typed.question(against=against)
     answer = cp.sensitivity(typed.data, **question, gamma=gamma or GAMMAS)

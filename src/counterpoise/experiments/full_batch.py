@@ -80,15 +80,3 @@ def _derivatives(rows: LoggedRows, runs: Sequence[Run], target: Tensor) -> tuple
             centered[of] = r - r.new_tensor([[runs[k].banditnet_lambda] for k in of])
             derivative[of] = centered[of]
     return derivative, centered
-
-
-def published_value_baseline(target: Tensor, reward: Tensor, propensity: Tensor) -> Tensor:
-    r"""The β of least value variance as the paper's experiments compute it, using E[w] = 1 (eq. `optimal_offpolicy_beta`).
-
-    .. math:: \beta = \frac{\mathrm{mean}(r (w^2 - w))}{\max(\mathrm{mean}(w^2 - w), 10^{-11})}
-
-    It explodes if target and logging policy are close; `counterpoise.learn.objectives.value_baseline` does not.
-    """
-    w = target / propensity
-    extra = w * w - w
-    return (reward * extra).mean() / extra.mean().clamp(min=FLOOR)

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from counterpoise.errors import LogError, OptionError
+from counterpoise.learn.norms import logit_norms, squared_sum
 from counterpoise.learn.options import check_device
-from counterpoise.learn.softmax import logit_norms, squared_sum
 
 # named as the objectives of `counterpoise.learn` are; the last is the full-batch β-IPS of the paper, which is none of them
 Objective = Literal["ips", "lambda_ips", "beta_ips", "running_beta_ips", "snips", "published_value_beta_ips"]

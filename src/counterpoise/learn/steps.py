@@ -21,12 +21,15 @@ from counterpoise.learn.norms import (
     has_rules,
     is_split,
     last_layer,
+    last_layer_norms,
+    logged_probability,
+    logit_norms,
     needed,
+    squared_sum,
 )
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.softmax import last_layer_norms, logged_probability, logit_norms, squared_sum
 
 Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import OptionError, TrainingError
-from counterpoise.estimators.constant import snips
+from counterpoise.estimators.weighted import snips
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, Progress, wants_to_stop
 from counterpoise.learn.checkpoints import (

@@ -4,7 +4,7 @@ import pytest
 from learning import torch
 
 from counterpoise.errors import OptionError
-from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.learn import MLP, LinearSoftmax, TwoTower
 from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.items import blocks, logits

@@ -8,15 +8,23 @@ from torch import Tensor
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.items.arithmetic import Arithmetic, whole
 from counterpoise.learn.items.logits import ItemScores, product_of
-from counterpoise.learn.norms import RULES, Gradients, calls_of, features_of, is_once_each, owners_of
+from counterpoise.learn.norms import (
+    RULES,
+    Gradients,
+    calls_of,
+    features_of,
+    is_once_each,
+    last_layer_norms,
+    logit_norms,
+    owners_of,
+)
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.softmax import last_layer_norms, logit_norms
 
 
 class LoggedItems:
     """π(a|x) of the logged actions, differentiable, and what its gradients are made of; no array has all logits.
 
-    `squared_norms` are those of the last layer. For a linear one they are as in `softmax`; the gradient of the map M of item features is
+    `squared_norms` are those of the last layer. For a linear one they are as in `norms`; the gradient of the map M of item features is
     π_a u (f_a − Σπf)ᵀ, so its squared norm is π_a² ‖f_a − Σπf‖² ‖u‖².
     """
 
