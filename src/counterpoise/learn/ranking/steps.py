@@ -23,17 +23,16 @@ from torch import Tensor, nn
 
 from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
-from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.student import Student, student
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.criterion import HeldOut, held_out
-from counterpoise.learn.norms import last_layer
+from counterpoise.learn.norms import last_layer, last_layer_norms
 from counterpoise.learn.objectives import Objective
 from counterpoise.learn.ranking.plackett_luce import PlackettLuce
 from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools, prefix_products
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.softmax import last_layer_norms
 from counterpoise.learn.source import Inspection
 from counterpoise.learn.steps import BETA_IPS, UNKNOWN, Step
 from counterpoise.learn.training import LoggedActions
