@@ -31,7 +31,8 @@ from counterpoise.intervals import Interval, check_level
 from counterpoise.intervals.jackknife import jackknife_error
 from counterpoise.intervals.method import normal_quantile
 from counterpoise.log.groups import with_groups
-from counterpoise.log.log import Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.log.question import GROUP, LOGGING, PROPENSITY, Question, lean
 from counterpoise.log.targets import Targets
 from counterpoise.log.thresholds import bin_sql, thresholds_of
@@ -454,6 +455,7 @@ def _groups(batch: pl.DataFrame, question: Question) -> NDArray[np.int64]:
 # -- `sensitivity` itself ----------------------------------------------------------------------------------------------
 
 
+@takes_parts("sensitivity")
 def sensitivity(
     log: Log | Data = None,
     *,

@@ -35,7 +35,7 @@ from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
-from counterpoise.readers.policies import is_ranker
+from counterpoise.log.targets import is_ranker
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
