@@ -13,7 +13,7 @@ from scipy.special import chdtrc, stdtrit
 
 from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
-from counterpoise.diagnostics.verdict import p_value
+from counterpoise.display import p_value
 from counterpoise.moments import Powers
 
 # -- Whether actions were taken as often as the logged distribution of all actions says --------------------------------
