@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,7 +131,7 @@ def _check_plateau(scheduler: ReduceLROnPlateau, holdout: float) -> None:
         )
 
 
-# -- Devices: which ones training can use, and which one each process gets ---------------------------------------------
+# -- Devices -----------------------------------------------------------------------------------------------------------
 
 
 def check_device(device: str) -> None:
@@ -148,37 +147,6 @@ def check_device(device: str) -> None:
             f"you asked for device {device!r}, but PyTorch finds no CUDA here.",
             do=["Use ", Argument("device", "cpu"), "."],
         )
-
-
-def join(device: str) -> tuple[int, int, torch.device]:
-    """Join the group that torchrun announces; returns this process's rank, how many processes there are, and its device."""
-    announced = int(os.environ.get("WORLD_SIZE", "1"))
-    if announced > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return 0, 1, torch.device(device)
-    rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if device == "cuda":
-        local, gpus = int(os.environ.get("LOCAL_RANK", rank)), torch.cuda.device_count()
-        if local >= gpus:
-            raise OptionError(f"process {local} has no GPU to itself.", do=f"Start {gpus} processes.")
-        torch.cuda.set_device(local)
-        return rank, processes, torch.device("cuda", local)
-    return rank, processes, torch.device(device)
-
-
-def shared(module: nn.Module, processes: int, device: torch.device) -> nn.Module:
-    """A module whose gradients are averaged over the processes."""
-    if processes == 1:
-        return module
-    ids = [device.index] if device.type == "cuda" else None
-    return nn.parallel.DistributedDataParallel(module, device_ids=ids)
-
-
-def wait(processes: int) -> None:
-    """Wait until all processes get here, so that a file written by one of them is there for all."""
-    if processes > 1:
-        torch.distributed.barrier()
 
 
 # -- `torch.compile` for the layers below the last one, for as long as a policy trains ---------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,81 +27,21 @@ from counterpoise.learn.checkpoints import (
     settings_of_policy,
     settings_of_scheduler,
 )
-from counterpoise.learn.criterion import HeldOut, held_out_actions, moments_of
+from counterpoise.learn.criterion import held_out_actions, moments_of
 from counterpoise.learn.objectives import Objective, Rewards
-from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
+from counterpoise.learn.options import Options, advance, compiled, scheduler_of
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Share, batches
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source
-from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
-from counterpoise.readers.policies import is_ranker
+from counterpoise.learn.steps import ALONE, LoggedActions, Machine, Step, default_norms
 from counterpoise.threads import threads
 
 IMITATION = "imitation"  # the objective whose epochs are compared by the likelihood of the logged actions
 LOOK = 50  # batches between looks for NaN: each look waits for the GPU
 CheckpointPath = str | PathLike[str] | None
-T = TypeVar("T")
 
 # -- The loop, and what it is given ------------------------------------------------------------------------------------
-
-
-class Machine(NamedTuple):
-    """Where a run computes: its device, and which of how many processes this is."""
-
-    rank: int = 0
-    processes: int = 1
-    device: torch.device = torch.device("cpu")
-
-    def agree(self, value: T) -> T:
-        """The first process's value, in all of them."""
-        values = [value]
-        if self.processes > 1:
-            torch.distributed.broadcast_object_list(values, src=0)
-        return values[0]
-
-
-ALONE = Machine()
-
-
-class LoggedActions:
-    """What was logged, as a run sees it: an action in each row, with its steps, its baseline, and what held-out rows say of the policy.
-
-    `settings` must be the same for a checkpoint to be continued, beyond the options. `LoggedLists` are the other kind.
-    """
-
-    splits = True  # several processes may share a batch
-
-    def __init__(
-        self, policy: Policy, machine: Machine = ALONE, norms: Norms | None = None, arithmetic: Arithmetic = USUAL
-    ) -> None:
-        if is_ranker(policy):
-            raise OptionError(
-                "this policy shows lists, which are not learned from single rows.", do="Use RankingLearner."
-            )
-        self.policy: Policy = policy
-        self.settings: dict[str, Any] = {}
-        module = shared(Logged(policy, arithmetic), machine.processes, machine.device)
-        self._how: Any = {"norms": norms or default_norms(policy), "processes": machine.processes}
-        self._how |= {"logged": module, "arithmetic": arithmetic}
-
-    def baselines(self, decay: float) -> RunningBaseline:
-        """The baseline of the batches before."""
-        return RunningBaseline(decay=decay)
-
-    def backward(
-        self, batch: Batch, baseline: Tensor | float | None, objective: Objective = BETA_IPS, measure: bool = True
-    ) -> Step:
-        """Put the gradient of the objective's negative into the parameters."""
-        return backward(self.policy, batch, baseline, objective=objective, measure=measure, **self._how)
-
-    def held_out(self, parts: Iterable[Any], log: Inspection, level: float) -> HeldOut:
-        """What rows that the policy was not trained on say of it."""
-        return held_out_actions(self.policy, parts, log, level)
-
-    def order(self, epoch: Mapping[str, Any]) -> tuple[float, ...]:
-        """By what the better of two epochs is told."""
-        return (epoch["score"],)
 
 
 class Course:
@@ -363,7 +303,7 @@ class Epochs(Course):
         if self.machine.rank == 0 and self.checkpoint is not None:
             self.state.sums = self.training.past.sums
             save_checkpoint(self.checkpoint, self.state, self.settings)
-        wait(self.machine.processes)
+        self.machine.wait()
         if not self.is_over:
             self._begin_epoch()
 
@@ -473,7 +413,7 @@ def epochs_of(
     logged: LoggedActions | None = None,
 ) -> Epochs:
     """A run with some options on a log, ready to start or to go on, with one λ (which only some objectives use)."""
-    machine = Machine(*join(options.device))
+    machine = Machine.join(options.device)
     lazy = options.optimizer is None and machine.processes == 1  # only our own optimizer takes sparse gradients
     arithmetic = Arithmetic(options.precision, options.negatives, sparse=lazy)
     policy.to(machine.device)
@@ -529,7 +469,7 @@ def _share_start(options: Options, log: Inspection, policy: Policy, lambdas: tup
     state = start_of(options, policy, RunningBaseline(decay=options.decay).sums)
     settings = settings_of(options, policy, state, list(lambdas), log)
     restored = restore_checkpoint(options.checkpoint, state, settings, options.epochs or 0)
-    if not restored and join(options.device)[0] == 0:
+    if not restored and Machine.join(options.device).rank == 0:
         save_checkpoint(options.checkpoint, state, settings)
 
 
