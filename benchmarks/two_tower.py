@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 import torch
 
 from counterpoise.learn import softmax
-from counterpoise.learn.options import LazyAdam
+from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.policies import TwoTower
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import Arithmetic

@@ -22,7 +22,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.baselines import Rule, of_batch, of_lambda, of_past, zero
 
 REQUIRED = ("reward", "propensity")
@@ -379,11 +379,12 @@ def register(name: str, objective: Objective) -> None:
     OBJECTIVES[name] = objective
 
 
-def objective_of(name: str) -> Objective:
-    """The objective with this name."""
+def objective_of(name: str, *others: str) -> Objective:
+    """The objective with this name, among these others that a caller knows of."""
     if not isinstance(name, str) or name not in OBJECTIVES:
+        known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(
-            f"there is no objective {name!r}; choose from {', '.join(OBJECTIVES)}.",
+            [Argument("objective", name), f" is not known; choose from {known}."],
             do="Add one of your own with objectives.register.",
         )
     return OBJECTIVES[name]

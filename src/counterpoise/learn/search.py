@@ -17,7 +17,7 @@ from counterpoise.evaluation.result import Result
 from counterpoise.intervals import check_level
 from counterpoise.learn.contenders import Contender, Direct, Network, Reduction, imitation, portfolio
 from counterpoise.learn.judging import FOLDS, is_handed_out, is_surely_better, judge_rows, lesson_of
-from counterpoise.learn.objectives import OBJECTIVES
+from counterpoise.learn.objectives import objective_of
 from counterpoise.learn.options import whole
 from counterpoise.learn.policies import describe_columns, known_actions
 from counterpoise.learn.race import Found, Race, Served, Tell, at_temperature, by_bound, by_score
@@ -311,14 +311,7 @@ def _choose_contenders(
         return [Reduction(model)]
     if objective == "direct":
         return [Direct("auto" if model is None else model)]
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise OptionError(
-            [
-                Argument("objective", objective),
-                f" is not known; choose from reduction, direct, {', '.join(OBJECTIVES)}.",
-            ],
-            do="Add one of your own with objectives.register.",
-        )
+    objective_of(objective, "reduction", "direct")  # says what is wrong with it
     return [Network(objective, objective)]
 
 
