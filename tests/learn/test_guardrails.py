@@ -17,8 +17,8 @@ from counterpoise.learn.options import LOOKS, STEPS, WAIT, options_of
 from counterpoise.learn.rows import Split
 from counterpoise.learn.source import Source, inspect
 from counterpoise.learn.training import copy_of
+from counterpoise.log.groups import folds_of
 from counterpoise.log.log import Log
-from counterpoise.models.folds import folds_of
 
 ROWS = 3000
 LOG = SyntheticBandit(n_actions=6, inverse_temperature=-2, seed=2).draw(ROWS)

@@ -22,7 +22,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor, nn
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import OptionError
 from counterpoise.learn.baselines import Rule, of_batch, of_lambda, of_past, zero
 
 REQUIRED = ("reward", "propensity")
@@ -384,7 +384,7 @@ def objective_of(name: str, *others: str) -> Objective:
     if not isinstance(name, str) or name not in OBJECTIVES:
         known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(
-            [Argument("objective", name), f" is not known; choose from {known}."],
+            f"there is no objective {name!r}; choose from {known}.",
             do="Add one of your own with objectives.register.",
         )
     return OBJECTIVES[name]

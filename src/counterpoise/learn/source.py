@@ -28,9 +28,9 @@ from counterpoise.learn.actions import (
     placed,
 )
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, only, plan
+from counterpoise.log.expressions import columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
-from counterpoise.log.groups import PRIME, integer_ids
+from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.guess import ids_among
 from counterpoise.log.lists import LIST
 from counterpoise.log.log import Log, LogFields
@@ -50,11 +50,9 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
-from counterpoise.models.folds import folds_of
 from counterpoise.models.quality import leaks
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
-from counterpoise.readers.policies import of_64_bits
 
 if TYPE_CHECKING:
     from counterpoise.learn.reward_models import RewardModels

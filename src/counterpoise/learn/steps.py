@@ -35,7 +35,7 @@ from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
 from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection
-from counterpoise.readers.policies import is_ranker
+from counterpoise.log.targets import is_ranker
 
 Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]

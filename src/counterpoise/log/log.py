@@ -289,11 +289,15 @@ class Log:
         """The same log with some parts changed."""
         return self._with(self.data, changed)
 
+    def without(self, *parts: str) -> Self:
+        """The same log without some of its parts."""
+        return self._with(self.data, dict.fromkeys(parts))
+
     def of(self, data: Data) -> Self:
         """The same parts, for other data."""
         return self._with(data, {})
 
-    def _with(self, data: Data, changed: LogFields) -> Self:
+    def _with(self, data: Data, changed: Mapping[str, object]) -> Self:
         kept: Any = {part: getattr(self, part) for part in LogFields.__annotations__}
         if self.rows_are_independent:
             kept["cluster"] = False

@@ -244,6 +244,11 @@ def is_policy(target: object) -> bool:
     )
 
 
+def is_ranker(policy: Any) -> bool:
+    """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
+    return hasattr(policy, "list_probabilities")
+
+
 def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(sources, Mapping):
         for name, target in sources.items():
