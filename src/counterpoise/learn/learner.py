@@ -48,7 +48,8 @@ from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.training import IMITATION, beside, copy_of, train
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
 
 # -- scikit-learn's contract, kept without scikit-learn ----------------------------------------------------------------
 
@@ -314,8 +315,14 @@ class PolicyLearner(Serves, ScikitLearn):
 
     # -- fitting -------------------------------------------------------------------------------------------------------
 
+    @takes_parts("PolicyLearner")
     def fit(
-        self, log: Any = None, y: Any = None, *, model_rewards: ArrayLike | None = None, **parts: Unpack[LogFields]
+        self,
+        log: Log | Data | ArrayLike = None,
+        y: Columns | Frame = None,
+        *,
+        model_rewards: ArrayLike | None = None,
+        **parts: Unpack[LogFields],
     ) -> Self:
         """Learn from a log: a `Log`, or its data and the parts of a log (`context`, `action`, `reward`, `propensity`, …).
 

@@ -26,7 +26,8 @@ from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
 from counterpoise.learn.steps import Machine
 from counterpoise.learn.training import IMITATION
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Data, LogFields, takes_parts
 from counterpoise.readers.progress import progress_line
 
 FALLBACKS = ("imitate", "warn", "raise")
@@ -39,8 +40,9 @@ SAMPLE = 4_000_000  # rows of files that are raced on in memory; where there are
 ALIKE = 30  # different contexts a fold must have for rows with the same one to stay together
 
 
+@takes_parts("learn_policy")
 def learn_policy(
-    log: Any = None,
+    log: Log | Data = None,
     *,
     minutes: float | None = 1.0,
     contenders: Sequence[Contender | str] | None = None,
