@@ -39,7 +39,7 @@ ROWS = 400  # of a day
 ASK = ["--reward", "reward", "--propensity", "propensity", "--target", "pi_new"]
 IMPORTED = """
 counterpoise.cli counterpoise.report counterpoise.engines.rows counterpoise.moments.state counterpoise.evaluation.documents
-counterpoise.evaluation.doctor counterpoise.engines.registry counterpoise.environments.simulated narwhals polars pyarrow
+counterpoise.evaluation.doctor counterpoise.engines.registry counterpoise.environments.synthetic narwhals polars pyarrow
 """
 TORCH = "torch safetensors counterpoise.learn"
 

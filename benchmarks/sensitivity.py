@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 
 import counterpoise as cp
-from counterpoise.evaluation.confounded import Sensitivity
+from counterpoise.evaluation.sensitivity import Sensitivity
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

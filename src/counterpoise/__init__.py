@@ -7,31 +7,30 @@ True
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from counterpoise import intervals, weights
-from counterpoise import threads as threads  # before anything forks
-from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
-from counterpoise.estimators import ESTIMATORS, Estimate
-from counterpoise.evaluation.distribution import distribution
-from counterpoise.evaluation.evaluate import compare, evaluate
-from counterpoise.evaluation.result import Comparison, Result
-from counterpoise.evaluation.scoring import logged, value_scorer
-from counterpoise.intervals import Interval
-from counterpoise.log.log import Log
-from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
-from counterpoise.moments import LogMoments, Moments
+from counterpoise import threads as threads  # at once: it must know of every fork
 
 if TYPE_CHECKING:
-    from counterpoise import models
+    from counterpoise import intervals, models, weights
+    from counterpoise.errors import ColumnError, CounterpoiseError, LogError, MomentsError, OptionError
+    from counterpoise.estimators import ESTIMATORS, Estimate
     from counterpoise.evaluation.ab_test import ab_test
     from counterpoise.evaluation.backtest import backtest
+    from counterpoise.evaluation.distribution import distribution
     from counterpoise.evaluation.doctor import doctor
+    from counterpoise.evaluation.evaluate import compare, evaluate
     from counterpoise.evaluation.plan import plan
     from counterpoise.evaluation.ranking import rank
+    from counterpoise.evaluation.result import Comparison, Result
+    from counterpoise.evaluation.scoring import logged, value_scorer
     from counterpoise.evaluation.sensitivity import sensitivity
     from counterpoise.evaluation.sql import from_sums, sql
+    from counterpoise.intervals import Interval
     from counterpoise.learn.search import learn_policy
+    from counterpoise.log.log import Log
+    from counterpoise.log.targets import ActionGroup, Chosen, Probabilities
+    from counterpoise.moments import LogMoments, Moments
 
 __version__ = "0.3.0.dev0"
 
@@ -71,24 +70,42 @@ __all__ = [
     "weights",
 ]
 
-
-# late, as these verbs look at rows with polars, which takes its time to import
-LATE = {
-    "ab_test": "evaluation.ab_test",
-    "backtest": "evaluation.backtest",
-    "doctor": "evaluation.doctor",
-    "from_sums": "evaluation.sql",
-    "learn_policy": "learn.search",
-    "plan": "evaluation.plan",
-    "rank": "evaluation.ranking",
-    "sensitivity": "evaluation.sensitivity",
-    "sql": "evaluation.sql",
+# where each name comes from: it is imported when it is first asked for, so that `import counterpoise` costs next to nothing
+_HOMES = {
+    "errors": ("ColumnError", "CounterpoiseError", "LogError", "MomentsError", "OptionError"),
+    "estimators": ("ESTIMATORS", "Estimate"),
+    "evaluation.ab_test": ("ab_test",),
+    "evaluation.backtest": ("backtest",),
+    "evaluation.distribution": ("distribution",),
+    "evaluation.doctor": ("doctor",),
+    "evaluation.evaluate": ("compare", "evaluate"),
+    "evaluation.plan": ("plan",),
+    "evaluation.ranking": ("rank",),
+    "evaluation.result": ("Comparison", "Result"),
+    "evaluation.scoring": ("logged", "value_scorer"),
+    "evaluation.sensitivity": ("sensitivity",),
+    "evaluation.sql": ("from_sums", "sql"),
+    "intervals": ("Interval",),
+    "learn.search": ("learn_policy",),
+    "log.log": ("Log",),
+    "log.targets": ("ActionGroup", "Chosen", "Probabilities"),
+    "moments": ("LogMoments", "Moments"),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name == "models":
-        return import_module("counterpoise.models")
-    if name in LATE:
-        return getattr(import_module(f"counterpoise.{LATE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # type checkers see the imports above, and no name that is not there
+
+    def __getattr__(name):
+        if name in _HOME:
+            value = getattr(import_module(f"counterpoise.{_HOME[name]}"), name)
+        elif name in __all__:
+            value = import_module(f"counterpoise.{name}")  # one of the rooms
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value

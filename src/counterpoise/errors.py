@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -86,6 +87,16 @@ def _in_units(text: str, unit: str) -> str:
         lambda match: match[0] if match[1] is None else (unit if match[1] == "r" else unit.capitalize()) + match[2],
         text,
     )
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The known name that was probably meant, as a question; nothing if none is near.
+
+    >>> did_you_mean("clik", ["click", "price"]), did_you_mean("clik", ["price"])
+    ("Did you mean 'click'?", '')
+    """
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""
 
 
 class CounterpoiseError(Exception):

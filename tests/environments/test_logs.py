@@ -145,9 +145,9 @@ def test_damaged_logs_are_refused(tiny, old, new, error, words):
 
 def test_missing_or_empty_logs_are_refused(tiny):
     folder, path = tiny
-    with pytest.raises(OptionError, match=r"no campaign 'man'.*Did you mean 'men'"):
+    with pytest.raises(OptionError, match=r"campaign='man' is not one of 'all', 'men', 'women'.*Did you mean 'men'"):
         OpenBanditLog(folder, policy="random", campaign="man")
-    with pytest.raises(OptionError, match="no policy 'egreedy'"):
+    with pytest.raises(OptionError, match="policy='egreedy' is not one of 'random', 'bts'"):
         OpenBanditLog(folder, policy="egreedy", campaign="men")
     with pytest.raises(OptionError, match=r"no file .*bts.*laid out as"):
         OpenBanditLog(folder, policy="bts", campaign="men")

@@ -131,7 +131,7 @@ def test_joint_baselines_never_lose_to_self_normalization(seed: int) -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(OptionError, match="too few for 3 positions"):
         SyntheticRanking(3, items=2)
-    with pytest.raises(OptionError, match="not one of position, cascade, dependent"):
+    with pytest.raises(OptionError, match="not one of 'position', 'cascade', 'dependent'"):
         SyntheticRanking(3, clicks="random")  # type: ignore[arg-type]
 
 

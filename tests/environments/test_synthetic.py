@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from counterpoise.environments import SyntheticBandit
-from counterpoise.environments.coefficients import polynomial
+from counterpoise.environments.synthetic import polynomial
 from counterpoise.errors import OptionError
 
 
@@ -146,9 +146,9 @@ def test_frames_have_the_columns_an_evaluation_needs():
         ({"ratio": 0.0}, "ratio=0.0 must lie in"),
         ({"degree": 0}, "degree=0 is too small"),
         ({"inverse_temperature": float("nan")}, "inverse_temperature=nan is not a finite number"),
-        ({"reward": "count"}, "'binary' or 'continuous'"),
+        ({"reward": "count"}, "not one of 'binary', 'continuous'"),
         ({"noise": -1.0}, "noise=-1.0 is not a standard deviation"),
-        ({"logging": "greedy"}, "'softmax', 'uniform' or a function"),
+        ({"logging": "greedy"}, "not one of 'softmax', 'uniform'. Or pass a function of the contexts"),
         ({"context_dimension": 60, "degree": 6}, r"more than 1,000,000\. Lower degree= or context_dimension="),
     ],
 )

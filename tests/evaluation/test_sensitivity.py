@@ -11,7 +11,7 @@ from command_line import invoke
 from scipy.optimize import linprog
 
 import counterpoise as cp
-from counterpoise.evaluation.confounded import self_normalized_lift
+from counterpoise.evaluation.sensitivity import self_normalized_lift
 from counterpoise.moments.odds import DIFFERENCE, PairBins
 from counterpoise.weights.odds import AllOdds, Odds
 

@@ -5,11 +5,10 @@ from learning import torch
 
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
-from counterpoise.experiments.full_batch import published_value_baseline
 from counterpoise.experiments.many import GreedyValue, LoggedRows, Run, train_many
 from counterpoise.learn import LinearSoftmax, objectives
 from counterpoise.learn.baselines import RunningBaseline, baseline_of, gradient_sums
-from counterpoise.learn.norms import gradient_variance, reference_norms
+from counterpoise.learn.norms import reference_norms
 
 BANDIT = SyntheticBandit(n_actions=7, inverse_temperature=-3, seed=4)
 LOG = BANDIT.draw(350)
@@ -39,7 +38,9 @@ def plain(run, epochs, batch_size):
             if run.objective == "snips":
                 objective, beta = objectives.snips(target, r[rows], p[rows]), torch.tensor(0.0)
             elif run.objective == "published_value_beta_ips":
-                beta = published_value_baseline(target, r[rows], p[rows])
+                # the β of least value variance as the paper's experiments compute it, using E[w] = 1 (eq. `optimal_offpolicy_beta`)
+                extra = (target / p[rows]).square() - target / p[rows]
+                beta = (r[rows] * extra).mean() / extra.mean().clamp(min=1e-11)
                 objective = objectives.beta_ips(target, r[rows], p[rows], baseline=beta)
             else:
                 beta = {
@@ -54,7 +55,7 @@ def plain(run, epochs, batch_size):
             optimizer.zero_grad()
             (c * policy.target(x[rows], a[rows])).mean().backward()
             square = policy.scores.weight.grad.square().sum()
-            total += gradient_variance(norms, c, square).item()
+            total += ((norms * c.square()).mean() - square).item() / len(rows)
             optimizer.zero_grad()
             (-objective).backward()
             optimizer.step()

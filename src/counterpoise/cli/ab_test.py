@@ -13,7 +13,7 @@ from counterpoise.cli.printing import show
 from counterpoise.cli.running import ends_at_once
 from counterpoise.cli.typed import Typed, table_of
 from counterpoise.errors import OptionError
-from counterpoise.log.guess import usual
+from counterpoise.log.parts import usual
 
 
 @ends_at_once

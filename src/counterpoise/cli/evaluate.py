@@ -16,7 +16,7 @@ from counterpoise.cli.printing import console, print_json, say, show_blocks
 from counterpoise.cli.running import check_free, ends_at_once
 from counterpoise.cli.typed import Typed
 from counterpoise.display import Display, visible
-from counterpoise.log.addresses import without_password
+from counterpoise.log.log import without_password
 from counterpoise.log.question import LOGGING
 
 if TYPE_CHECKING:

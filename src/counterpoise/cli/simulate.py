@@ -40,7 +40,7 @@ def simulate(
       counterpoise simulate log.parquet
       counterpoise simulate log.csv --rows 100000 --actions 50 --seed 7
     """
-    from counterpoise.environments.simulated import simulated_log
+    from counterpoise.environments.synthetic import simulated_log
 
     if out.suffix.lower() not in FORMATS:
         raise OptionError(f"cannot tell the format of {str(out)!r}; known endings are {', '.join(FORMATS)}.")

@@ -2,10 +2,14 @@
 
 from counterpoise.environments.classification import ClassificationBandit
 from counterpoise.environments.feedback import Feedback
-from counterpoise.environments.open_bandit import OpenBanditLog
+from counterpoise.environments.open_bandit import (
+    OpenBanditLog,
+    SlateProbabilities,
+    from_priors_file,
+    thompson_probabilities,
+)
 from counterpoise.environments.ranking import SyntheticRanking
 from counterpoise.environments.synthetic import SyntheticBandit
-from counterpoise.environments.thompson import SlateProbabilities, from_priors_file, thompson_probabilities
 
 __all__ = [
     "ClassificationBandit",

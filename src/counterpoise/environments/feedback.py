@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from counterpoise.errors import Argument, OptionError
+from counterpoise.errors import Argument, OptionError, did_you_mean
 
 if TYPE_CHECKING:
     import polars
@@ -21,6 +21,13 @@ def check_at_least(name: str, value: int, least: int) -> None:
     """Check that an argument is large enough."""
     if value < least:
         raise OptionError([Argument(name, value), f" is too small; it must be at least {least:,}."])
+
+
+def check_choice(name: str, choice: object, known: Sequence[str], do: str = "") -> None:
+    """Check that an argument is one of a few words; if something else may be passed instead, `do` says so."""
+    if choice not in known:
+        listed = f" is not one of {', '.join(map(repr, known))}."
+        raise OptionError([Argument(name, choice), listed], suggestion=did_you_mean(choice, known), do=do)
 
 
 def check_seed(seed: int) -> None:
@@ -46,7 +53,7 @@ def check_probabilities(whose: str, probabilities: NDArray[np.float64], shape: t
         )
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# -- `Feedback` itself, and the drawing of actions ---------------------------------------------------------------------
 
 
 Floats = NDArray[np.float64]

@@ -1,22 +1,20 @@
-"""`OpenBanditLog`: a log of the Open Bandit Dataset in its official layout, read lazily."""
+"""`OpenBanditLog`: a log of the Open Bandit Dataset, read lazily, and the probabilities of its Thompson sampling policy."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from counterpoise.environments.thompson import SlateProbabilities
-from counterpoise.errors import ColumnError, LogError, OptionError, first_line
+from counterpoise.environments.feedback import Floats, check_at_least, check_choice, check_seed
+from counterpoise.errors import Argument, ColumnError, LogError, OptionError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     import polars
-
-Floats = NDArray[np.float64]
 
 POLICIES = ("random", "bts")
 CAMPAIGNS = {"all": 80, "men": 34, "women": 46}  # campaign → how many items it has
@@ -45,8 +43,8 @@ class OpenBanditLog:
     def __init__(
         self, folder: str | Path, *, policy: Literal["random", "bts"], campaign: Literal["all", "men", "women"]
     ) -> None:
-        _check_choice("policy", policy, POLICIES)
-        _check_choice("campaign", campaign, tuple(CAMPAIGNS))
+        check_choice("policy", policy, POLICIES)
+        check_choice("campaign", campaign, tuple(CAMPAIGNS))
         self.policy, self.campaign = policy, campaign
         self.n_actions = CAMPAIGNS[campaign]
         self.path = Path(folder) / policy / campaign / f"{campaign}.csv"
@@ -152,19 +150,110 @@ class OpenBanditLog:
     def _no_column(self, name: str, names: Sequence[str], do: str = "") -> ColumnError:
         known = ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
         what = f"{self.path.name} has no column {name!r}; it has {known}."
-        return ColumnError(what, do=do, suggestion=_nearest(name, names))
+        return ColumnError(what, do=do, suggestion=did_you_mean(name, names))
 
     def _damaged(self, error: Exception) -> LogError:
         return LogError(f"{self.path.name} is not the CSV file it should be: {first_line(error)}.", do=AGAIN)
 
 
-def _check_choice(name: str, choice: str, known: tuple[str, ...]) -> None:
-    if choice not in known:
-        what = f"the Open Bandit Dataset has no {name} {choice!r}; choose one of {', '.join(map(repr, known))}."
-        raise OptionError(what, suggestion=_nearest(str(choice), known))
+# -- The action probabilities of Bernoulli Thompson sampling with fixed Beta priors, by simulation ----------------------
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    """The known name that was probably meant, as a question."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else ""
+@dataclass(frozen=True, eq=False)
+class SlateProbabilities:
+    """The probability of each action at each position, one row per action, and its Monte Carlo standard error."""
+
+    probability: Floats
+    stderr: Floats
+    draws: int
+
+
+def thompson_probabilities(
+    alpha: ArrayLike, beta: ArrayLike, *, positions: int = 3, draws: int = 100_000, seed: int = 0
+) -> SlateProbabilities:
+    r"""How often Thompson sampling shows each action at each position.
+
+    .. math:: P(a, k) = \Pr(\theta_a \text{ is } k\text{-th largest}), \quad \theta_b \sim \text{Beta}(\alpha_b,\beta_b)
+
+    A slate shows the `positions` largest of one draw of all θ, best first. There is no closed form, but the share over
+    `draws` seeded draws is unbiased, with a standard error of √(P(1−P)/draws).
+
+    Examples
+    --------
+    Two equal actions share first place:
+
+    >>> slate = thompson_probabilities([1, 1], [1, 1], positions=1, draws=10_000)
+    >>> bool(abs(slate.probability[0, 0] - 0.5) < 4 * slate.stderr[0, 0])
+    True
+    """
+    a, b = np.asarray(alpha, dtype=np.float64), np.asarray(beta, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or not ((a > 0) & (b > 0)).all():
+        raise OptionError(
+            f"Beta priors need one alpha and one beta per action, all above 0; found shapes {a.shape} and {b.shape}"
+            + (f", and {min(a.min(), b.min())} as the smallest number." if a.size and b.size else ".")
+        )
+    check_at_least("positions", positions, 1)
+    if a.size < positions:
+        raise OptionError(
+            f"{positions} positions need at least {positions} actions, and there are {a.size}.",
+            do=["Pass ", Argument("positions", a.size), " or less."],
+        )
+    check_at_least("draws", draws, 1)
+    check_seed(seed)
+    random = np.random.default_rng(seed)
+    count = np.zeros((positions, a.size), dtype=np.int64)
+    step = max(1, 2**20 // a.size)
+    for start in range(0, draws, step):
+        theta = random.beta(a, b, size=(min(step, draws - start), a.size))
+        for k in range(positions):
+            best = theta.argmax(axis=1)
+            count[k] += np.bincount(best, minlength=a.size)
+            theta[np.arange(len(theta)), best] = -1.0
+    share = (count / draws).T
+    return SlateProbabilities(share, np.sqrt(share * (1 - share) / draws), draws)
+
+
+def from_priors_file(path: str | Path, campaign: str) -> tuple[Floats, Floats]:
+    """The alpha and beta of a campaign, from a YAML file of the form ``campaign: {alpha: [...], beta: [...]}``.
+
+    Of YAML it reads block lists of numbers, the layout that the Open Bandit Dataset's priors come in, and nothing else.
+    """
+    file = Path(path)
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(
+            f"cannot read the priors {str(file)!r}: {error}.", do="Pass the path of the YAML file."
+        ) from error
+    priors: dict[str, dict[str, list[float]]] = {}
+    section = parameter = ""
+    for number, line in enumerate(lines, start=1):
+        text = line.split("#", 1)[0].strip()
+        if not text:
+            continue
+        if text.endswith(":") and not line.startswith(" "):
+            section, parameter = text[:-1], ""
+            priors[section] = {}
+        elif text.endswith(":") and section:
+            parameter = text[:-1]
+            priors[section][parameter] = []
+        elif text.startswith("-") and parameter:
+            try:
+                priors[section][parameter].append(float(text[1:]))
+            except ValueError:
+                raise ColumnError(
+                    f"{file.name} line {number}: expected a number, found {text[1:].strip()!r}."
+                ) from None
+        else:
+            raise ColumnError(
+                f"{file.name} line {number}: expected 'campaign:', 'alpha:', 'beta:' or '- number'; found {text!r}."
+            )
+    if campaign not in priors:
+        raise OptionError(
+            f"{file.name} has no priors for campaign {campaign!r}; it has those of {', '.join(map(repr, priors)) or 'none'}."
+        )
+    prior = priors[campaign]
+    if set(prior) != {"alpha", "beta"} or len(prior["alpha"]) != len(prior["beta"]) or not prior["alpha"]:
+        sizes = ", ".join(f"{len(numbers)} of {name}" for name, numbers in prior.items()) or "nothing"
+        raise ColumnError(f"campaign {campaign!r} in {file.name} needs an alpha and a beta per action; found {sizes}.")
+    return np.array(prior["alpha"]), np.array(prior["beta"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from counterpoise.environments.feedback import Floats, Integers, check_at_least, check_seed
+from counterpoise.environments.feedback import Floats, Integers, check_at_least, check_choice, check_seed
 from counterpoise.errors import Argument, OptionError
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ class SyntheticRanking:
         self.positions, self.items = positions, positions + 5 if items is None else items
         if self.items < positions:
             raise OptionError([Argument("items", items), f" are too few for {positions} positions."])
-        for name, choice, known in (("logging", logging, Filling), ("clicks", clicks, Clicks)):
-            if choice not in known.__args__:  # type: ignore[attr-defined]
-                raise OptionError([Argument(name, choice), f" is not one of {', '.join(known.__args__)}."])  # type: ignore[attr-defined]
+        check_choice("logging", logging, get_args(Filling))
+        check_choice("clicks", clicks, get_args(Clicks))
         self.logging, self.clicks, self.seed = logging, clicks, seed
         self._random = np.random.default_rng(seed)
         shape = (contexts, self.items)
@@ -89,11 +88,12 @@ class SyntheticRanking:
             "item": shown.ravel(),
             "click": clicks.ravel(),
         }
-        for name, short in (("logging", "p"), ("new", "new")):
-            columns[f"{short}_at"] = self._at[name][context[:, None], k, shown].ravel()
-            columns[f"{short}_given"] = self._given(name, context, shown).ravel()
-        order = ("list", "position", "context", "item", "click", "p_at", "new_at", "p_given", "new_given")
-        return pl.DataFrame({name: columns[name] for name in order})
+        policies = {"p": "logging", "new": "new"}
+        columns |= {
+            f"{name}_at": self._at[policy][context[:, None], k, shown].ravel() for name, policy in policies.items()
+        }
+        columns |= {f"{name}_given": self._given(policy, context, shown).ravel() for name, policy in policies.items()}
+        return pl.DataFrame(columns)
 
     def value(self, policy: Literal["new", "logging"] | Floats = "new", *, draws: int = 200_000) -> tuple[float, float]:
         """The expected clicks on a list, and the standard error of that: 0 for the position model, else from so many drawn lists.

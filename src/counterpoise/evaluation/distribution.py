@@ -2,31 +2,433 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Unpack
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from counterpoise.errors import Argument, OptionError
+import numpy as np
+import polars as pl
+
+from counterpoise.diagnostics import Caveat, Verdict, judge
+from counterpoise.display import (
+    ROWS,
+    Block,
+    Cell,
+    Display,
+    Judged,
+    Name,
+    Table,
+    Worded,
+    above,
+    breakable,
+    estimate_cells,
+    finite,
+    level_of,
+    number,
+    shortened,
+)
+from counterpoise.engines.first_look import first_look
+from counterpoise.errors import Argument, OptionError, Sentence
+from counterpoise.estimators import ESTIMATORS, Estimate
 from counterpoise.evaluation.asking import Stored, question_of, read
-from counterpoise.evaluation.estimates import options_of
-from counterpoise.evaluation.result import choose
-from counterpoise.evaluation.risk import BETA_IPS, Distribution
+from counterpoise.evaluation.estimates import Options, View, diagnostics, estimates, options_of
+from counterpoise.evaluation.result import choose, known_target
 from counterpoise.evaluation.support import missing_by_target
-from counterpoise.intervals import Method, check_level
-from counterpoise.log.log import Log, LogFields, as_log, logged_propensity
+from counterpoise.evaluation.table import Frame, frame
+from counterpoise.intervals import Interval, Method, check_level
+from counterpoise.intervals.method import normal_quantile
+from counterpoise.log.log import Log, as_log, logged_propensity
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING
+from counterpoise.log.targets import Targets
 from counterpoise.log.thresholds import bin_sql, given_thresholds, thresholds_of
-from counterpoise.moments import LogMoments
-from counterpoise.moments.cuts import Bins, with_unweighted
-from counterpoise.moments.spread import tail_shapes
+from counterpoise.moments import Floats, LogMoments
+from counterpoise.moments.cuts import Bins, Cut, is_below, shortfall, with_unweighted
+from counterpoise.moments.effective import usual_ends
+from counterpoise.moments.spread import Shape, tail_shapes
+from counterpoise.weights import Weight
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# -- `Curve`: a distribution function on bins, made monotone, with its intervals; and how to read quantiles off it -----
 
 
+@dataclass(frozen=True, eq=False)
+class Curve:
+    r"""The distribution function F(t) of the rewards under one policy: its estimate and interval at the end of every bin.
+
+    `value`, `lower` and `upper` have one entry more than there are bins: the first is F below the lowest reward. `lowest` and `highest`
+    are the rewards at either end of every bin; where they are equal, the bin is a step.
+
+    Estimates at neighboring thresholds need not be in order, so that all three are sorted, which brings them no further from a monotone
+    truth (Chernozhukov, Fernández-Val & Galichon, Biometrika 96, 2009), and kept within 0 and 1.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+    lowest: Floats
+    highest: Floats
+
+    @classmethod
+    def of(cls, value: Floats, lower: Floats, upper: Floats, lowest: Floats, highest: Floats) -> Curve:
+        """The curve that these estimates make, once they are in order."""
+        value, lower, upper = (np.clip(np.sort(each), 0.0, 1.0) for each in (value, lower, upper))
+        return cls(value, lower, upper, lowest, highest)
+
+    def bins_below(self, q: float) -> int:
+        """How many bins lie wholly below the q-quantile."""
+        return self._first(self.value, q)
+
+    def quantile(self, q: float) -> float:
+        """The smallest reward t with F(t) ≥ q; within a bin of several rewards, F is taken to rise evenly."""
+        return self._reaches(self.value, q)
+
+    def interval(self, q: float, ends: tuple[float, float]) -> tuple[float, float]:
+        """Where the quantile lies, given where rewards themselves must lie: the ends of all t at which F(t) may be q.
+
+        Woodruff, "Confidence intervals for medians and other position measures", JASA 47 (1952). The quantile is at least the point
+        at which the upper ends of F reach q and at most the one at which the lower ends do, for discrete rewards, too.
+        """
+        low = self._reaches(self.upper, q) if self.upper[0] < q else ends[0]
+        high = self._reaches(self.lower, q) if self.lower[-1] >= q else ends[1]
+        return low, high
+
+    def share(self, k: int) -> float:
+        """The share of the k-th bin."""
+        return float(self.value[k + 1] - self.value[k])
+
+    def _first(self, curve: Floats, q: float) -> int:
+        return min(int(np.searchsorted(curve[1:], q, side="left")), len(self.highest) - 1)
+
+    def _reaches(self, curve: Floats, q: float) -> float:
+        k = self._first(curve, q)
+        low, high, before, after = self.lowest[k], self.highest[k], curve[k], curve[k + 1]
+        rise = after - before
+        if low == high or not rise > 0:
+            return float(high)
+        return float(low + (high - low) * min(max((q - before) / rise, 0.0), 1.0))
+
+
+def error_of(interval: Interval) -> float:
+    """Half the width of an interval in units of the normal's: what Woodruff's interval says about the standard error."""
+    width = interval.upper - interval.lower
+    return width / (2 * normal_quantile(interval.level)) if math.isfinite(width) else math.inf
+
+
+# -- `Distribution`: quantiles and CVaR of every policy ----------------------------------------------------------------
+
+
+BETA_IPS = "beta_ips"
+TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
+VARIANCE = 0.5  # Pareto k of rewards from which on they have none
+OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/mended_stats.py
+COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+WORST = (0.1,)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A quantile, or a CVaR, under one policy: its value, standard error and interval, and whether to believe it."""
+
+    target: str
+    name: str
+    q: float
+    value: float
+    stderr: float
+    interval: Interval
+    verdict: Verdict
+    note: str = ""
+
+    def __str__(self) -> str:
+        lower, upper = self.interval
+        said = f"{self.name} {self.q:g}: {number(self.value, self.stderr)}"
+        ends = f"{number(lower, self.stderr)} to {number(upper, self.stderr)}"
+        return breakable(f"{said} ({level_of(self.interval.level)}: {ends})")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distribution(Display):
+    """The distribution of the reward under every target, and under the policy that wrote the log, ``"logging"``.
+
+    `bins` has the moments of the rows between the `thresholds`, and `tails` how slowly the lowest and the highest rewards fall off, as a
+    look at up to 100,000 rows shows it.
+    """
+
+    bins: Bins
+    thresholds: tuple[float, ...]
+    options: Options
+    targets: tuple[str, ...]
+    tails: tuple[Shape, Shape] = (Shape(), Shape())
+    caveats: Mapping[str, Sequence[Caveat]] = field(default_factory=dict)  # what checks of single rows say of a target
+
+    @property
+    def n(self) -> int:
+        """How many rows there are, not counting those that were dropped."""
+        return self.bins.log.n
+
+    @property
+    def dropped_rows(self) -> int:
+        """How many bad rows were left out."""
+        return self.bins.log.dropped
+
+    @property
+    def level(self) -> float:
+        """The confidence level of the intervals."""
+        return self.options.level
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The targets, and the policy that wrote the log."""
+        return tuple(dict.fromkeys((*self.targets, LOGGING)))
+
+    def quantile(self, q: float, target: str | None = None) -> Statistic:
+        """The smallest reward that a share q of the rewards does not exceed; the interval inverts those of F (Woodruff 1952)."""
+        _check_share("quantile", q, is_one_allowed=False)
+        name = known_target(target, self.policies)
+        curve = self._curve(name)
+        if np.isnan(curve.value).any():
+            return self._unknown(name, "quantile", q)
+        interval = Interval(*curve.interval(q, self._ends), self.level, self.options.method.name)
+        verdict = self._judged(name, is_below(self._telling(curve, q)))
+        value = curve.quantile(q)
+        return Statistic(name, "quantile", q, value, error_of(interval), interval, verdict, self._note(curve, q))
+
+    def cvar(self, q: float, target: str | None = None) -> Statistic:
+        r"""The mean of the worst share q of the rewards, the lowest ones: the conditional value at risk (or expected shortfall).
+
+        .. math:: \text{CVaR}(q) = \max_t \left( t - E_\pi[(t - r)_+] / q \right)
+
+        The maximum is at the q-quantile, so that this is the value of another reward, t − (t − r)₊/q, with the error and interval of
+        its β-IPS there. The upper end is that of the whole interval of the quantile, as each t bounds the CVaR from below. If it is
+        large rewards that are bad, as costs are, negate them.
+
+        Where the lowest rewards fall off so slowly that they may have no variance (for q = 1, where the highest do, too), no error says how
+        far off the mean is: the verdict is ``caution``, and the interval is open on that side if their Pareto k is above 0.4.
+        """
+        _check_share("cvar", q, is_one_allowed=True)
+        name = known_target(target, self.policies)
+        curve = self._curve(name)
+        if np.isnan(curve.value).any():
+            return self._unknown(name, "cvar", q)
+        k, at = curve.bins_below(q), curve.quantile(q)
+        low, high = curve.interval(q, (-math.inf, math.inf))
+        tried = [j for j in range(len(curve.highest)) if j == k or low <= curve.highest[j] <= high]
+        # between the quantile and the end of its bin, F rises evenly
+        inside = (curve.highest[k] - at) * max(curve.value[k + 1] - q, 0.0) / (2 * q)
+        cuts = {j: shortfall(j + 1, float(curve.highest[j]), q) for j in tried}
+        means = {j: self._mean(name, cut) for j, cut in cuts.items()}
+        best = means[k]
+        upper = max(estimate.interval.upper for estimate in means.values())
+        made = replace(best.interval, lower=best.interval.lower + inside, upper=upper + inside)
+        # where all of the worst rewards are the lowest one, it is the quantile that may be in doubt
+        is_lowest = curve.highest[k] == curve.lowest[0]
+        verdict = self._judged(name, is_below(self._telling(curve, q)) if is_lowest else cuts[k])
+        below, above = self.tails if self.options.reward_bounds is None else (Shape(), Shape())
+        if below.k > OPEN and not is_lowest:
+            made = replace(made, lower=-math.inf)
+        if above.k > OPEN and q == 1.0:
+            made = replace(made, upper=math.inf)
+        sides = ({} if is_lowest else {"lowest": below}) | ({"highest": above} if q == 1.0 else {})
+        verdict = _with_tails(verdict, {side: tail for side, tail in sides.items() if tail.most > VARIANCE})
+        return Statistic(name, "cvar", q, best.value + inside, best.stderr, made, verdict, self._note(curve, q))
+
+    def cdf(self, target: str | None = None) -> pl.DataFrame:
+        """F at every threshold, with its interval at each, as a polars frame."""
+        curve = self._curve(known_target(target, self.policies))
+        labels = np.array([cast(int, label) for (label,) in self.bins.log.segments])
+        place = np.searchsorted(labels, np.arange(len(self.thresholds)), side="right")
+        columns = {"value": curve.value, "lower": curve.lower, "upper": curve.upper}
+        return Frame({"threshold": self.thresholds} | {name: column[place] for name, column in columns.items()})
+
+    def statistics(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> list[Statistic]:
+        """These quantiles and CVaRs of every policy."""
+        quantiles = [self.quantile(q, name) for name in self.policies for q in quantile]
+        return sorted(
+            quantiles + [self.cvar(q, name) for name in self.policies for q in cvar],
+            key=lambda statistic: self.policies.index(statistic.target),
+        )
+
+    def table(self, quantile: Sequence[float] = QUANTILES, cvar: Sequence[float] = WORST) -> pl.DataFrame:
+        """These quantiles and CVaRs of every policy as a tidy polars frame."""
+        return frame(_table(self.statistics(quantile, cvar)))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The distribution functions of all policies, with their intervals. Needs the extra ``plot``."""
+        return cast("Axes", above().distribution.curves(self, ax=ax))
+
+    def document(self, statistics: Sequence[Statistic] | None = None) -> dict[str, Any]:
+        """What `counterpoise distribution --json` prints: these statistics, or the usual ones."""
+        chosen = self.statistics() if statistics is None else statistics
+        rows = [
+            row | {"reasons": statistic.verdict.reasons, "note": statistic.note}
+            for row, statistic in zip(_table(chosen).records(), chosen, strict=True)
+        ]
+        numbers = {"n": self.n, "level": self.level, "thresholds": len(self.thresholds)}
+        return cast("dict[str, Any]", finite(numbers | {"statistics": rows, "dropped_rows": self.dropped_rows}))
+
+    def blocks(self, *, rows: int | None = ROWS, statistics: Sequence[Statistic] | None = None) -> Iterator[Block]:
+        """These statistics, or the usual ones, and what is in doubt about them."""
+        chosen = self.statistics() if statistics is None else statistics
+        yield _table(chosen)
+        yield ""
+        method, level = self.options.method.name, level_of(self.level)
+        hint = "" if rows is None else " See .table(), .cdf(), .plot()."
+        yield f"{self.n:,} rows; {level} intervals ({method}); {len(self.thresholds):,} thresholds.{hint}"
+        for statistic in chosen:
+            where = f"{shortened(statistic.target)}, {statistic.name} {statistic.q:g}: "
+            if statistic.verdict.verdict != "ok":
+                yield Judged(where, statistic.verdict.verdict, statistic.verdict.reasons)
+            if statistic.note:
+                yield f"{where}{statistic.note}"
+
+    # -- how it is made ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _curves(self) -> dict[str, Curve]:
+        return {}  # made when they are first asked for
+
+    def _curve(self, name: str) -> Curve:
+        """The distribution function of a policy."""
+        if name not in self._curves:
+            places = range(len(self.bins) + 1)
+            view = View(self.bins.rewards([is_below(k) for k in places], name), (name, ""))
+            options = replace(self.options, reward_bounds=(0.0, 1.0))
+            by_place = estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)
+            each = [by_place[name, BETA_IPS, (k,)] for k in places]
+            value, lower, upper = np.array([(estimate.value, *estimate.interval) for estimate in each]).T
+            log = self.bins.log
+            self._curves[name] = Curve.of(value, lower, upper, log.reward_min, log.reward_max)
+        return self._curves[name]
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Where rewards must lie: as the log promises, within 0 and 1 if nothing else came up, or anywhere."""
+        if self.options.reward_bounds is not None:
+            return self.options.reward_bounds
+        return (0.0, 1.0) if set(self.bins.seen) <= {0.0, 1.0} else (-math.inf, math.inf)
+
+    def _mean(self, name: str, cut: Cut) -> Estimate:
+        """The estimate of the mean of another reward; one that can only have a single value needs none."""
+        bounds = self._bounds(cut)
+        if bounds is not None and bounds[0] == bounds[1]:
+            certain = Interval(cut.beyond, cut.beyond, self.level, self.options.method.name)
+            return Estimate(BETA_IPS, cut.beyond, 0.0, self.n, cut.beyond, certain)
+        options = replace(self.options, reward_bounds=bounds)
+        view = Worst(self.bins.reward(cut, name), (name, ""), self._share(name, cut))
+        return estimates(view, {BETA_IPS: ESTIMATORS[BETA_IPS]}, options)[name, BETA_IPS, None]
+
+    def _share(self, name: str, cut: Cut) -> float:
+        """The share of the rows in the first bins."""
+        return float(self._view(name, is_below(cut.bins)).rewards[0].mean(1, 0.0))
+
+    def _bounds(self, cut: Cut) -> tuple[float, float] | None:
+        """Where such a reward must lie, if rewards keep within their bounds, or else within what was seen of them."""
+        ends = self.bins.seen
+        if self.options.reward_bounds is None and ends[0] == ends[1]:
+            return None
+        low, _ = self.options.reward_bounds or usual_ends(*ends)
+        return min(cut.of(low), cut.of(ends[0])), cut.beyond
+
+    def _telling(self, curve: Curve, q: float) -> int:
+        """The number of first bins whose share says most about the quantile: the nearest one that is neither all nor nothing."""
+        k, bins = curve.bins_below(q), len(curve.highest)
+        near = [j for j in (k, k + 1) if 0 < j < bins] or [k + 1]
+        return min(near, key=lambda j: abs(float(curve.value[j]) - q))
+
+    def _judged(self, name: str, cut: Cut) -> Verdict:
+        """The verdict on the mean of a reward."""
+        return judge(diagnostics(self._view(name, cut))[None]).with_caveats(self.caveats.get(name, ()))
+
+    def _view(self, name: str, cut: Cut) -> View:
+        return View(self.bins.reward(cut, name), (name, ""))
+
+    def _note(self, curve: Curve, q: float) -> str:
+        """What to do about thresholds that are far apart around a quantile."""
+        k = curve.bins_below(q)
+        if curve.lowest[k] == curve.highest[k] or curve.share(k) <= COARSE:
+            return ""
+        return (
+            f"no threshold between {curve.lowest[k]:.6g} and {curve.highest[k]:.6g}, where {100 * curve.share(k):.2g} % of the rewards "
+            "lie: pass thresholds there for more detail."
+        )
+
+    def _unknown(self, name: str, what: str, q: float) -> Statistic:
+        nowhere = Interval(-math.inf, math.inf, self.level, self.options.method.name)
+        verdict = self._judged(name, is_below(len(self.bins)))
+        return Statistic(name, what, q, math.nan, math.inf, nowhere, verdict)
+
+
+@dataclass(frozen=True, eq=False)
+class Worst(View):
+    """A log whose rewards are shortfalls, as a CVaR has them; `below` is the share of the rows that have one.
+
+    `carrying_rows` counts rewards of many values as if their tail were that of revenue. The shortfalls of most rewards fall off as fast
+    as an exponential distribution does, or faster, and then each of the rows below the threshold counts in full.
+    """
+
+    below: float
+
+    @cached_property
+    def carrying(self) -> Floats:
+        """How many rows carry the CVaR."""
+        usual, excess = super().carrying, self.excess
+        return np.asarray(np.maximum(np.minimum(2.0 * TAIL * usual, self.below * excess.n / excess.kurtosis), usual))
+
+
+def _with_tails(verdict: Verdict, heavy: Mapping[str, Shape]) -> Verdict:
+    """The verdict on a mean, at most `caution` where rewards may have no variance."""
+    if not heavy or verdict.verdict == "not identified":
+        return verdict
+    (side, tail), *_ = sorted(heavy.items(), key=lambda pair: -pair[1].k)
+    reason = Sentence(
+        [
+            f"The {side} rewards may fall off too slowly (Pareto k = {tail.k:.2f} ± {tail.error:.2f}) to have a variance, for which k must "
+            "be below 0.5; their mean would then be further off than an interval says. Look at quantiles, which need no variance, or pass ",
+            Argument("reward_bounds"),
+            " if rewards are bounded.",
+        ]
+    )
+    return replace(verdict, verdict="caution", reasons=(*verdict.reasons, reason))
+
+
+def _table(statistics: Sequence[Statistic]) -> Table:
+    rows = [_row(statistic) for statistic in statistics]
+    shown = ("target", "statistic", "q", "value", "lower", "upper", "verdict")
+    return Table(rows, shown, {"target": "policy", "statistic": ""})
+
+
+def _row(statistic: Statistic) -> dict[str, Cell]:
+    return {
+        "target": Name(statistic.target),
+        "statistic": statistic.name,
+        "q": Worded(statistic.q, f"{statistic.q:g}"),
+        **estimate_cells(statistic.value, statistic.stderr, statistic.interval),
+        "verdict": statistic.verdict.verdict,
+    }
+
+
+def _check_share(what: str, q: float, *, is_one_allowed: bool) -> None:
+    is_number = isinstance(q, Real) and not isinstance(q, bool)
+    if not is_number or not (0.0 < q < 1.0 or (is_one_allowed and q == 1.0)):
+        raise OptionError([Argument(what, q), " is not a share of the rewards, strictly between 0 and 1."])
+
+
+# -- `distribution` itself ---------------------------------------------------------------------------------------------
+
+
+@takes_parts("distribution")
 def distribution(
-    log: Any = None,
+    log: Log | Data = None,
     *,
-    target: Any = None,
+    target: Targets = None,
     thresholds: Sequence[float] | None = None,
-    weight: Any = None,
+    weight: Weight | Columns = None,
     interval: str | Method | None = None,
     level: float = 0.95,
     progress: bool | None = None,
@@ -76,9 +478,6 @@ def distribution(
     (options,) = options_of(interval, level, whole.reward, is_clustered=is_clustered, reward_bounds=whole.reward_bounds)
     question = question_of(whole, {}, target, weight=weight, wants_groups=options.method.needs_groups)
     choose((BETA_IPS,), question.moment_columns, question.groups, options.method)  # before the log is read
-    # imported here, so that importing counterpoise does not import narwhals and polars
-    from counterpoise.engines.first_look import first_look
-
     look = first_look(question)
     at = thresholds_of(look.rewards) if chosen is None else chosen
     binned = replace(question, segment=(bin_sql(look.sql, at),), is_binned=True)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
 
-    from counterpoise.evaluation.confounded import Sensitivity
     from counterpoise.evaluation.coverage import CoverageCheck
     from counterpoise.evaluation.ladder import Ladder
+    from counterpoise.evaluation.sensitivity import Sensitivity
     from counterpoise.models import PropensityQuality, Quality
 
 # -- Which estimators answer: those asked for, or all that the log and the interval allow ------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from counterpoise.errors import Argument, LogError, OptionError
+from counterpoise.errors import Argument, LogError, OptionError, did_you_mean
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
 
 # -- The bounds of rewards, if they are known before the log is seen ---------------------------------------------------
@@ -41,10 +40,9 @@ def bounds_by_reward(bounds: Any, rewards: Sequence[str | None]) -> tuple[tuple[
         )
     for name in bounds:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
             raise OptionError(
                 f"reward_bounds names {name!r}, which is not a reward; there is {' and '.join(map(repr, known))}.",
-                suggestion=f"Did you mean {near[0]!r}?" if near else "",
+                suggestion=did_you_mean(name, known),
             )
     return tuple(bounds.get(name) for name in rewards)
 

@@ -22,12 +22,6 @@ def gradient_sums(squared_norms: Tensor, reward: Tensor, propensity: Tensor) -> 
     return torch.stack([torch.dot(weight, reward), weight.sum()])
 
 
-def on_policy_sums(squared_log_norms: Tensor, reward: Tensor) -> Tensor:
-    r"""The same two sums on-policy, from :math:`\lVert\nabla\log\pi(a_i|x_i)\rVert^2` for each row."""
-    weight = squared_log_norms.detach()
-    return torch.stack([torch.dot(weight, reward), weight.sum()])
-
-
 def baseline_of(sums: Tensor) -> Tensor:
     """β* from its two sums; 0 if no row has a gradient, because then one baseline is as good as another.
 

@@ -5,6 +5,13 @@ Both come from a layer's inputs and the gradients of its outputs, row by row; we
 The parameter gradient of a linear layer on row i is :math:`\delta_i h_i^\top`, whose squared norm is
 :math:`\lVert\delta_i\rVert^2 \lVert h_i\rVert^2` (Goodfellow 2015, "Efficient per-example gradient computations"). With
 T positions in a row (a sequence, or several embeddings) it is :math:`\sum_{st} (h_s \cdot h_t)(\delta_s \cdot \delta_t)`.
+
+For a row with probabilities π over actions and the logged action a, ∂π_a/∂z = π_a (e_a − π), so
+
+.. math:: \lVert\partial\pi_a/\partial z\rVert^2 = \pi_a^2 (1 - 2\pi_a + \textstyle\sum_b \pi_b^2)
+
+and with logits z = W h, the squared norm of the gradient of W is that times ‖h‖². We need nothing per sample beyond the probabilities
+themselves.
 """
 
 from __future__ import annotations
@@ -21,10 +28,63 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.learn.actions import among, mask_of_places
-from counterpoise.learn.items.arithmetic import USUAL, Arithmetic, whole
-from counterpoise.learn.items.logits import ItemScores
+from counterpoise.learn.blocks import ItemScores, product_of
 from counterpoise.learn.policy import Policy
-from counterpoise.learn.softmax import logged_probability
+from counterpoise.learn.softmax import USUAL, Arithmetic, whole
+
+# -- The softmax of logged actions: their probabilities and the size of their gradients, in one pass ---------------------
+
+
+class _Logged(torch.autograd.Function):
+    """π(a|x) and Σπ², keeping the probabilities for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        probabilities = torch.softmax(logits, dim=-1)
+        target = probabilities.gather(-1, action[..., None])[..., 0]
+        squares = squared_sum(probabilities)
+        ctx.save_for_backward(probabilities, action, target)
+        ctx.mark_non_differentiable(squares)
+        return target, squares
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        probabilities, action, target = ctx.saved_tensors
+        scale = gradients[0] * target
+        slope = probabilities * -scale[..., None]
+        return slope.scatter_add_(-1, action[..., None], scale[..., None]), None
+
+
+def squared_sum(probabilities: Tensor) -> Tensor:
+    """Σ_b π(b|x)² for every row, without a matrix of squares."""
+    size: Tensor = torch.linalg.vector_norm(probabilities, dim=-1)
+    return size.square_()
+
+
+def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """π(a|x) of the logged actions, differentiable, and Σ_b π(b|x)², which is not.
+
+    >>> target, squares = logged_probability(torch.zeros(1, 4), torch.tensor([2]))
+    >>> target.item(), squares.item()
+    (0.25, 0.25)
+    """
+    target, squares = _Logged.apply(logits, action)  # type: ignore[no-untyped-call]
+    return target, squares
+
+
+def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
+    """‖∂π_a/∂z‖², from what `logged_probability` returns."""
+    t = target.detach()
+    t2 = t * t
+    # written so, and not 1 - 2π + Σπ², because it loses fewer digits where π_a is close to 1
+    return (1 - t).square_().add_((squares - t2).clamp_(min=0)).mul_(t2)
+
+
+def last_layer_norms(logit_norms: Tensor, features: Tensor, *, bias: bool = False) -> Tensor:
+    """‖∇π_a‖² with respect to a linear last layer z = W h (+ b), with `features` h; exact for linear policies."""
+    size = features.detach().square().sum(-1)
+    return logit_norms * (size + 1 if bias else size)
+
 
 # -- One rule per layer type -------------------------------------------------------------------------------------------
 
@@ -360,17 +420,75 @@ def _plain_layers() -> Iterator[None]:
             yield
 
 
-def gradient_variance(squared_norms: Tensor, weight: Tensor, mean_squared_norm: Tensor) -> Tensor:
-    r"""The variance of a batch's gradient: (mean(‖∇π‖² c²) − ‖mean(c ∇π)‖²) / B, with c = (r − β)/π₀.
-
-    `mean_squared_norm` is ‖mean(c ∇π)‖², from the gradient that the optimizer sees.
-    """
-    return ((squared_norms * weight.square()).mean() - mean_squared_norm) / len(squared_norms)
-
-
 def _check_rows_independent(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, ACROSS_ROWS):
             raise OptionError(
                 f"{layer} mixes the rows of a batch, so no gradient belongs to one row.", do="Use LayerNorm instead."
             )
+
+
+# -- A last layer over very many items ---------------------------------------------------------------------------------
+
+
+class LoggedItems:
+    """π(a|x) of the logged actions, differentiable, and what its gradients are made of; no array has all logits.
+
+    `squared_norms` are those of the last layer. For a linear one they are those of `last_layer_norms`; the gradient of the map M of item
+    features is π_a u (f_a − Σπf)ᵀ, so its squared norm is π_a² ‖f_a − Σπf‖² ‖u‖².
+    """
+
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic) -> None:
+        self.layer = policy.scores
+        h = features_of(policy, context, arithmetic)
+        self._logits, self._action = product_of(self.layer, h), action
+        log_target, squares, self._mean = arithmetic.log_probability(
+            self._logits, action, mean=isinstance(self.layer, ItemScores)
+        )
+        self.target = log_target.exp()
+        if isinstance(self.layer, ItemScores):
+            self.squared_norms = self.of_contexts.square().sum(1) * h.detach().square().sum(1)
+        else:
+            bias = self._logits.bias is not None
+            self.squared_norms = last_layer_norms(logit_norms(self.target, squares), h, bias=bias)
+
+    @property
+    def of_contexts(self) -> Tensor:
+        """∂π_a/∂c of every row, with c what is multiplied with the items: π_a (v_a − Σπv)."""
+        assert self._mean is not None
+        return self.target.detach()[:, None] * (self._logits.items.detach()[self._action] - self._mean)
+
+    def of_layers(self, outputs: list[Tensor]) -> tuple[Tensor, ...]:
+        """∂π_a/∂y for outputs y of earlier layers."""
+        slopes: tuple[Tensor, ...] = torch.autograd.grad(
+            self._logits.contexts, outputs, self.of_contexts, retain_graph=True
+        )
+        return slopes
+
+
+class ItemSampleGradients:
+    """What `SampleGradients` does for few actions: squared norms of the gradients of all layers, and weighted sums of these gradients."""
+
+    def __init__(self, policy: Policy, context: Tensor, action: Tensor, arithmetic: Arithmetic) -> None:
+        owners = owners_of(policy.body)
+        with calls_of(owners) as calls:
+            self._logged = LoggedItems(policy, context, action, arithmetic)
+        if not is_once_each(calls, owners):
+            raise OptionError(
+                [Argument("norms", "all"), " with so many actions needs layers that are each used once."],
+                do=["Pass ", Argument("norms", "last_layer"), "."],
+            )
+        self._policy = policy
+        self.target, self.squared_norms = self._logged.target.detach(), self._logged.squared_norms
+        if calls:
+            deltas = self._logged.of_layers([output for _, _, output in calls])
+            for (layer, h, _), delta in zip(calls, deltas, strict=True):
+                self.squared_norms = self.squared_norms + RULES[type(layer)].norms(
+                    layer, whole(h.detach()), whole(delta)
+                )
+
+    def weighted_sum(self, weight: Tensor) -> Gradients:
+        """Σ c ∇π, by parameter."""
+        parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
+        total = (weight.detach() * self._logged.target).sum()
+        return dict(zip(parameters, torch.autograd.grad(total, parameters), strict=True))

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.errors import OptionError
-from counterpoise.learn import baselines
+from counterpoise.learn.baselines import Rule, of_batch, of_lambda, of_past, zero
 
 REQUIRED = ("reward", "propensity")
 LOGGED = ("target", "score")  # the probability and the logit of the logged action, of which an objective is a function
@@ -157,22 +157,6 @@ def dr(
     return (target / propensity * (reward - model_reward) + (probabilities * model_rewards).sum(1)).mean()
 
 
-def constant_dr(target: Tensor, reward: Tensor, propensity: Tensor, *, model_reward: float | Tensor) -> Tensor:
-    """Doubly robust with one number as the reward model; probabilities sum to 1, so this is `beta_ips`."""
-    return model_reward + (target / propensity * (reward - model_reward)).mean()
-
-
-def reinforce(log_target: Tensor, reward: Tensor, *, baseline: float | Tensor = 0.0) -> Tensor:
-    r"""On-policy: its gradient is that of the value of the very policy that drew these actions.
-
-    .. math:: \nabla V \approx \frac1n \sum_i (r_i - \beta) \nabla \log \pi(a_i|x_i)
-
-    Only the gradient means anything. β is 0, the mean reward (Williams 1988), or the optimum from `baselines.on_policy_sums`; if it is
-    taken from the same rows, it costs a bias of order 1/n (eq. `onpolicy_grad`).
-    """
-    return ((reward - baseline) * log_target).mean()
-
-
 def log_smoothing(target: Tensor, reward: Tensor, propensity: Tensor, *, smoothing: float) -> Tensor:
     r"""IPS with every term smoothed by a logarithm, for rewards of 0 and more: a lower estimate, most of all where weights are large.
 
@@ -266,7 +250,7 @@ class Objective:
     """
 
     value: Callable[..., Tensor]
-    baseline: baselines.Rule = baselines.of_batch
+    baseline: Rule = of_batch
     slope: Callable[..., Tensor] | None = None
     full_batch: bool = False
     imitation: float = 0.0
@@ -314,7 +298,7 @@ class Objective:
     @property
     def learns_baseline(self) -> bool:
         """Whether its baseline comes from the rows, this batch's or those before, and not from an option."""
-        return self.baseline not in (baselines.zero, baselines.of_lambda)
+        return self.baseline not in (zero, of_lambda)
 
     @property
     def splits(self) -> bool:
@@ -373,13 +357,13 @@ class Objective:
 
 OBJECTIVES: dict[str, Objective] = {
     "beta_ips": Objective(beta_ips, slope=beta_ips_slope),
-    "running_beta_ips": Objective(beta_ips, baselines.of_past, beta_ips_slope),
-    "ips": Objective(ips, baselines.zero, beta_ips_slope),
-    "lambda_ips": Objective(lambda_ips, baselines.of_lambda, beta_ips_slope),
-    "dr": Objective(dr, baselines.zero),
-    "log_smoothing": Objective(log_smoothing, baselines.zero, log_smoothing_slope),
-    "imitation": Objective(imitation, baselines.zero, imitation_slope),
-    "predicted_reward": Objective(predicted_reward, baselines.zero, predicted_reward_slope),
+    "running_beta_ips": Objective(beta_ips, of_past, beta_ips_slope),
+    "ips": Objective(ips, zero, beta_ips_slope),
+    "lambda_ips": Objective(lambda_ips, of_lambda, beta_ips_slope),
+    "dr": Objective(dr, zero),
+    "log_smoothing": Objective(log_smoothing, zero, log_smoothing_slope),
+    "imitation": Objective(imitation, zero, imitation_slope),
+    "predicted_reward": Objective(predicted_reward, zero, predicted_reward_slope),
     "snips": Objective(snips, full_batch=True),
     "value_beta_ips": Objective(value_beta_ips, full_batch=True),
 }
@@ -395,11 +379,12 @@ def register(name: str, objective: Objective) -> None:
     OBJECTIVES[name] = objective
 
 
-def objective_of(name: str) -> Objective:
-    """The objective with this name."""
+def objective_of(name: str, *others: str) -> Objective:
+    """The objective with this name, among these others that a caller knows of."""
     if not isinstance(name, str) or name not in OBJECTIVES:
+        known = ", ".join((*others, *OBJECTIVES))
         raise OptionError(
-            f"there is no objective {name!r}; choose from {', '.join(OBJECTIVES)}.",
+            f"there is no objective {name!r}; choose from {known}.",
             do="Add one of your own with objectives.register.",
         )
     return OBJECTIVES[name]

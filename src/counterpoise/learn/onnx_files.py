@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from counterpoise.errors import OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Column, Number, Vector
-from counterpoise.learn.policy import Policy
-from counterpoise.learn.softmax import cooled
+from counterpoise.learn.policy import Policy, cooled
 
 CONTEXT, CANDIDATES, PROBABILITIES = "context", "candidates", "probabilities"
 ENCODED = "counterpoise encoded"  # the inputs of the policy, where the model makes them of columns

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Number
+from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
-from counterpoise.learn.items import blocks
-from counterpoise.learn.items.arithmetic import log_probability
-from counterpoise.learn.items.logits import LEAST_ITEMS, ItemScores, Logits, product_of, too_many
-from counterpoise.learn.softmax import cooled, probability_of
+from counterpoise.learn.blocks import ItemScores, Logits, product_of
+from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
 from counterpoise.log.sketches import Lesson
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32
@@ -544,3 +543,26 @@ def _with_names(context: Any) -> tuple[Any, list[Any]]:
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
     return (frame.to_native(), frame.columns) if isinstance(frame, nw.DataFrame) else (context, [])
+
+
+def cooled(logits: Tensor, temperature: float) -> Tensor:
+    """Logits at a temperature: divided by it; at 0, all but the largest are ruled out, or but the first of the largest.
+
+    >>> torch.softmax(cooled(torch.tensor([1.0, 3.0]).log().double(), 0.5), -1).numpy().round(3).tolist()
+    [0.1, 0.9]
+    >>> torch.softmax(cooled(torch.tensor([1.0, 4.0]), 0), -1).tolist()
+    [0.0, 1.0]
+    """
+    if temperature == 1:
+        return logits
+    if temperature == 0:
+        return torch.full_like(logits, -torch.inf).scatter(-1, logits.argmax(-1, keepdim=True), 0.0)
+    # minus the largest, because what is divided by a tiny temperature must not overflow
+    return (logits - logits.amax(-1, keepdim=True)) / temperature
+
+
+def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> Tensor:
+    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is of no use."""
+    if temperature == 0:
+        return (logits.argmax(-1) == action).to(logits.dtype)
+    return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]

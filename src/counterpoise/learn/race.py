@@ -19,7 +19,7 @@ from torch import Tensor
 
 from counterpoise.display import ROWS, Block, Cell, Display, Number, Table, Worded, number
 from counterpoise.errors import CounterpoiseError, TrainingError
-from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of
@@ -28,7 +28,7 @@ from counterpoise.learn.policies import as_policy
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.rows import Rows
 from counterpoise.learn.source import Source
-from counterpoise.learn.training import ALONE, Machine
+from counterpoise.learn.steps import ALONE, Machine
 from counterpoise.moments import Moments
 from counterpoise.moments.spread import Smoothed
 

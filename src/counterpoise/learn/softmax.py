@@ -1,98 +1,207 @@
-r"""The softmax of logged actions: their probabilities and the size of their gradients, in one pass.
+r"""log π over very many items, exactly in blocks or in a kernel, or by a sample of them; and in which precision steps compute.
 
-For a row with probabilities π over actions and the logged action a, ∂π_a/∂z = π_a (e_a − π), so
+For a row with logged action a and m items drawn uniformly, with replacement, out of n,
 
-.. math:: \lVert\partial\pi_a/\partial z\rVert^2 = \pi_a^2 (1 - 2\pi_a + \textstyle\sum_b \pi_b^2)
+.. math:: \hat Z = e^{z_a} + \frac{n}{m} \sum_{k:\, j_k \ne a} e^{z_{j_k}}, \qquad \hat\pi_a = e^{z_a} / \hat Z
 
-and with logits z = W h, the gradient of W is the outer product with h, so its squared norm is that times ‖h‖². We need
-nothing per sample beyond the probabilities themselves.
+(the factor n/m is the logQ correction of sampled softmax for uniform draws; Jean et al. 2015). Ẑ is unbiased, and therefore
+π̂_a is not: to first order it is too large by the factor
+
+.. math:: 1 + \frac{n \sum_{b \ne a} \pi_b^2 - (1 - \pi_a)^2}{m}
+
+so the bias falls as 1/m, is small while the policy spreads over many more than n/m items, and is of order 1 once it has settled on fewer.
+The gradient has a bias of the same order. All rows of a batch share their draws.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
+
+from counterpoise.errors import Argument, OptionError
+from counterpoise.learn import blocks, kernels
+from counterpoise.learn.blocks import Logits, Summary
+from counterpoise.learn.kernels import Precision
+
+CELLS = 2**22  # logits that a step may hold at once: 16 MB of float32, from where on blocks are faster
+# with fewer items than this, a long batch has many logits but no long rows, and blocks gain nothing
+LEAST_ITEMS = 2**12
+
+# -- All items ---------------------------------------------------------------------------------------------------------
+
+
+def too_many(rows: int, items: int) -> bool:
+    """Whether so many logits had better never be in memory at once.
+
+    >>> too_many(rows=1024, items=1000), too_many(rows=1024, items=1_000_000)
+    (False, True)
+    """
+    return items >= LEAST_ITEMS and rows * items > CELLS
 
 
 class _Logged(torch.autograd.Function):
-    """π(a|x) and Σπ², keeping the probabilities for the backward pass."""
+    """log π(a|x), Σπ² and the mean item vector; only the first is differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        probabilities = torch.softmax(logits, dim=-1)
-        target = probabilities.gather(-1, action[..., None])[..., 0]
-        squares = squared_sum(probabilities)
-        ctx.save_for_backward(probabilities, action, target)
-        ctx.mark_non_differentiable(squares)
-        return target, squares
+    def forward(
+        ctx: Any,
+        contexts: Tensor,
+        items: Tensor,
+        bias: Tensor | None,
+        action: Tensor,
+        precision: Precision | None,
+        mean: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        logits = Logits(contexts, items, bias)
+        sums = summary(logits, action, precision, mean=mean or ctx.needs_input_grad[0])
+        ctx.precision = precision
+        ctx.save_for_backward(contexts, items, bias, action, sums.log_total, sums.mean)
+        ctx.mark_non_differentiable(sums.squares, *([] if sums.mean is None else [sums.mean]))
+        return sums.logged - sums.log_total, sums.squares, sums.mean
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        probabilities, action, target = ctx.saved_tensors
-        scale = gradients[0] * target
-        slope = probabilities * -scale[..., None]
-        return slope.scatter_add_(-1, action[..., None], scale[..., None]), None
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        contexts, items, bias, action, log_total, mean = ctx.saved_tensors
+        scale = gradients[0]
+        of_contexts = scale[:, None] * (items[action] - mean) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return of_contexts, None, None, None, None, None
+        of_items, of_bias = item_gradients(Logits(contexts, items, bias), log_total, scale, ctx.precision)
+        of_items.index_add_(0, action, contexts * scale[:, None])
+        if of_bias is not None:
+            of_bias.index_add_(0, action, scale)
+        return of_contexts, of_items, of_bias, None, None, None
 
 
-def squared_sum(probabilities: Tensor) -> Tensor:
-    """Σ_b π(b|x)² for every row, without a matrix of squares."""
-    size: Tensor = torch.linalg.vector_norm(probabilities, dim=-1)
-    return size.square_()
+def log_probability(
+    logits: Logits, action: Tensor, *, precision: Precision | None = None, mean: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log π(a|x) of the logged actions, differentiable; Σπ²; and, if asked for, the mean item vector Σπv, which are not.
 
+    `precision` is that of the products on a GPU; None follows `torch.set_float32_matmul_precision`.
 
-def logged_probability(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """π(a|x) of the logged actions, differentiable, and Σ_b π(b|x)², which is not.
-
-    >>> target, squares = logged_probability(torch.zeros(1, 4), torch.tensor([2]))
-    >>> target.item(), squares.item()
+    >>> log_target, squares, _ = log_probability(Logits(torch.zeros(1, 2), torch.randn(4, 2)), torch.tensor([2]))
+    >>> log_target.exp().item(), squares.item()
     (0.25, 0.25)
     """
-    target, squares = _Logged.apply(logits, action)  # type: ignore[no-untyped-call]
-    return target, squares
+    log_target, squares, mean_item = _Logged.apply(  # type: ignore[no-untyped-call]
+        logits.contexts, logits.items, logits.bias, action, precision, mean
+    )
+    return log_target, squares, mean_item
 
 
-def cooled(logits: Tensor, temperature: float) -> Tensor:
-    """Logits at a temperature: divided by it; at 0, all but the largest are ruled out, or but the first of the largest.
+def summary(logits: Logits, action: Tensor, precision: Precision | None, *, mean: bool) -> Summary:
+    """The first pass, wherever it is fastest."""
+    if kernels.fits(logits):
+        return kernels.summary(logits, action, precision or _usual(), mean=mean)
+    return blocks.summary(logits, action, mean=mean)
 
-    >>> torch.softmax(cooled(torch.tensor([1.0, 3.0]).log().double(), 0.5), -1).numpy().round(3).tolist()
-    [0.1, 0.9]
-    >>> torch.softmax(cooled(torch.tensor([1.0, 4.0]), 0), -1).tolist()
-    [0.0, 1.0]
+
+def item_gradients(
+    logits: Logits, log_total: Tensor, scale: Tensor, precision: Precision | None
+) -> tuple[Tensor, Tensor | None]:
+    """The second pass, likewise."""
+    if kernels.fits(logits):
+        return kernels.item_gradients(logits, log_total, scale, precision or _usual())
+    return blocks.item_gradients(logits, log_total, scale)
+
+
+def _usual() -> Precision:
+    """What PyTorch is told to use for products of float32 numbers."""
+    return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+# -- A sample of the items ---------------------------------------------------------------------------------------------
+
+
+def sampled_log_probability(
+    logits: Logits, action: Tensor, negatives: int, *, sparse: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log π̂(a|x), differentiable; estimates of Σπ² and of the mean item vector, which are not.
+
+    With `sparse`, the gradient of the item vectors has rows only for items that were logged or drawn.
     """
-    if temperature == 1:
-        return logits
-    if temperature == 0:
-        return torch.full_like(logits, -torch.inf).scatter(-1, logits.argmax(-1, keepdim=True), 0.0)
-    # minus the largest, because what is divided by a tiny temperature must not overflow
-    return (logits - logits.amax(-1, keepdim=True)) / temperature
+    contexts, items, bias = logits.contexts, logits.items, logits.bias
+    share = negatives / len(items)
+    # by the generator of the CPU, whose state is part of a checkpoint
+    drawn = torch.randint(len(items), (negatives,)).to(items.device)
+    logged, vectors = embedding(action, items, sparse=sparse), embedding(drawn, items, sparse=sparse)
+    z_logged, z = (contexts * logged).sum(1), contexts @ vectors.T - math.log(share)
+    if bias is not None:
+        z_logged, z = z_logged + bias[action], z + bias[drawn]
+    z = z.masked_fill(drawn[None, :] == action[:, None], -torch.inf)
+    logs = torch.log_softmax(torch.cat([z_logged[:, None], z], 1), 1)
+    with torch.no_grad():
+        p, others = logs[:, :1].exp(), logs[:, 1:].exp()
+        squares = p[:, 0].square() + share * others.square().sum(1)
+        mean = p * logged + others @ vectors
+    return logs[:, 0], squares, mean
 
 
-def probability_of(logits: Tensor, action: Tensor, temperature: float = 1.0) -> Tensor:
-    """π(a|x) of one action per row at a temperature, differentiable above 0, for when Σπ² is of no use."""
-    if temperature == 0:
-        return (logits.argmax(-1) == action).to(logits.dtype)
-    return torch.softmax(cooled(logits, temperature), -1).gather(-1, action[..., None])[..., 0]
+# -- In which precision, and whether it looks at all items -------------------------------------------------------------
 
 
-def logit_norms(target: Tensor, squares: Tensor) -> Tensor:
-    """‖∂π_a/∂z‖², from what `logged_probability` returns."""
-    t = target.detach()
-    t2 = t * t
-    # written so, and not 1 - 2π + Σπ², because it loses fewer digits where π_a is close to 1
-    return (1 - t).square_().add_((squares - t2).clamp_(min=0)).mul_(t2)
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a step computes: the precision of its products, how many items stand for all, and whether gradients may be sparse."""
+
+    precision: Precision | None = None
+    negatives: int | None = None
+    sparse: bool = False
+
+    def by_items(self, rows: int, items: int) -> bool:
+        """Whether a step must do without an array of all logits."""
+        return self.negatives is not None or too_many(rows, items)
+
+    def log_probability(self, logits: Logits, action: Tensor, *, mean: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log π(a|x), differentiable; Σπ²; and the mean item vector, if asked for."""
+        if self.negatives is not None:
+            return sampled_log_probability(logits, action, self.negatives, sparse=self.sparse)
+        return log_probability(logits, action, precision=self.precision, mean=mean)
+
+    def lowered(self, device: torch.device) -> AbstractContextManager[None]:
+        """The layers before the last one run in this: in bfloat16, if that was asked for."""
+        if self.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
+
+    @contextmanager
+    def products(self, device: torch.device) -> Iterator[None]:
+        """A step runs in this: on a GPU, products of float32 numbers are TF32 unless whole float32 was asked for."""
+        if device.type != "cuda":
+            yield
+            return
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest" if self.precision == "float32" else "high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
 
 
-def logit_norms_of(logits: Tensor, action: Tensor) -> Tensor:
-    """The same from logits, with two log-sum-exps, for a training loop of yours that has no use for `logged_probability`."""
-    total = torch.logsumexp(logits, dim=-1)
-    target = (logits.gather(-1, action[..., None])[..., 0] - total).exp()
-    squares = (torch.logsumexp(2 * logits, dim=-1) - 2 * total).exp()
-    return logit_norms(target, squares)
+USUAL = Arithmetic()
 
 
-def last_layer_norms(logit_norms: Tensor, features: Tensor, *, bias: bool = False) -> Tensor:
-    """‖∇π_a‖² with respect to a linear last layer z = W h (+ b), with `features` h; exact for linear policies."""
-    size = features.detach().square().sum(-1)
-    return logit_norms * (size + 1 if bias else size)
+def whole(x: Tensor) -> Tensor:
+    """Numbers of half precision in single precision, and others as they are."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def check_precision(precision: object, device: str) -> None:
+    """Check that there is such a precision, on this device."""
+    if precision not in (None, "float32", "tf32", "bfloat16"):
+        raise OptionError(f"precision must be None, 'float32', 'tf32' or 'bfloat16'; found {precision!r}.")
+    if precision == "tf32" and torch.device(device).type == "cpu":
+        raise OptionError(
+            [Argument("precision", "tf32"), " needs a GPU; a CPU computes in float32."],
+            do=["Leave out ", Argument("precision"), ", or pass ", Argument("device", "cuda"), "."],
+        )

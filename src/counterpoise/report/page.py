@@ -14,10 +14,10 @@ from string import Template
 
 from counterpoise import __version__
 from counterpoise.errors import OptionError
-from counterpoise.evaluation.confounded import Sensitivity
 from counterpoise.evaluation.coverage import CoverageCheck
 from counterpoise.evaluation.reading import TARGETS_DRAWN, Reading, read
 from counterpoise.evaluation.result import Result
+from counterpoise.evaluation.sensitivity import Sensitivity
 from counterpoise.readers.spark import is_spark
 from counterpoise.report import background, ladder, model, sections, segments, sensitivity, weights
 from counterpoise.report.coverage import coverage as coverage_of

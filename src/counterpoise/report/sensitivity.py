@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterpoise.display import level_of, shortened
-from counterpoise.evaluation.confounded import Bounds, Sensitivity
+from counterpoise.evaluation.sensitivity import Bounds, Sensitivity
 from counterpoise.report.axes import Axis
 from counterpoise.report.markup import Safe, el, join, name_of
 from counterpoise.report.pictures import COLORS, MARK, axes_of, frame

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
-from counterpoise.errors import OptionError
+from counterpoise.errors import OptionError, did_you_mean
 from counterpoise.weights.biased import Clip, ExponentialSmoothing, Harmonic, ImplicitExploration, Shrink, Slope, Switch
 from counterpoise.weights.lists import LIST_WEIGHTS
 from counterpoise.weights.weight import Weight
@@ -34,9 +33,8 @@ def weight_of(text: str) -> Weight:
     if key in LIST_WEIGHTS and not said:
         return LIST_WEIGHTS[key]()
     if key not in WEIGHTS:
-        near = difflib.get_close_matches(key, [*WEIGHTS, *LIST_WEIGHTS], n=1)
-        suggestion = f" Did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"no weight {name!r}; choose from {', '.join([*WEIGHTS, *LIST_WEIGHTS])}.{suggestion}")
+        known = [*WEIGHTS, *LIST_WEIGHTS]
+        raise OptionError(f"no weight {name!r}; choose from {', '.join(known)}.", suggestion=did_you_mean(key, known))
     kind = WEIGHTS[key]
     if said.strip().lower() == SLOPE:
         return Slope(kind)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.learn.actions import Ids, placed
-from counterpoise.learn.policy import Policy, generator_of, noisy, serving
+from counterpoise.learn.policy import Policy, cooled, generator_of, noisy, serving
 from counterpoise.learn.ranking.probabilities import ABSENT, at_slots, pools
-from counterpoise.learn.softmax import cooled
 from counterpoise.log.lists import CONDITIONAL, MARGINAL
 
 Floats = NDArray[np.float64]
