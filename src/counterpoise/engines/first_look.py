@@ -9,10 +9,10 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from counterpoise.engines.polars_frames import center_of, prepare, prepare_lazily
 from counterpoise.engines.pushdown import collect, prepare_there
-from counterpoise.engines.query import Frame
+from counterpoise.engines.query import Frame, center_of
 from counterpoise.engines.registry import columns_of, engine_of, first_rows, over_scan
+from counterpoise.engines.streaming import prepare, prepare_lazily
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
 from counterpoise.log.baseline import Feature, Kind, check_levels, features_of
 from counterpoise.log.good import is_number

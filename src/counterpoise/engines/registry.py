@@ -12,10 +12,9 @@ import polars as pl
 
 from counterpoise.engines import compiled, spark
 from counterpoise.engines.memory import summarize_batches, summarize_in_order
-from counterpoise.engines.polars_frames import prepare_lazily, rows_of_lists
 from counterpoise.engines.pushdown import PushedDown
 from counterpoise.engines.sampling import of_some_ids, rows_of_some_ids, sample_of, some_of, together
-from counterpoise.engines.streaming import Streaming
+from counterpoise.engines.streaming import Streaming, prepare_lazily, rows_of_lists
 from counterpoise.engines.summarize import Engine, summarize
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log.expressions import columns, plan
@@ -370,7 +369,7 @@ def _of_scan(scan: pl.LazyFrame, question: Question, report: Report | None) -> t
     engine: Engine = Streaming(frame, question, report)
     is_long = size * len(question.targets) >= LONG and not question.log.key
     if is_long and compiled.answers(question):
-        engine = compiled.OnScan(Streaming(frame, question), report)
+        engine = compiled.OnScan(Streaming(frame, question), question, frame, report)
     return summarize(engine, question)
 
 
