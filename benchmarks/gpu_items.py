@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoise.learn import kernels
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.items import kernels
-from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.norms import last_layer_norms, logged_probability, logit_norms
 from counterpoise.learn.objectives import beta_ips
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
+from counterpoise.learn.softmax import Arithmetic
 from counterpoise.learn.steps import _map_norms, backward
 
 GRADIENTS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*

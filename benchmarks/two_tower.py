@@ -13,11 +13,11 @@ from time import perf_counter, process_time
 
 import torch
 
-from counterpoise.learn.items import logits
-from counterpoise.learn.items.arithmetic import Arithmetic
+from counterpoise.learn import softmax
 from counterpoise.learn.options import LazyAdam
 from counterpoise.learn.policies import TwoTower
 from counterpoise.learn.rows import Batch
+from counterpoise.learn.softmax import Arithmetic
 from counterpoise.learn.steps import backward
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     torch.manual_seed(0)
     cuda = asked.device == "cuda"
     if asked.dense:
-        logits.CELLS = 2**62
+        softmax.CELLS = 2**62
     arithmetic = Arithmetic(asked.precision, asked.negatives, sparse=True)
     batch = Batch(
         torch.randn(asked.batch, 64, device=asked.device),

@@ -5,7 +5,7 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.estimators import beta_ips, context_ips, cross_fit, difference, lift
-from counterpoise.estimators.lift import context_difference
+from counterpoise.estimators.weighted import context_difference
 from counterpoise.moments import Moments
 
 

@@ -8,7 +8,7 @@ from learning import policies, small_log, torch
 import counterpoise as cp
 import counterpoise.learn.source as sources
 from counterpoise.errors import ColumnError, LogError, OptionError
-from counterpoise.estimators.constant import ips
+from counterpoise.estimators.weighted import ips
 from counterpoise.learn import LinearSoftmax, PolicyLearner, export_onnx, load_policy
 from counterpoise.learn.criterion import moments_of
 from counterpoise.learn.norms import SampleGradients

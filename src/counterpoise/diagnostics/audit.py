@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, stdtrit
 
-from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, FEWEST, PACE, MeanWeight, holm
+from counterpoise.diagnostics.diagnose import FEW_WEIGHTS, MeanWeight, holm
 from counterpoise.diagnostics.findings import Finding
 from counterpoise.diagnostics.verdict import p_value
+from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.moments import Powers
 
 # -- Whether actions were taken as often as the logged distribution of all actions says --------------------------------
@@ -186,8 +187,7 @@ def check(by: str, part: str, target: str | None, rows: int, excess: Powers) -> 
     variance = max(excess.mean(2, mean), 0.0) * excess.n / (excess.n - 1)
     error = math.sqrt(variance / excess.n)
     carrying = excess.n / excess.kurtosis
-    freedom = max(FEWEST, (carrying / PACE) ** 2)
-    reach = float(stdtrit(freedom, 0.975)) * error * excess.n / rows
+    reach = float(stdtrit(degrees_of_freedom(carrying), 0.975)) * error * excess.n / rows
     p = MeanWeight(excess, error).p_value if carrying >= FEW_WEIGHTS else math.nan
     per_row = 1.0 + total / rows
     return Check(by, part, target, rows, per_row, per_row - reach, per_row + reach, p)

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from counterpoise.intervals.method import degrees_of_freedom
 from counterpoise.moments import Moments, Powers
 from counterpoise.moments.effective import carrying_rows, effective_sample_size, usual_ends
 from counterpoise.moments.spread import NOTHING, Tail, pareto_k
 
 # -- Tests of means: that of weights is 1 where propensities and targets are right; and Holm's correction of many ------
 
-PACE, FEWEST = 5.0, 3.0  # as in Student's interval
 ROUNDING = 1e-6  # of probabilities in single precision
 
 
@@ -26,8 +26,7 @@ def of_mean(mean: float, error: float, carrying: float, clusters: float = math.i
 
     if not (error > 0 and math.isfinite(error)):
         return 1.0
-    freedom = max(1.0, min(max(FEWEST, (carrying / PACE) ** 2), clusters - 1.0))
-    return float(2 * stdtr(freedom, -abs(mean / error)))
+    return float(2 * stdtr(degrees_of_freedom(carrying, clusters), -abs(mean / error)))
 
 
 def holm(p: Sequence[float], looks: int | None = None) -> list[float]:
@@ -87,12 +86,10 @@ class MeanWeight:
         if self.error == 0.0 or not math.isfinite(self.error):
             return 0.0 if self.error == 0.0 else 1.0
         t = mean / self.error
-        freedom = max(FEWEST, (self.excess.n / self.excess.kurtosis / PACE) ** 2)
-        if math.isfinite(self.clusters):
-            freedom = max(min(freedom, self.clusters - 1.0), 1.0)
-        else:
+        if not math.isfinite(self.clusters):
             skew = self.excess.skewness / math.sqrt(self.excess.n)
             t += skew * (t * t / 3 + 1 / 6) + skew * skew * t**3 / 27
+        freedom = degrees_of_freedom(self.excess.n / self.excess.kurtosis, self.clusters)
         return float(2 * stdtr(freedom, -abs(t)))
 
 

@@ -11,11 +11,20 @@ from typing import Literal
 import numpy as np
 
 from counterpoise.estimators.auto import auto, auto_without
-from counterpoise.estimators.constant import beta_ips, constant_dr, cross_fit, cross_fit_without, ips, snips
-from counterpoise.estimators.context import context_ips
 from counterpoise.estimators.estimate import Estimate, gradient, linear, unstack
-from counterpoise.estimators.lift import context_difference, difference, lift
 from counterpoise.estimators.model import difference_dr, dm, dr, optimal_dr, sndr
+from counterpoise.estimators.weighted import (
+    beta_ips,
+    constant_dr,
+    context_difference,
+    context_ips,
+    cross_fit,
+    cross_fit_without,
+    difference,
+    ips,
+    lift,
+    snips,
+)
 from counterpoise.moments import Floats, Moments
 
 

@@ -7,9 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from counterpoise.estimators.constant import has_overlap, optimal_baseline
 from counterpoise.estimators.estimate import Estimate, estimate_of
 from counterpoise.estimators.model import OptimalRows, check_model, dm, optimal_rows
+from counterpoise.estimators.weighted import has_overlap, optimal_baseline
 from counterpoise.moments import Floats, Moments
 
 # All four by simulation on worlds and models of many kinds, where half or twice as much makes little difference: benchmarks/auto_grid.py.

@@ -152,7 +152,7 @@ def gradient(estimator: Callable[[Moments], Estimate], moments: Moments) -> Floa
 
     A column without variance has the slope 0.
 
-    >>> from counterpoise.estimators.constant import ips
+    >>> from counterpoise.estimators.weighted import ips
     >>> gradient(ips, Moments.of([0.5, 2.0, 1.0], [1, 0, 3], center=2.0)).round(6).tolist()
     [2.0, 1.0, 1.0]
     """

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.estimators.constant import from_mean_reward, has_overlap
 from counterpoise.estimators.estimate import Estimate, fit, linear
+from counterpoise.estimators.weighted import from_mean_reward, has_overlap
 from counterpoise.moments import MODEL, ROW, Floats, Moments
 from counterpoise.moments.moments import LENGTH, REWARD, SQUARE
 

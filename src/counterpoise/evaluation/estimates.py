@@ -13,13 +13,13 @@ import numpy as np
 from counterpoise.diagnostics import Clusters, Diagnostics, Lost, Seen, diagnose
 from counterpoise.diagnostics.verdict import after_choice
 from counterpoise.estimators import DIFFERENCES, ESTIMATORS, Estimate, Estimator, gradient, unstack
-from counterpoise.estimators.lift import lift_of_value
 from counterpoise.estimators.lists import longer_lists
+from counterpoise.estimators.weighted import lift_of_value
 from counterpoise.evaluation.result import Segment
 from counterpoise.intervals import Evidence, Interval, Method, check_level, strategy
 from counterpoise.intervals.bernstein import bounds_by_reward, check_reward_bounds, check_within
 from counterpoise.intervals.jackknife import effective_clusters, jackknife_error
-from counterpoise.intervals.unseen import Unseen, Unvaried, unvaried
+from counterpoise.intervals.method import Unseen, Unvaried, unvaried
 from counterpoise.log.question import LOGGING
 from counterpoise.moments import Floats, Moments
 from counterpoise.moments.effective import carrying_rows, usual_ends, usual_rewards

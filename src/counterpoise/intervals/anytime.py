@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from counterpoise.errors import Argument, OptionError
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
-from counterpoise.intervals.student import freedom_of, heavier
+from counterpoise.intervals.student import heavier
 from counterpoise.moments.effective import below
 
 FEWEST = 6  # rows with the outcome that matters, for an answer: benchmarks/anytime_misses.py
@@ -63,7 +63,7 @@ class Anytime(Method):
         if note:
             return Interval(-math.inf, math.inf, level, self.name, note)
         factor = anytime(0.0, 1.0, evidence.n, level, tuned_for=self.tuned_for).upper
-        half = heavier(factor, freedom_of(evidence)) * evidence.stderr / (1 - evidence.leverage)
+        half = heavier(factor, evidence.freedom) * evidence.stderr / (1 - evidence.leverage)
         return symmetric(evidence.value, half, level, self.name)
 
     def _unseen_weights(self, evidence: Evidence) -> str:

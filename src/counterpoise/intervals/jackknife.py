@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from counterpoise.intervals.method import Evidence, Interval, Method, check_level, symmetric
+from counterpoise.intervals.method import Evidence, Interval, Method, check_level, degrees_of_freedom, symmetric
 from counterpoise.moments import Floats
 
 
@@ -41,7 +41,7 @@ def jackknife(value: float, stderr: float, groups: int, level: float = 0.95, *, 
     check_level(level)
     if groups < 2:
         return Interval(-math.inf, math.inf, level, Jackknife.name)
-    freedom = max(min(groups, clusters) - 1.0, 1.0)
+    freedom = degrees_of_freedom(math.inf, min(groups, clusters))
     return symmetric(value, float(stdtrit(freedom, (1 + level) / 2)) * stderr, level, Jackknife.name)
 
 

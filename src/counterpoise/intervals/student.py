@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from counterpoise.intervals.jackknife import jackknife
 from counterpoise.intervals.method import Evidence, Interval, Method, check_level, normal
 from counterpoise.moments import Floats
-
-FEWEST = 3.0  # degrees of freedom, however few rows carry the answer
-PACE = 5.0  # (E/5)² of them, by simulation: benchmarks/interval_coverage.py
 
 
 @dataclass(frozen=True)
@@ -95,15 +92,8 @@ def student_ends(evidence: Evidence, level: float) -> tuple[Floats, Floats]:
         mean = (n * value + (low + high) / 2) / (n + 1)
         spread = np.square(n * error / (1 - evidence.leverage)) + n * np.square(value - mean)
         spread += (np.square(high - mean) + np.square(low - mean)) / 2
-        half = stdtrit(freedom_of(evidence), (1 + level) / 2) * np.sqrt(spread) / (n + 1)
+        half = stdtrit(evidence.freedom, (1 + level) / 2) * np.sqrt(spread) / (n + 1)
     return np.where(is_known, mean - half, -np.inf), np.where(is_known, mean + half, np.inf)
-
-
-def freedom_of(evidence: Evidence) -> Any:
-    """Degrees of freedom, from the rows that carry the answer and the clusters that they come from."""
-    freedom = np.maximum(FEWEST, np.square(np.asarray(evidence.carrying) / PACE))
-    clusters = np.minimum(np.asarray(evidence.groups), evidence.clusters) - 1.0
-    return np.where(np.asarray(evidence.groups) > 0, np.maximum(np.minimum(freedom, clusters), 1.0), freedom)[()]
 
 
 def heavier(factor: float, freedom: float) -> float:

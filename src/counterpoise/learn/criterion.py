@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from counterpoise.diagnostics import judge
 from counterpoise.diagnostics.diagnose import ROUNDING, Seen, diagnose
-from counterpoise.estimators.constant import beta_ips
 from counterpoise.estimators.estimate import Estimate
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Interval
 from counterpoise.intervals.method import normal
 from counterpoise.learn.objectives import logarithm

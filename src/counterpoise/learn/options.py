@@ -22,12 +22,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from counterpoise.errors import Argument, Blank, LogError, OptionError
 from counterpoise.intervals import check_level
 from counterpoise.learn.callbacks import Callback, callbacks_of
-from counterpoise.learn.items.arithmetic import check_precision
-from counterpoise.learn.items.kernels import Precision
+from counterpoise.learn.kernels import Precision
 from counterpoise.learn.norms import is_split
 from counterpoise.learn.objectives import Objective, objective_of
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Split
+from counterpoise.learn.softmax import check_precision
 from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import Norms
 

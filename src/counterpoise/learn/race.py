@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, TrainingError
-from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.evaluation.result import Result
 from counterpoise.learn.contenders import Contender, Rest
 from counterpoise.learn.criterion import Score, lambdas_of, score_of

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from counterpoise.learn.actions import among, are_few, logits_at
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
-from counterpoise.learn.items.gradients import ItemSampleGradients, LoggedItems
-from counterpoise.learn.items.logits import ItemScores
+from counterpoise.learn.blocks import ItemScores
 from counterpoise.learn.norms import (
     LINEAR,
     RULES,
+    ItemSampleGradients,
+    LoggedItems,
     SampleGradients,
     features_of,
     has_rules,
@@ -30,6 +30,7 @@ from counterpoise.learn.norms import (
 from counterpoise.learn.objectives import OBJECTIVES, Objective
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
+from counterpoise.learn.softmax import USUAL, Arithmetic
 
 Norms = Literal["last_layer", "all"]
 BETA_IPS = OBJECTIVES["beta_ips"]

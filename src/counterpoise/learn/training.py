@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import OptionError, TrainingError
-from counterpoise.estimators.constant import snips
+from counterpoise.estimators.weighted import snips
 from counterpoise.learn.baselines import RunningBaseline
 from counterpoise.learn.callbacks import EpochEnd, Progress, wants_to_stop
 from counterpoise.learn.checkpoints import (
@@ -28,11 +28,11 @@ from counterpoise.learn.checkpoints import (
     settings_of_scheduler,
 )
 from counterpoise.learn.criterion import HeldOut, held_out_actions, moments_of
-from counterpoise.learn.items.arithmetic import USUAL, Arithmetic
 from counterpoise.learn.objectives import Objective, Rewards
 from counterpoise.learn.options import Options, advance, compiled, join, scheduler_of, shared, wait
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch, Share, batches
+from counterpoise.learn.softmax import USUAL, Arithmetic
 from counterpoise.learn.source import Inspection, Source
 from counterpoise.learn.steps import BETA_IPS, Logged, Norms, Step, backward, default_norms
 from counterpoise.readers.policies import is_ranker

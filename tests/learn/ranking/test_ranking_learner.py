@@ -10,7 +10,7 @@ from learning import torch
 import counterpoise as cp
 from counterpoise.environments import SyntheticRanking
 from counterpoise.errors import LogError, OptionError, TrainingError
-from counterpoise.estimators.constant import beta_ips, ips, snips
+from counterpoise.estimators.weighted import beta_ips, ips, snips
 from counterpoise.learn import (
     MLP,
     LearningWarning,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from counterpoise.diagnostics.diagnose import Seen, diagnose
 from counterpoise.diagnostics.verdict import FEW_CARRYING
-from counterpoise.estimators.constant import beta_ips
+from counterpoise.estimators.weighted import beta_ips
 from counterpoise.intervals import Evidence, Interval
 from counterpoise.intervals.student import Student, student
 from counterpoise.learn.baselines import RunningBaseline

@@ -7,9 +7,9 @@ from torch import nn
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import MLP, ModulePolicy, PolicyLearner
-from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch
+from counterpoise.learn.softmax import Arithmetic
 from counterpoise.learn.steps import Logged, backward, default_norms
 
 HALF = Arithmetic("bfloat16")

@@ -4,11 +4,10 @@ import pytest
 from learning import torch
 from torch.profiler import ProfilerActivity, profile
 
-from counterpoise.learn import TwoTower
-from counterpoise.learn.items import logits
-from counterpoise.learn.items.arithmetic import Arithmetic
+from counterpoise.learn import TwoTower, blocks, softmax
 from counterpoise.learn.options import Options
 from counterpoise.learn.rows import Batch
+from counterpoise.learn.softmax import Arithmetic
 from counterpoise.learn.steps import backward
 
 ROWS, WIDTH = 8, 4
@@ -37,9 +36,9 @@ def made(items, features):
 
 
 @pytest.fixture(autouse=True)
-def blocks(monkeypatch):
-    monkeypatch.setattr(logits, "CELLS", 1)
-    monkeypatch.setattr(logits, "BLOCK", {"cpu": 2**15})  # which parts of 10⁵ items fill, too
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(softmax, "CELLS", 1)
+    monkeypatch.setattr(blocks, "BLOCK", {"cpu": 2**15})  # which parts of 10⁵ items fill, too
 
 
 def beyond_gradients(items, features, arithmetic):
