@@ -93,7 +93,7 @@ def _knows_actions(target: Target) -> bool:
 def _sample(question: Question, asked: Asked) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
     from counterpoise.engines.registry import engine_of
-    from counterpoise.readers.policies import of_64_bits
+    from counterpoise.log.expressions import of_64_bits
 
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)
