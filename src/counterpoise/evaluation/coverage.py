@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from counterpoise.display import ROWS, Block, Display, above, finite, shortened
-from counterpoise.engines.drawing import Units, drawn_again, tilted, units_of, with_unseen
+from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read

@@ -45,10 +45,9 @@ from counterpoise.display import (
     percent,
 )
 from counterpoise.engines.first_look import lists_of
-from counterpoise.engines.polars_frames import prepare_lazily
 from counterpoise.engines.registry import engine_of
 from counterpoise.engines.rows import collect, rows_of
-from counterpoise.engines.streaming import Streaming
+from counterpoise.engines.streaming import Streaming, prepare_lazily
 from counterpoise.errors import Argument, Blank, LogError, OptionError, Sentence
 from counterpoise.evaluation.audit import Distribution, Parts, audit, check_columns, columns_of
 from counterpoise.evaluation.evaluate import evaluate

@@ -54,7 +54,7 @@ from counterpoise.moments import Floats, LogMoments, Moments
 from counterpoise.moments.cuts import Bins, Cut
 from counterpoise.moments.odds import DIFFERENCE, OWN_VALUE, OddsBins, PairBins
 from counterpoise.weights import Ratio
-from counterpoise.weights.odds import AllOdds
+from counterpoise.weights.biased import AllOdds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
