@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.result import Result
 from counterpoise.evaluation.scoring import parts_of, value_scorer
-from counterpoise.learn.checkpoints import Epoch, copy_of
+from counterpoise.learn.callbacks import Epoch
 from counterpoise.learn.judging import (
     FOLDS,
     fold_policies,
@@ -46,7 +46,7 @@ from counterpoise.learn.policies import describe_columns, known_actions, new_pol
 from counterpoise.learn.policy import Policy, Serves
 from counterpoise.learn.reward_models import RewardModels
 from counterpoise.learn.source import Inspection, Source, inspect, refuse_leaks
-from counterpoise.learn.training import IMITATION, beside, train
+from counterpoise.learn.training import IMITATION, beside, copy_of, train
 from counterpoise.log.lists import refuse_lists
 from counterpoise.log.log import Log, as_log
 from counterpoise.log.parts import Columns, Data, Frame, LogFields, takes_parts
