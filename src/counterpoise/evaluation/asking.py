@@ -149,7 +149,7 @@ def question_of(
                 [Argument(extra), " is for a reward model.", " Pass ", Argument("model", "auto"), ", too."]
             )
         return question
-    from counterpoise.models.reward_fitting import with_model
+    from counterpoise.models.reward import with_model
 
     return with_model(question)
 
@@ -176,8 +176,7 @@ def _with_propensities(question: Question) -> Question:
     """The question with a propensity model in it, if its log has one."""
     if question.log.propensity is None:
         return question
-    from counterpoise.models.propensity import propensity_of
-    from counterpoise.models.propensity_fitting import with_propensities
+    from counterpoise.models.propensity import propensity_of, with_propensities
 
     model = propensity_of(question.log)
     return question if model is None else with_propensities(question, model)
@@ -239,12 +238,12 @@ def groups_of(log: Log, *, wanted: bool) -> int:
 def _fit_models(question: Question, progress: bool | None) -> Question:
     """The question with its models fitted, if it has any: that of propensities first, which a reward model may ask for."""
     if question.propensity_model is not None:
-        from counterpoise.models.propensity_fitting import fit_propensity_model
+        from counterpoise.models.propensity import fit_propensity_model
 
         question = fit_propensity_model(question, progress)
     if question.model is None:
         return question
-    from counterpoise.models.reward_fitting import fit_reward_model
+    from counterpoise.models.reward import fit_reward_model
 
     return fit_reward_model(question, progress)
 
