@@ -31,6 +31,7 @@ from counterpoise.estimators import DIFFERENCES, ESTIMATORS
 from counterpoise.evaluation.asking import question_of
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.intervals import strategy
+from counterpoise.log.log import as_log
 
 SIZES = (200, 1000, 5000)
 INTERVALS = ("student", "normal")
@@ -75,7 +76,7 @@ def truth(part: str, world: str, reward: str, n: int, logs: int, random: np.rand
         columns, effect = place.draw(random, n * count)
         log = columns | {"r": rewards.draw(random, effect), "run": np.repeat(np.arange(count), n)}
         parts = {"reward": "r", "propensity": "p", "cluster": "run"}
-        question = question_of(log, parts, "t0", against="t1" if part == "difference" else None)
+        question = question_of(as_log(log, parts), "t0", against="t1" if part == "difference" else None)
         units = units_of(question, rows=n * count, center=expected[0], random=random, grouped=True)
         alone = replace(units, question=replace(question, log=question.log.but(cluster=None)))
         view = View(each_unit(alone), contrast)

@@ -18,12 +18,11 @@ from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.estimators import Estimate
 from counterpoise.evaluation.answer import comparison_of
-from counterpoise.evaluation.asking import Asked, features_of, groups_of
+from counterpoise.evaluation.asking import ONE, RewardMoments, by_value, features_of, groups_of, with_names
 from counterpoise.evaluation.checks import together_by
 from counterpoise.evaluation.documents import finite
 from counterpoise.evaluation.estimates import Options, options_of
 from counterpoise.evaluation.evaluate import compare
-from counterpoise.evaluation.loggers import ONE, by_value, with_names
 from counterpoise.evaluation.result import Comparison, above
 from counterpoise.evaluation.showing import aligned
 from counterpoise.evaluation.table import Table
@@ -238,7 +237,7 @@ def _row(effect: Effect) -> dict[str, Any]:
 
 
 def _why(verdict: Verdict) -> dict[str, Any]:
-    return {"reasons": verdict.reasons, "caveats": [vars(caveat) for caveat in verdict.caveats]}
+    return {"reasons": verdict.reasons, "caveats": [caveat.document() for caveat in verdict.caveats]}
 
 
 def _cells(effect: Effect) -> list[str]:
@@ -378,7 +377,7 @@ def _effects(
 ) -> list[Effect]:
     """The effect of one arm by each method."""
     name, rival = names_of_arms((arm, against))
-    pair = comparison_of(Asked((pair_of_arms(moments, arm, against),), log.reward), (options,))
+    pair = comparison_of(RewardMoments((pair_of_arms(moments, arm, against),), log.reward), (options,))
     plain = pair[name, "beta_ips"]
     verdict = pair.verdict(name)
     made: list[tuple[str, Estimate, Verdict]] = [(MEANS, plain, verdict)]

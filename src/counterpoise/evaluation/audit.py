@@ -14,7 +14,7 @@ from counterpoise.diagnostics.audit import ACTION, EDGES, Audit, BinSums, Calibr
 from counterpoise.engines.registry import ENGINES, engine_of
 from counterpoise.engines.rows import collect
 from counterpoise.errors import Argument, Blank, ColumnError, LogError, OptionError
-from counterpoise.evaluation.loggers import of_own_logger
+from counterpoise.evaluation.asking import of_own_logger
 from counterpoise.log.expressions import Plan, column, columns
 from counterpoise.log.good import is_believable, is_probability, is_propensity
 from counterpoise.log.question import Question

@@ -415,6 +415,6 @@ def _model_value(value: Any, targets: Sequence[str], target: str) -> Any:
 
 def _doubts(overlap: Overlap) -> list[Finding]:
     severity: Severity = "fix" if overlap.verdict.verdict == "not identified" else "look"
-    said = [caveat.text for caveat in overlap.verdict.caveats if caveat.code in OWN]  # which the doctor finds itself
-    reasons = [reason for reason in overlap.verdict.reasons if reason not in said]
+    # those of its own codes the doctor finds itself
+    reasons = [caveat.reason for caveat in overlap.verdict.caveats if caveat.code not in OWN]
     return [Finding(severity, overlap.target, Sentence([f"{overlap.target}: ", reason])) for reason in reasons]

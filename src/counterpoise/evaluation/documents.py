@@ -163,6 +163,6 @@ def _ladder(result: Result) -> dict[str, Any]:
 def _verdicts(result: Result) -> list[dict[str, Any]]:
     return [
         {"target": target, "segment": _segment(segment), "verdict": verdict.verdict, "reasons": verdict.reasons}
-        | {"caveats": [vars(caveat) for caveat in verdict.caveats]}
+        | {"caveats": [caveat.document() for caveat in verdict.caveats]}
         for (target, segment), verdict in result.verdicts.items()
     ]

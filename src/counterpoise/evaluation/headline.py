@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from counterpoise.diagnostics.verdict import MISSING
 from counterpoise.evaluation.reading import Reading
-from counterpoise.evaluation.support import MISSING
 from counterpoise.evaluation.wording import level_of, number, percent, shortened, signed
 from counterpoise.intervals import Interval
 from counterpoise.log.question import LOGGING
