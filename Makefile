@@ -69,7 +69,7 @@ tests: $(READY)
 PIP_CORE = bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]' --constraint
 # and what is marked `once`: simulations and long repetitions, which no version of a library changes
 PYTEST_CORE = bin/pytest -n 2 --dist loadfile -m 'not once' --ignore src/counterpoise/learn --ignore tests/experiments \
-	--ignore tests/environments $(addprefix --ignore src/counterpoise/experiments/,many.py mini_batch.py full_batch.py on_policy.py)
+	--ignore tests/environments --ignore src/counterpoise/experiments/many.py
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear .venv-oldest

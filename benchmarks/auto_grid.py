@@ -32,7 +32,7 @@ import numpy as np
 
 import counterpoise as cp
 from counterpoise.environments import ClassificationBandit, Feedback, SyntheticBandit
-from counterpoise.experiments.cell import published
+from counterpoise.experiments.ope import published
 from counterpoise.experiments.regressions import fit_reward_model, fit_target
 
 GRID = (100, 278, 774, 2154, 5994, 16681, 46415)

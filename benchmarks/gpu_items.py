@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoise.learn import kernels
 from counterpoise.learn.baselines import baseline_of, gradient_sums
-from counterpoise.learn.items import kernels
-from counterpoise.learn.items.arithmetic import Arithmetic
 from counterpoise.learn.norms import last_layer_norms, logged_probability, logit_norms
 from counterpoise.learn.objectives import beta_ips
 from counterpoise.learn.policies import LinearSoftmax, TwoTower
 from counterpoise.learn.policy import Policy
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import _map_norms, backward
+from counterpoise.learn.softmax import Arithmetic
+from counterpoise.learn.steps import LoggedActions, map_norms
 
 GRADIENTS = {"float32": 1e-5, "tf32": 3e-3, "bfloat16": 3e-3}  # relative, of every gradient and of β*
 SURE = {"bfloat16": 2e-2}  # with logits five times as large: the error of a logit is a share of it
@@ -63,7 +63,7 @@ def dense_gradients(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Ten
     logits = policy.scores(h)
     target, squares = logged_probability(logits, batch.action)
     if hasattr(policy.scores, "map"):
-        norms = _map_norms(policy.scores, logits, batch.action, h)
+        norms = map_norms(policy.scores, logits, batch.action, h)
     else:
         norms = last_layer_norms(logit_norms(target, squares), h, bias=policy.scores.bias is not None)
     beta = baseline_of(gradient_sums(norms, reward, propensity))
@@ -92,7 +92,7 @@ def check_gradients(check: Checks) -> None:
                 arithmetic = LastLayer() if precision == "bfloat16" else Arithmetic(precision)
                 policy.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device("cuda")):
-                    step = backward(policy, batch, None, arithmetic=arithmetic)
+                    step = LoggedActions(policy, arithmetic=arithmetic).backward(batch, None)
                 found = dict(policy.named_parameters())
                 errors = [float((found[part].grad - g).norm() / g.norm()) for part, g in expected.items()]
                 what = f"{name}, logits × {times}, {precision}"
@@ -121,6 +121,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
             policy = TwoTower(64, items, dimension=32, hidden=(256,), item_features=item_features).cuda()
             optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3, fused=True)
             batch, arithmetic = random_batch(rows, items), Arithmetic(precision)
+            logged = LoggedActions(policy, arithmetic=arithmetic)
             taken = []
             for step in range(steps + 3):
                 if step == 3:
@@ -129,7 +130,7 @@ def check_time(check: Checks, items: int, rows: int = 4096, steps: int = 20) -> 
                 start.record()
                 optimizer.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device("cuda")):
-                    backward(policy, batch, None, arithmetic=arithmetic)
+                    logged.backward(batch, None)
                 optimizer.step()
                 end.record()
                 torch.cuda.synchronize()

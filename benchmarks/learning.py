@@ -21,7 +21,7 @@ from counterpoise.experiments.learning import N_ACTIONS, World
 from counterpoise.experiments.many import Run, train_many
 from counterpoise.learn import MLP, LinearSoftmax, Policy, TwoTower, objectives
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.steps import LoggedActions
 
 
 def ratio(first: Callable[[], None], second: Callable[[], None], seconds: float) -> tuple[float, float, float]:
@@ -58,9 +58,11 @@ def steps(name: str, policy: Policy, dimension: int, rows: int, seconds: float) 
         optimizer.step()
 
     def beta_ips(norms: str) -> Callable[[], None]:
+        logged = LoggedActions(policy, norms=norms)
+
         def step() -> None:
             optimizer.zero_grad(set_to_none=True)
-            backward(policy, batch, None, norms=norms, measure=False)
+            logged.backward(batch, None, measure=False)
             optimizer.step()
 
         return step

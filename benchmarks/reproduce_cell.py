@@ -30,7 +30,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def ours(n: int) -> dict[str, float]:
-    from counterpoise.experiments.cell import Cell, run_cell
+    from counterpoise.experiments.ope import Cell, run_cell
 
     runs = run_cell(Cell(TEMPERATURE, ACTIONS, n, SEED))
     return {run.estimator: run.squared_error for run in runs[:5]}
@@ -40,8 +40,8 @@ def profiled(n: int) -> dict[str, float]:
     """Seconds of the parts of a cell, and of the same regressions in scikit-learn."""
     from counterpoise.environments import SyntheticBandit
     from counterpoise.environments.synthetic import polynomial
-    from counterpoise.experiments.cell import ours as our_estimators
-    from counterpoise.experiments.cell import published
+    from counterpoise.experiments.ope import ours as our_estimators
+    from counterpoise.experiments.ope import published
     from counterpoise.experiments.regressions import fit_reward_model, fit_target
 
     seconds, clock = {}, time.process_time()
@@ -149,7 +149,7 @@ def one(what: str, n: int, repeats: int) -> None:
     warnings.simplefilter("ignore")
     import sklearn.linear_model  # noqa: F401  imports are not what is measured
 
-    import counterpoise.experiments.cell  # noqa: F401
+    import counterpoise.experiments.ope  # noqa: F401
 
     best, found = float("inf"), {}
     for _ in range(repeats):

@@ -13,12 +13,12 @@ from time import perf_counter, process_time
 
 import torch
 
-from counterpoise.learn.items import logits
-from counterpoise.learn.items.arithmetic import Arithmetic
-from counterpoise.learn.options import LazyAdam
+from counterpoise.learn import softmax
+from counterpoise.learn.optimizers import LazyAdam
 from counterpoise.learn.policies import TwoTower
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.softmax import Arithmetic
+from counterpoise.learn.steps import LoggedActions
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     torch.manual_seed(0)
     cuda = asked.device == "cuda"
     if asked.dense:
-        logits.CELLS = 2**62
+        softmax.CELLS = 2**62
     arithmetic = Arithmetic(asked.precision, asked.negatives, sparse=True)
     batch = Batch(
         torch.randn(asked.batch, 64, device=asked.device),
@@ -49,6 +49,7 @@ def main() -> None:
         optimizer = kind(policy.parameters(), lr=1e-3, fused=None if asked.dense or asked.negatives else True)
         if cuda:
             torch.cuda.reset_peak_memory_stats()
+        logged = LoggedActions(policy, arithmetic=arithmetic)
         for objective, baseline in (("ips", 0.0), ("beta_ips", None)):
             for step in range(asked.steps + 2):
                 if step == 2:  # the first two set things up
@@ -57,7 +58,7 @@ def main() -> None:
                     started, worked = perf_counter(), process_time()
                 optimizer.zero_grad(set_to_none=True)
                 with arithmetic.products(torch.device(asked.device)):
-                    backward(policy, batch, baseline, arithmetic=arithmetic)
+                    logged.backward(batch, baseline)
                 optimizer.step()
             if cuda:
                 torch.cuda.synchronize()

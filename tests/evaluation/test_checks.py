@@ -12,8 +12,8 @@ from counterpoise.diagnostics import CODES
 from counterpoise.diagnostics.together import moving_together
 from counterpoise.engines.registry import columns_of
 from counterpoise.errors import Argument, LogError, OptionError
-from counterpoise.log.guess import ids_among
 from counterpoise.log.log import Log
+from counterpoise.log.parts import ids_among
 
 ASKED = {"reward": "r", "propensity": "p", "target": "t"}
 TOGETHER, LISTS, MEANING, MISREAD = (

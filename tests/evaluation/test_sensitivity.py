@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 import counterpoise as cp
 from counterpoise.evaluation.sensitivity import self_normalized_lift
 from counterpoise.moments.odds import DIFFERENCE, PairBins
-from counterpoise.weights.odds import AllOdds, Odds
+from counterpoise.weights.biased import AllOdds, Odds
 
 pytestmark = pytest.mark.once
 

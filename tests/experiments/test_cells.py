@@ -10,7 +10,6 @@ from paper_files import shared
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.estimators import beta_ips, dm, dr, ips, snips
-from counterpoise.experiments.cell import Cell, ours, published, run_cell
 from counterpoise.experiments.claims import (
     cells_from,
     coverage,
@@ -21,7 +20,7 @@ from counterpoise.experiments.claims import (
     wins,
 )
 from counterpoise.experiments.figures import OURS, PAPER, draw, save
-from counterpoise.experiments.ope import RECIPE, by_cell, cells_of, run_cells, tasks_of
+from counterpoise.experiments.ope import RECIPE, Cell, by_cell, cells_of, ours, published, run_cell, run_cells, tasks_of
 from counterpoise.experiments.regressions import fit_reward_model, fit_target
 from counterpoise.experiments.result_file import read_rows
 from counterpoise.moments import Moments

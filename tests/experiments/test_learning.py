@@ -14,8 +14,7 @@ from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.experiments import learning
 from counterpoise.experiments.learning_figures import Agreement, compare, order
-from counterpoise.experiments.many import GreedyValue
-from counterpoise.experiments.on_policy import OnPolicyRun, reinforce_gradient, train_on_policy
+from counterpoise.experiments.many import GreedyValue, Run, reinforce_gradient, train_on_policy
 from counterpoise.learn import LinearSoftmax
 from counterpoise.learn.baselines import baseline_of, gradient_sums
 from counterpoise.learn.norms import reference_norms
@@ -117,7 +116,7 @@ def test_written_out_reinforce_is_that_of_autograd(baseline):
 def test_on_policy_baselines_lower_the_gradient_variance():
     world = SyntheticBandit(10, seed=3).draw(2000)
     truth = GreedyValue(world.context, world.expected(slice(0, 2000)))
-    runs = [OnPolicyRun(name, 0.05, seed) for name in ("none", "mean", "optimal") for seed in range(4)]
+    runs = [Run(name, 0.05, seed) for name in ("none", "mean", "optimal") for seed in range(4)]
     curves = train_on_policy(truth, runs, epochs=4, batch_size=200)
     none, mean, optimal = curves.gradient_variance[:, 0].reshape(3, 4).mean(1)
     assert optimal < none

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 from counterpoise.cli import app
 from counterpoise.errors import OptionError, ResultFileError
-from counterpoise.experiments.cell import Cell
 from counterpoise.experiments.claims import read_cells
-from counterpoise.experiments.ope import RECIPE, by_cell, run_cells
+from counterpoise.experiments.ope import RECIPE, Cell, by_cell, run_cells
 from counterpoise.experiments.result_file import ResultFile, read_rows
 from counterpoise.experiments.table1 import PAPER, run_table
 

@@ -11,8 +11,8 @@ from counterpoise.errors import OptionError, TrainingError
 from counterpoise.evaluation.evaluate import evaluate
 from counterpoise.learn import LearningWarning, LinearSoftmax, PolicyLearner
 from counterpoise.learn.judging import doubts, is_handed_out, is_surely_better, judge
+from counterpoise.log.groups import folds_of
 from counterpoise.log.log import Log
-from counterpoise.models.folds import folds_of
 
 LOG = SyntheticBandit(n_actions=6, inverse_temperature=-2, seed=2).draw(900)
 CONTEXT = [f"context_{k}" for k in range(5)]

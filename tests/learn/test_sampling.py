@@ -7,9 +7,8 @@ from learning import policies, small_log, torch
 import counterpoise as cp
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import LogError, OptionError
-from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner
+from counterpoise.learn import LinearSoftmax, ModulePolicy, PolicyLearner, softmax
 from counterpoise.learn import policy as module
-from counterpoise.learn.items import logits
 
 CONTEXT = small_log()[0].numpy() * 3
 MASK = np.random.default_rng(0).random((len(CONTEXT), 6)) < 0.5
@@ -66,8 +65,8 @@ def test_at_temperature_0_the_best_allowed_action_is_certain(temperature):
 
 @pytest.mark.parametrize("temperature", [0, 0.5, 1])
 def test_what_serves_and_is_judged_among_many_items_never_has_all_probabilities_in_memory(monkeypatch, temperature):
-    monkeypatch.setattr(logits, "LEAST_ITEMS", 1)
-    monkeypatch.setattr(logits, "CELLS", 6)
+    monkeypatch.setattr(softmax, "LEAST_ITEMS", 1)
+    monkeypatch.setattr(softmax, "CELLS", 6)
     policy = policies()["two towers"]
     policy.temperature = temperature
     table = policy.predict_proba(CONTEXT)

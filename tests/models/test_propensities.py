@@ -19,8 +19,8 @@ from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.estimators import ESTIMATORS, gradient
 from counterpoise.evaluation.documents import as_text, evaluation, schema
+from counterpoise.log.groups import folds_of
 from counterpoise.log.question import PROPENSITY
-from counterpoise.models.folds import folds_of
 from counterpoise.models.propensity import sharpen
 from counterpoise.models.propensity_fitting import sharpness_of
 from counterpoise.moments import Moments

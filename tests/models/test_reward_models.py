@@ -33,8 +33,9 @@ import counterpoise as cp
 from counterpoise.cli import app
 from counterpoise.engines.rows import over_good_rows
 from counterpoise.evaluation.documents import as_text, evaluation, schema
+from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.models.fits import BoostedTrees, Joint, Linear, Stacked
-from counterpoise.models.folds import draw_actions, folds_of, row_ids, uniform
+from counterpoise.models.folds import draw_actions
 
 ACTIONS = 6
 TREES = {"max_iter": 8, "min_samples_leaf": 5}
@@ -235,7 +236,7 @@ def test_values_from_drawn_actions_have_the_right_mean():
         assert (np.abs((share - table).mean(axis=0)) < 4.5 * error).all()
     # one point after the other, by plain sums
     wide = softmax(3 * np.random.default_rng(2).normal(size=(300, 77)))
-    points = (uniform(np.arange(300))[:, None] + np.arange(4)) / 4
+    points = (uniform(np.arange(1, 301, dtype=np.uint64) * STEP)[:, None] + np.arange(4)) / 4
     expected = [np.searchsorted(row.cumsum(), at, side="right") for row, at in zip(wide, points, strict=True)]
     np.testing.assert_array_equal(draw_actions(wide, np.arange(300), 4), np.array(expected))
     result = cp.evaluate(LOG, **PARTS, target=Policy(1.0), model="logistic", value_samples=2)

@@ -52,7 +52,6 @@ def table1(
     jobs: Jobs = None,
 ) -> None:
     """Relative absolute error of each estimator on the logs of a fashion shop, mean and sd over bootstrap samples."""
-    from counterpoise.experiments import printing
     from counterpoise.experiments import table1 as experiment
 
     if scale not in experiment.SAMPLES:
@@ -65,7 +64,7 @@ def table1(
         campaigns=tuple(campaign or experiment.CAMPAIGNS),
         jobs=jobs,
     )
-    print(printing.table1(lines))
+    print(experiment.as_text(lines))
 
 
 @reproduce.command()
@@ -79,8 +78,7 @@ def ope(
     jobs: Jobs = None,
 ) -> None:
     """Single cells of Figures 4 and 5: squared error and variance of every estimator, seed by seed."""
-    from counterpoise.experiments.cell import Cell
-    from counterpoise.experiments.ope import run_cells
+    from counterpoise.experiments.ope import Cell, run_cells
 
     cells = [Cell(*values) for values in product(inverse_temperature, actions, n, _seeds(seeds))]
     file = run_cells(cells, out, jobs=jobs)
@@ -98,9 +96,8 @@ def check(
     jobs: Jobs = None,
 ) -> None:
     """Run every published cell again and compare squared error and variance digit by digit; exit 1 if any differs."""
-    from counterpoise.experiments.cell import Cell
     from counterpoise.experiments.claims import differences
-    from counterpoise.experiments.ope import RECIPE, run_cells
+    from counterpoise.experiments.ope import RECIPE, Cell, run_cells
     from counterpoise.experiments.result_file import read_rows
 
     expected = read_rows(published, RECIPE)
@@ -123,9 +120,9 @@ def claims(
     published: Annotated[Path | None, typer.Option(help="CSV of published means per cell, to compare with.")] = None,
 ) -> None:
     """What results say about the paper's claims: who has the lowest error where, and how often intervals cover."""
-    from counterpoise.experiments import printing
+    from counterpoise.experiments.claims import claims_text
 
-    print(printing.claims(results, published))
+    print(claims_text(results, published))
 
 
 @reproduce.command()
@@ -150,8 +147,8 @@ def draw(
 
 
 def _figure(name: str, quantity: str, scale: str, out: Path, jobs: int | None, published: Path | None) -> None:
-    from counterpoise.experiments import figures, printing
-    from counterpoise.experiments.claims import read_cells
+    from counterpoise.experiments import figures
+    from counterpoise.experiments.claims import read_cells, summary_of
     from counterpoise.experiments.ope import by_cell, cells_of, run_cells
 
     cells = read_cells(published) if published else {}
@@ -160,7 +157,7 @@ def _figure(name: str, quantity: str, scale: str, out: Path, jobs: int | None, p
     file = run_cells(wanted, out / f"ope_{scale}.csv", jobs=jobs)
     runs = by_cell({key: file.rows[key] for key in wanted})
     _draw(runs, out / f"{name}_{scale}", quantity, published)
-    print(printing.summary_of(runs, cells))
+    print(summary_of(runs, cells))
 
 
 def _draw(runs: Runs, path: Path, quantity: str, published: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,18 +34,18 @@ class Propensities:
     """
 
     impossible: int
-    lowest: float
-    median: float
-    highest: float
-    distinct: int
-    repeated_share: float
-    commonest: float
-    commonest_share: float
-    decimals: int | None
-    mean_inverse: float
-    mean_inverse_stderr: float
-    expected_actions: float
-    expected_actions_stderr: float
+    lowest: float = math.nan
+    median: float = math.nan
+    highest: float = math.nan
+    distinct: int = 0
+    repeated_share: float = 0.0
+    commonest: float = math.nan
+    commonest_share: float = 0.0
+    decimals: int | None = None
+    mean_inverse: float = math.nan
+    mean_inverse_stderr: float = math.nan
+    expected_actions: float = math.nan
+    expected_actions_stderr: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def evaluation_of(whole: RewardMoments, options: Sequence[Options], names: tuple
     )
 
 
-def comparison_of(whole: RewardMoments, options: Sequence[Options], against: str | None = None) -> Comparison:
+def comparison_of(whole: RewardMoments, options: Sequence[Options], against: object = None) -> Comparison:
     """The answer of `compare` from the moments of one reward or several; `against` is checked where it is named."""
     check_differences(options[0].method)
     return _together(
@@ -76,7 +76,7 @@ def _result(
 
 
 def _comparison(
-    log: LogMoments, options: Options, whole: RewardMoments, reward: str | None, against: str | None
+    log: LogMoments, options: Options, whole: RewardMoments, reward: str | None, against: object
 ) -> Comparison:
     contrasts = [contrast for contrast in log.moments if contrast[1]]
     if not contrasts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -13,18 +14,8 @@ from counterpoise.diagnostics import Caveat, Concern
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.evaluation.checks import explanation_of
 from counterpoise.log.lists import refuse_lists
-from counterpoise.log.log import (
-    MODEL,
-    Columns,
-    Data,
-    Log,
-    LogFields,
-    Unlogged,
-    balanced_sql,
-    check_own_names,
-    checked_shares,
-    own_sql,
-)
+from counterpoise.log.log import MODEL, Log, check_own_names
+from counterpoise.log.parts import Columns, Data, LogFields, Unlogged
 from counterpoise.log.question import GROUPS, Question, ask
 from counterpoise.log.targets import ActionGroup, Targets
 from counterpoise.moments import LogMoments
@@ -63,6 +54,12 @@ class RewardMoments:
         return self.moments[0].cluster is not None
 
     @property
+    def is_by_logger(self) -> bool:
+        """Whether several loggers wrote the log, and the last segment says which of them."""
+        how, columns = self.moments[0].weight.how, self.moments[0].segment_columns
+        return bool(columns) and how.startswith(f"{Balanced.__name__}(") and how.endswith(f"logger={columns[-1]!r})")
+
+    @property
     def rows(self) -> int:
         """How many rows the question's own log has, those that were dropped not among them."""
         return self.moments[0].n - self.earlier_rows
@@ -83,7 +80,7 @@ class RewardMoments:
 
 
 def known_moments(
-    log: Log | Data, parts: LogFields, stored: Stored, target: Targets, *others: Any
+    log: Log | Data | LogMoments, parts: LogFields, stored: Stored, target: Targets, *others: Any
 ) -> RewardMoments | None:
     """The moments that a verb was handed instead of a log, or those of a state that it was given alone."""
     chosen = [name for name in parts if name != "reward_bounds"]  # which are known of rewards, not chosen from a log
@@ -329,3 +326,50 @@ def of_own_logger(question: Question) -> Question:
     weight = question.weight
     own = own_sql(dict(zip(weight.loggers, weight.columns, strict=True)), weight.logger, quote_of(question.log))
     return replace(question, log=question.log.but(propensity=own), weight=Ratio())
+
+
+# -- The probability with which several loggers took an action together, as SQL of their columns -----------------------
+
+
+Quote = Callable[[str], str]  # a column or an expression, as it stands inside an expression of the log's SQL
+
+
+def checked_shares(shares: Any, names: tuple[Any, ...]) -> dict[Any, float]:
+    """Shares by name, adding up to 1: 50 and 50 will do.
+
+    >>> checked_shares({"a": 3, "b": 1}, ("a", "b"))
+    {'a': 0.75, 'b': 0.25}
+    """
+    by_name = {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else {}
+    if set(by_name) != set(map(str, names)):
+        expected, entries = ", ".join(map(repr, names)), ", ".join(map(repr, by_name)) or repr(shares)
+        raise OptionError([Argument("shares"), f" needs one entry for each of {expected}; found {entries}."])
+    is_number = (isinstance(share, int | float) and not isinstance(share, bool) for share in by_name.values())
+    if not all(is_number) or not all(0 < share < math.inf for share in by_name.values()):
+        raise OptionError([Argument("shares"), f" holds something that isn't a positive number: {by_name!r}."])
+    total = sum(by_name.values())
+    return {name: by_name[str(name)] / total for name in names}
+
+
+def own_sql(propensity: Mapping[Any, str], logger: str, quote: Quote) -> str:
+    """The probability that the row's own logger gave the logged action.
+
+    >>> own_sql({"a": "p_a", 2: "p_b"}, "who", '"{}"'.format)
+    '(CASE WHEN "who" = \\'a\\' THEN "p_a" WHEN "who" = 2 THEN "p_b" END)'
+    """
+    cases = (f"WHEN {quote(logger)} = {_literal(name)} THEN {quote(column)}" for name, column in propensity.items())
+    return f"(CASE {' '.join(cases)} END)"
+
+
+def balanced_sql(propensity: Mapping[Any, str], shares: Mapping[Any, float], logger: str, quote: Quote) -> str:
+    """Σ s·p over the loggers; null where one of the probabilities is none, or the row's own logger could not have written it."""
+    columns = {name: quote(column) for name, column in propensity.items()}
+    mixed = " + ".join(f"{shares[name]:.17e} * {column}" for name, column in columns.items())
+    ranges = " AND ".join(f"{column} >= 0 AND {column} <= 1" for column in columns.values())
+    return f"CASE WHEN {own_sql(propensity, logger, quote)} > 0 AND {ranges} THEN {mixed} END"
+
+
+def _literal(name: Any) -> str:
+    if isinstance(name, bool):
+        return "TRUE" if name else "FALSE"
+    return repr(name) if isinstance(name, int | float) else "'" + str(name).replace("'", "''") + "'"

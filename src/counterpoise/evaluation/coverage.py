@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from counterpoise.engines.drawing import Units, drawn_again, tilted, units_of, with_unseen
+from counterpoise.engines.resampling import Units, drawn_again, tilted, units_of, with_unseen
 from counterpoise.errors import Argument, OptionError
 from counterpoise.evaluation.estimates import Options, View, estimates
 from counterpoise.evaluation.reading import read

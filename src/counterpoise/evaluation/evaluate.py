@@ -11,17 +11,20 @@ from counterpoise.evaluation.answer import comparison_of, evaluation_of
 from counterpoise.evaluation.asking import RewardMoments, Stored, known_moments, question_of, read
 from counterpoise.evaluation.checks import with_concerns
 from counterpoise.evaluation.estimates import Options, options_of
-from counterpoise.evaluation.loggers import by_logger, is_by_logger, over_loggers, with_carriers
+from counterpoise.evaluation.loggers import by_logger, over_loggers, with_carriers
 from counterpoise.evaluation.result import Comparison, Result, check_differences, choose, names_of
 from counterpoise.intervals import Method, check_level
-from counterpoise.log.log import Columns, Data, Log, LogFields, as_log
+from counterpoise.log.log import Log, as_log
+from counterpoise.log.parts import Columns, Data, LogFields, takes_parts
 from counterpoise.log.question import LOGGING, Question
 from counterpoise.log.targets import Targets
+from counterpoise.moments import LogMoments
 from counterpoise.weights import Weight
 
 
+@takes_parts("evaluate")
 def evaluate(
-    log: Log | Data = None,
+    log: Log | Data | LogMoments = None,
     *,
     target: Targets = None,
     segment: Columns = None,
@@ -93,13 +96,14 @@ def evaluate(
         )
         choose(names, question.moment_columns, question.groups, method)  # before the log is read
         whole = _moments(log, question, stored, progress)
-    if not is_by_logger(whole.moments[0]):
+    if not whole.is_by_logger:
         return evaluation_of(whole, options, names)
     return with_carriers(evaluation_of(over_loggers(whole), options, names), whole.moments[0])
 
 
+@takes_parts("compare")
 def compare(
-    log: Log | Data = None,
+    log: Log | Data | LogMoments = None,
     *,
     target: Targets = None,
     against: Targets = None,
@@ -135,11 +139,16 @@ def compare(
         wants_groups = method.needs_groups
         question = question_of(log, target, weight=weight, against=other, segment=segment, wants_groups=wants_groups)
         whole, against = _moments(log, question, stored, progress), None
-    return comparison_of(over_loggers(whole) if is_by_logger(whole.moments[0]) else whole, options, against)
+    return comparison_of(over_loggers(whole) if whole.is_by_logger else whole, options, against)
 
 
 def _start(
-    log: Log | Data, parts: LogFields, stored: Stored, interval: str | Method | None, level: float, *chosen: Any
+    log: Log | Data | LogMoments,
+    parts: LogFields,
+    stored: Stored,
+    interval: str | Method | None,
+    level: float,
+    *chosen: Any,
 ) -> tuple[Log, RewardMoments | None, tuple[Options, ...]]:
     """What both verbs settle first: the log, or moments that are known already; and how intervals are made, reward by reward.
 

@@ -45,16 +45,6 @@ def by_logger(question: Question) -> Question:
     return replace(question, segment=(*question.segment, weight.logger))
 
 
-def is_by_logger(log: LogMoments) -> bool:
-    """Whether the last segment of these moments is the logger."""
-    said = log.weight.how
-    return (
-        bool(log.segment_columns)
-        and said.startswith(f"{Balanced.__name__}(")
-        and said.endswith(f"logger={log.segment_columns[-1]!r})")
-    )
-
-
 def over_loggers(whole: RewardMoments) -> RewardMoments:
     """Moments by logger and their question, added up over the loggers that wrote the log."""
     question = whole.question

@@ -61,7 +61,7 @@ def missing_actions(question: Question, whole: RewardMoments) -> Iterator[Concer
 
     The places are the segments, and the values (or quarters) of each column of the context.
     """
-    targets = [target for target in question.targets if knows_actions(target)]
+    targets = [target for target in question.targets if target.tells_actions]
     weight = question.weight
     is_plain = weight.mean_is_one and weight.needs_propensity and not isinstance(weight, Balanced)
     if not targets or not is_plain or question.lists is not None or question.propensity_model is not None:
@@ -84,16 +84,10 @@ def missing_by_target(question: Question, whole: RewardMoments) -> dict[str, lis
     return {str(concern.target): [concern.caveat] for concern in concerns}
 
 
-def knows_actions(target: Target) -> bool:
-    """Whether a target tells which actions it takes, not only how probable the logged one is."""
-    source = target.source
-    return isinstance(source, Chosen | Probabilities) or (hasattr(source, "predict_proba") and not target.by_group)
-
-
 def _sample(question: Question, whole: RewardMoments) -> pl.DataFrame | None:
     """Some rows with everything that tells actions, weights and places; None where there is nothing to learn from them."""
     from counterpoise.engines.registry import engine_of
-    from counterpoise.readers.policies import of_64_bits
+    from counterpoise.log.expressions import of_64_bits
 
     places = dict.fromkeys([*question.segment, *question.log.context])
     plain = lean(question)

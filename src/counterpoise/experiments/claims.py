@@ -1,15 +1,17 @@
-"""What the results say about the paper's claims: who wins where, and whether intervals cover."""
+"""What the results say about the paper's claims: who wins where, and whether intervals cover; in numbers and as printed."""
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from counterpoise.errors import ResultFileError
 from counterpoise.experiments.figures import CellKey, Runs
-from counterpoise.experiments.ope import RECIPE
+from counterpoise.experiments.ope import OURS, PUBLISHED, RECIPE, SEEDS, by_cell
 from counterpoise.experiments.result_file import Key, Recipe, Row, read_rows, write_atomically
 
 COMPARED = ("IPS", "SNIPS", "DR", "beta-IPS")
@@ -49,8 +51,8 @@ def cells_from(runs: Runs) -> Cells:
     for cell, of_estimator in runs.items():
         for name, values in of_estimator.items():
             error, variance = values[:, 0], values[:, 1]
-            stderr = float(error.std(ddof=1)) / math.sqrt(len(error)) if len(error) > 1 else math.nan
-            cells.setdefault(cell, {})[name] = (float(error.mean()), stderr, float(variance.mean()))
+            means = (float(error.mean()), _stderr(error, alone=math.nan), float(variance.mean()))
+            cells.setdefault(cell, {})[name] = means
     return cells
 
 
@@ -65,23 +67,25 @@ def wins(cells: Cells, names: tuple[str, ...] = COMPARED) -> dict[str, int]:
 
 def significant(cells: Cells, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
     """In how many cells the first is better, and worse, than the second by 1.96 standard errors, unpaired."""
-    better = worse = 0
-    for of_estimator in cells.values():
-        a, b = of_estimator[first], of_estimator[second]
-        z = (b[0] - a[0]) / max(math.hypot(a[1], b[1]), 1e-300)
-        better, worse = better + (z > 1.96), worse + (z < -1.96)
-    return better, worse
+    pairs = [(of_estimator[first], of_estimator[second]) for of_estimator in cells.values()]
+    return _clear((b[0] - a[0], math.hypot(a[1], b[1])) for a, b in pairs)
 
 
 def significant_paired(runs: Runs, first: str = "beta-IPS", second: str = "SNIPS") -> tuple[int, int]:
     """The same, but with the difference taken seed by seed, which is the sharper test."""
-    better = worse = 0
-    for of_estimator in runs.values():
-        gain = of_estimator[second][:, 0] - of_estimator[first][:, 0]
-        stderr = float(gain.std(ddof=1)) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-        z = float(gain.mean()) / max(stderr, 1e-300)
-        better, worse = better + (z > 1.96), worse + (z < -1.96)
-    return better, worse
+    gains = [of_estimator[second][:, 0] - of_estimator[first][:, 0] for of_estimator in runs.values()]
+    return _clear((float(gain.mean()), _stderr(gain, alone=math.inf)) for gain in gains)
+
+
+def _clear(gains: Iterable[tuple[float, float]]) -> tuple[int, int]:
+    """How many gains are above 0, and below it, by 1.96 of their standard errors."""
+    z = [gain / max(stderr, 1e-300) for gain, stderr in gains]
+    return sum(score > 1.96 for score in z), sum(score < -1.96 for score in z)
+
+
+def _stderr(values: np.ndarray, *, alone: float) -> float:
+    """The standard error of a mean over seeds; that of a single seed is unknown."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else alone
 
 
 def coverage(runs: Runs, temperature: float) -> dict[int, dict[str, float]]:
@@ -108,3 +112,83 @@ def differences(rows: Mapping[Key, list[Row]], published: Mapping[Key, list[Row]
                     cell = ", ".join(f"{label} {value:g}" for (label, _), value in zip(RECIPE.keys, key, strict=True))
                     lines.append(f"{cell}: {column} of {name} is {got:.12g}, published {want:.12g}")
     return lines
+
+
+# -- The tables that the commands print --------------------------------------------------------------------------------
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text with aligned columns, the first one to the left."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if k == 0 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def claims_text(path: Path, published: Path | None = None) -> str:
+    """Everything that a file of runs, or of means per cell, tells us about the claims."""
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            header = next(csv.reader(stream), [])
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultFileError(f"{str(path)!r} cannot be read: {error}. Name a file of results.") from error
+    if "mse" in header:
+        cells = read_cells(path)
+        return "\n\n".join([_wins(cells), _significance("unpaired", significant(cells))])
+    runs = by_cell(read_rows(path, RECIPE))
+    parts = [summary_of(runs, read_cells(published) if published else {})]
+    parts.append(_significance("seed by seed", significant_paired(runs)))
+    parts += [_coverage(runs, temperature) for temperature in sorted({cell[0] for cell in runs})]
+    return "\n\n".join(parts)
+
+
+def summary_of(runs: Runs, published: Cells) -> str:
+    """Which estimator wins, and how far the means are from the published ones."""
+    cells = cells_from(runs)
+    text = _wins(cells)
+    shared = [cell for cell in cells if cell in published]
+    if shared:
+        text += f"\n\n{_nearness(runs, cells, published, shared)}"
+    return text
+
+
+def _nearness(runs: Runs, cells: Cells, published: Cells, shared: Sequence[tuple[float, int, int]]) -> str:
+    """How near the means are: over all of the published seeds they must be equal, and over fewer they must be close."""
+    pairs = [(cell, name, cells[cell][name], published[cell][name]) for cell in shared for name in PUBLISHED]
+    whole = [(a[0], b[0]) for cell, name, a, b in pairs if len(runs[cell][name]) == SEEDS]
+    fewer = [(a, b) for cell, name, a, b in pairs if len(runs[cell][name]) != SEEDS]
+    lines = []
+    if whole:
+        equal = sum(abs(a - b) <= 1e-7 * abs(b) for a, b in whole)
+        lines.append(f"Means over {SEEDS} seeds equal to the published ones in 7 digits: {equal} of {len(whole)}.")
+    if fewer:
+        near = sum(abs(a[0] - b[0]) <= 3 * math.hypot(a[1], b[1]) for a, b in fewer)
+        lines.append(f"Means over fewer seeds within 3 standard errors of the published ones: {near} of {len(fewer)}.")
+    return "\n".join(lines)
+
+
+def _wins(cells: Cells) -> str:
+    text = f"Lowest mean squared error in {len(cells)} cells, among the paper's estimators: "
+    text += ", ".join(f"{name} {count}" for name, count in wins(cells).items()) + "."
+    everyone = (*COMPARED, *OURS)
+    if all(set(everyone) <= set(of) for of in cells.values()):
+        text += (
+            "\nWith ours beside them: " + ", ".join(f"{n} {count}" for n, count in wins(cells, everyone).items()) + "."
+        )
+    return text
+
+
+def _significance(how: str, counts: tuple[int, int]) -> str:
+    return f"beta-IPS against SNIPS, 1.96 standard errors, {how}: better in {counts[0]} cells, worse in {counts[1]}."
+
+
+def _coverage(runs: Runs, temperature: float) -> str:
+    covered = coverage(runs, temperature)
+    names = [name for name in next(iter(covered.values())) if name != "DM"]
+    rows = [("n", *names)] + [(f"{n:,}", *(f"{of[name]:.0%}" for name in names)) for n, of in covered.items()]
+    return f"Nominal 95 % normal intervals at inverse temperature {temperature:g} cover:\n{columns(rows)}"

@@ -22,7 +22,7 @@ from counterpoise.errors import OptionError
 from counterpoise.experiments.result_file import Recipe, ResultFile, write_atomically
 
 if TYPE_CHECKING:
-    from counterpoise.experiments.many import Curves, GreedyValue, LoggedRows, Run
+    from counterpoise.experiments.many import GreedyValue, LoggedRows, Objective
 
 Mode = Literal["full_batch", "mini_batch", "on_policy"]
 QUANTITIES = ("policy_value", "gradient_variance")
@@ -32,7 +32,7 @@ LEARNING_RATES = (0.1, 0.01, 0.001)
 N_ACTIONS = 100
 
 # method → (objective, λ). "BanditNet" is at 0.6 as in the published curves; 0.95 is what its tuning chose.
-METHODS: dict[Mode, dict[str, tuple[str, float]]] = {
+METHODS: dict[Mode, dict[str, tuple[Objective, float]]] = {
     "full_batch": {"IPS": ("ips", 0.0), "SNIPS": ("snips", 0.0), "beta-IPS": ("published_value_beta_ips", 0.0)},
     "mini_batch": {
         "IPS": ("ips", 0.0),
@@ -118,8 +118,7 @@ def run_curves(
     first_seed: int = 0,
 ) -> list[Curve]:
     """The curves of one method at some learning rates; all runs go through one program."""
-    from counterpoise.experiments.many import Run, train_many
-    from counterpoise.experiments.on_policy import OnPolicyRun, train_on_policy
+    from counterpoise.experiments.many import Run, train_many, train_on_policy
 
     _check_method(mode, method)
     if runs < 1 or epochs < 1:
@@ -127,20 +126,12 @@ def run_curves(
     objective, banditnet_lambda = METHODS[mode][method]
     seeds = range(first_seed, first_seed + runs)
     size = min(batch_size, len(world.train))
-    trained: Curves
+    all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in seeds]
     if mode == "on_policy":
-        drawn = [OnPolicyRun(objective, rate, seed) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
-        trained = train_on_policy(world.truth, drawn, epochs=epochs, batch_size=size, value=world.test)
+        trained = train_on_policy(world.truth, all_runs, epochs=epochs, batch_size=size, value=world.test)
     else:
-        all_runs = [Run(objective, rate, seed, banditnet_lambda) for rate in learning_rates for seed in seeds]  # type: ignore[arg-type]
-        trained = train_many(
-            world.train,
-            N_ACTIONS,
-            all_runs,
-            epochs=epochs,
-            batch_size=None if mode == "full_batch" else size,
-            value=world.test,
-        )
+        batch = None if mode == "full_batch" else size
+        trained = train_many(world.train, N_ACTIONS, all_runs, epochs=epochs, batch_size=batch, value=world.test)
     curves = []
     for k, rate in enumerate(learning_rates):
         of = slice(k * runs, (k + 1) * runs)
@@ -162,7 +153,7 @@ def tune_lambda(
     from counterpoise.experiments.many import Run, SnipsValue, train_many
     from counterpoise.learn.options import LAMBDAS
 
-    all_runs: list[Run] = [
+    all_runs = [
         Run("lambda_ips", learning_rate, seed, banditnet_lambda) for banditnet_lambda in LAMBDAS for seed in range(runs)
     ]
     size = min(batch_size, len(world.train))

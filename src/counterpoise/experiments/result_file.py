@@ -1,15 +1,25 @@
-"""`ResultFile`: the tidy CSV of an experiment, which you can continue after an interruption."""
+"""`ResultFile`: the tidy CSV of an experiment, filled by several processes, which you can continue after an interruption."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from counterpoise.errors import ResultFileError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from counterpoise.errors import OptionError, ResultFileError
 from counterpoise.whole_files import whole_file
 
 Key = tuple[float | int | str, ...]
@@ -57,6 +67,10 @@ class ResultFile:
     @property
     def recipe_path(self) -> Path:
         return self.path.with_suffix(".recipe.json")
+
+    def missing(self, keys: Iterable[Key]) -> list[Key]:
+        """Of some keys, those that still have to be run."""
+        return [key for key in keys if key not in self.rows]
 
     def add(self, results: Mapping[Key, Iterable[Row]]) -> None:
         """Add the rows of finished keys."""
@@ -134,13 +148,77 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         ) from error
 
 
-def missing_keys(keys: Sequence[Key], file: ResultFile) -> list[Key]:
-    """The keys that still have to be run."""
-    return [key for key in keys if key not in file.rows]
-
-
 def _text(x: float | int | str) -> str:
     """A number with twelve digits, as in the published files, and integers without a point."""
     if isinstance(x, float):
         return str(int(x)) if math.isfinite(x) and x == int(x) and abs(x) < 1e15 else f"{x:.12g}"
     return str(x)
+
+
+# -- Tasks in several processes, one thread each, saved as they finish -------------------------------------------------
+
+SAVE_EVERY = 10.0  # seconds
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+
+Worker = Callable[[Sequence[Key]], Mapping[Key, Sequence[Row]]]
+
+
+def run_tasks(
+    worker: Worker, tasks: Sequence[Sequence[Key]], file: ResultFile, *, jobs: int | None, title: str
+) -> None:
+    """Run every task (a list of keys) and add its rows to the file; whatever is finished survives an interruption."""
+    count = jobs if jobs is not None else os.cpu_count() or 1
+    if count < 1:
+        raise OptionError(f"jobs must be at least 1; found {count}.")
+    total = sum(map(len, tasks))
+    if not total:
+        return
+    console = Console(stderr=True)
+    console.quiet = not console.is_terminal  # a disabled bar still ended in an empty line before rich 14.3
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    saved = -SAVE_EVERY  # the first result is saved at once: a file that cannot be written shows early
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress, _one_thread_each():
+        bar = progress.add_task(title, total=total)
+        pool = ProcessPoolExecutor(min(count, len(tasks)), multiprocessing.get_context("spawn"), initializer=_quiet)
+        try:
+            for done in as_completed([pool.submit(worker, task) for task in tasks]):
+                results = done.result()
+                file.add(results)
+                progress.advance(bar, len(results))
+                if time.monotonic() - saved > SAVE_EVERY:
+                    file.save()
+                    saved = time.monotonic()
+        except BrokenProcessPool as error:
+            raise ResultFileError(
+                "a process died, most often for want of memory. What was finished is saved: run the same command "
+                "again to continue, with fewer --jobs."
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            file.save()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Make processes started in the meantime use one thread, because two that share two cores must not run four."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _quiet() -> None:
+    """Only the parent answers Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """Columns as numbers, for models and policies alike: scaling, categories, missing values, points in time and lists."""
 
+from counterpoise.features.columns import Scaling
 from counterpoise.features.encoder import Encoder
-from counterpoise.features.scaling import Scaling
 
 __all__ = ["Encoder", "Scaling"]

@@ -21,6 +21,7 @@ from counterpoise.features.columns import (
     Category,
     Column,
     Number,
+    Scaling,
     Vector,
     column_of,
     is_missing,
@@ -30,7 +31,6 @@ from counterpoise.features.columns import (
     series,
     text_of,
 )
-from counterpoise.features.scaling import Scaling
 from counterpoise.moments import Floats
 from counterpoise.readers.frames import series_of
 

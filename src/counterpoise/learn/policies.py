@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from counterpoise.errors import Argument, Blank, OptionError, TrainingError
 from counterpoise.features import Scaling
 from counterpoise.learn.actions import Ids, item_features
-from counterpoise.learn.items.logits import ItemScores
+from counterpoise.learn.blocks import ItemScores
 from counterpoise.learn.policy import Policy, check_sizes, cooled
 from counterpoise.log.log import Log
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.features.columns import Number
+from counterpoise.learn import blocks
 from counterpoise.learn.actions import among, checked_ids, mask_of, placed, places_of_rows
-from counterpoise.learn.items import blocks
-from counterpoise.learn.items.arithmetic import log_probability
-from counterpoise.learn.items.logits import LEAST_ITEMS, ItemScores, Logits, product_of, too_many
+from counterpoise.learn.blocks import ItemScores, Logits, product_of
+from counterpoise.learn.softmax import LEAST_ITEMS, log_probability, too_many
 from counterpoise.log.sketches import Lesson
 
 CELLS = 2**24  # logits computed at a time outside training: 64 MB of float32

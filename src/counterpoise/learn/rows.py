@@ -28,6 +28,7 @@ from counterpoise.learn.actions import (
     places_of,
     whole_numbers,
 )
+from counterpoise.log.groups import STEP, uniform
 from counterpoise.log.log import Log
 from counterpoise.readers.policies import check_context
 
@@ -327,14 +328,8 @@ class Split:
 
     def held_out(self, start: int, rows: int) -> NDArray[np.bool_]:
         """Which of some rows are held out, the same in every process."""
-        with np.errstate(over="ignore"):
-            x = np.arange(start, start + rows, dtype=np.uint64) + np.uint64(1 + self.seed) * np.uint64(
-                0x9E3779B97F4A7C15
-            )
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x = x ^ (x >> np.uint64(31))
-        return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2**53 < self.holdout)
+        state = (1 + self.seed) * int(STEP) % 2**64
+        return uniform(np.arange(start, start + rows, dtype=np.uint64) + np.uint64(state)) < self.holdout
 
     def parts(self, source: Source, start: int, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which rows of a chunk are held out, and which are trained on."""

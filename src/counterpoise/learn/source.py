@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterpoise.engines.polars_frames import prepare
 from counterpoise.engines.registry import Files, Frames, LogEngine, engine_of
+from counterpoise.engines.streaming import prepare
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder, Scaling
 from counterpoise.learn.actions import (
@@ -28,12 +28,12 @@ from counterpoise.learn.actions import (
     placed,
 )
 from counterpoise.learn.rows import Digits, Names, Rows, Split, reading_of
-from counterpoise.log.expressions import columns, only, plan
+from counterpoise.log.expressions import columns, of_64_bits, only, plan
 from counterpoise.log.good import is_number
-from counterpoise.log.groups import PRIME, integer_ids
-from counterpoise.log.guess import ids_among
+from counterpoise.log.groups import PRIME, folds_of, integer_ids
 from counterpoise.log.lists import LIST
-from counterpoise.log.log import Log, LogFields
+from counterpoise.log.log import Log
+from counterpoise.log.parts import LISTS, ids_among
 from counterpoise.log.question import (
     ACTION,
     CANDIDATES,
@@ -50,11 +50,9 @@ from counterpoise.log.question import (
 )
 from counterpoise.log.rules import Problem, Rule, all_bad, find_problems, is_good, refuse
 from counterpoise.log.sketches import Sketch, row_keys
-from counterpoise.models.folds import folds_of
 from counterpoise.models.quality import leaks
 from counterpoise.moments import Floats
 from counterpoise.readers.files import ParquetFiles, are_parquet
-from counterpoise.readers.policies import of_64_bits
 
 if TYPE_CHECKING:
     from counterpoise.learn.reward_models import RewardModels
@@ -125,12 +123,9 @@ class Source:
 
     def _asked(self) -> Question:
         """The question of learning, which reads what training looks at; of a log in memory also the ids by which it is judged."""
-        unread: LogFields = {
-            "key": (), "model": None, "items": None, "value_samples": None, "model_value": None, "baseline": None, "slate": None,
-            "position": None, "propensity_of": None, "discount": None,
-        }  # fmt: skip
+        log = self.log.without("key", "model", "items", "value_samples", "model_value", "baseline", *LISTS)
         ids = () if self.files is not None else tuple(self.id_columns)
-        return Question(self.log.but(**unread), (), RowWeight(), segment=ids, learning=Learning())
+        return Question(log, (), RowWeight(), segment=ids, learning=Learning())
 
     def _ids_among(self, engine: LogEngine) -> list[str]:
         """The columns that look like ids of whoever came, where nobody said what moves together."""

@@ -154,6 +154,7 @@ _QUOTED = re.compile("'(?:[^']|'')*'" + '|"((?:[^"]|"")*)"')
 
 
 DIGITS = 38  # of decimals, which is all that polars reads of files
+WIDE = ("Int128", "UInt128")  # older versions of polars have not both
 
 
 def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> None:
@@ -165,6 +166,21 @@ def check_digits(schema: Mapping[str, pl.DataType], names: Iterable[str]) -> Non
                 f"column {name!r} holds decimals of {dtype.precision} digits, and at most {DIGITS} can be read. Write it as "
                 f"float64, or as decimals of {DIGITS} digits."
             )
+
+
+def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
+    """The batch with actions and contexts that NumPy can hold, which has no whole numbers of 128 bits."""
+    looked_at = {str(question.log.action), *question.log.context}
+    wide = [name for name, dtype in frame.schema.items() if name in looked_at and str(dtype) in WIDE]
+    for name in wide:
+        try:
+            frame = frame.with_columns(column(name).cast(pl.Int64))
+        except pl.exceptions.PolarsError as error:
+            raise ColumnError(
+                f"column {name!r} has whole numbers of more than 64 bits, which policies and models cannot take.",
+                do="Make them text, or number them from 0.",
+            ) from error
+    return frame
 
 
 def plan(question: Question, names: Sequence[object], number: str | None = None) -> Plan:

@@ -1,12 +1,15 @@
-"""The hash that sends every cluster to one of a few groups, the same on every engine."""
+"""The hash that sends every cluster to one of a few groups, the same on every engine, and rows to the folds of models."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import narwhals as nw
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from counterpoise.errors import ColumnError
 
@@ -69,3 +72,55 @@ def _checksums(values: pl.Series) -> pl.Series:
 def _checksum(text: str) -> int:
     """The first six hexadecimal digits of the checksum, which stay below the prime and are enough for 10,000 groups."""
     return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:6], 16)
+
+
+# -- random numbers that belong to a row -------------------------------------------------------------------------------
+
+STEP = np.uint64(0x9E3779B97F4A7C15)  # between the states of splitmix64 (Steele, Lea & Flood, OOPSLA 2014)
+
+
+def mix(states: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of splitmix64, in which every bit of a state decides about all that come out."""
+    x = (states ^ (states >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniform(states: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """A number in [0, 1) for every state of splitmix64.
+
+    >>> bool(abs(uniform(np.arange(10_000, dtype=np.uint64) * STEP).mean() - 0.5) < 0.01)
+    True
+    """
+    return np.asarray((mix(states) >> np.uint64(11)) / 2.0**53)
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+
+
+def row_ids(frame: pl.DataFrame, names: Sequence[str], first_row: int) -> pl.Series:
+    """What tells rows apart: the integer ids of their cluster or key; without either, their number in the log.
+
+    It is never their content: rows of one context and one reward are alike, and would all land in one fold.
+
+    >>> row_ids(pl.DataFrame({"user": [7, 8]}), ["user"], 0).to_list(), row_ids(pl.DataFrame({"user": [7, 8]}), [], 5).to_list()
+    ([7, 8], [5, 6])
+    """
+    if not names:
+        return pl.Series(np.arange(first_row, first_row + frame.height))
+    chosen = pl.DataFrame([frame.get_column(name) for name in names])
+    if len(names) == 1:
+        return integer_ids(chosen.to_series())
+    return integer_ids(chosen.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series())
+
+
+def folds_of(ids: pl.Series, folds: int) -> NDArray[np.int64]:
+    """The fold of every row, by the hash that groups clusters; -1 where a row has no id.
+
+    >>> folds = folds_of(pl.Series([1, 2, 3, 1, None]), 2)
+    >>> bool(folds[0] == folds[3]), int(folds[4])
+    (True, -1)
+    """
+    hashed = with_groups(nw.from_native(pl.DataFrame({"g": ids.cast(pl.Int64)}), eager_only=True), folds).to_native()
+    numbers: NDArray[np.int64] = hashed.get_column("g").fill_null(-1).cast(pl.Int64).to_numpy()
+    return numbers

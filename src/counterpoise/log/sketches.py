@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterpoise.log.groups import STEP, mix
+
 Keys = NDArray[np.uint64]
 
 SIZE = 2000  # different keys in a sketch
-STEP = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64 (Steele, Lea & Flood, OOPSLA 2014), as are the numbers below
 MISSING = np.uint64(0x7FF8000000000000)  # the bits of NaN, which stand for null, too
 UPPER = np.uint64(0xFFFFFFFF00000000)
 HALF = np.uint64(32)
@@ -35,8 +36,8 @@ def row_keys(context: Sequence[Any], action: Any, reward: Any) -> Keys:
     """
     seed = np.zeros(len(action), dtype=np.uint64)
     for column in context:
-        seed = _mix(seed ^ _bits(column))
-    whole = _mix(_mix(seed ^ _bits(action)) ^ _bits(reward))
+        seed = mix((seed ^ _bits(column)) + STEP)
+    whole = mix((mix((seed ^ _bits(action)) + STEP) ^ _bits(reward)) + STEP)
     return (seed & UPPER) | (whole >> HALF)
 
 
@@ -254,17 +255,8 @@ def _of_lists(values: Any) -> Keys:
 def _of_table(array: NDArray[Any]) -> Keys:
     seed = np.zeros(len(array), dtype=np.uint64)
     for column in array.T:
-        seed = _mix(seed ^ _of_numbers(column))
+        seed = mix((seed ^ _of_numbers(column)) + STEP)
     return seed
-
-
-def _mix(x: Keys) -> Keys:
-    """The output function of splitmix64, after one step."""
-    with np.errstate(over="ignore"):
-        x = x + STEP
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol
+
+from numpy.typing import ArrayLike
 
 from counterpoise.errors import Argument, Blank, OptionError
 from counterpoise.log.log import Arrays, Log, column_names
@@ -95,7 +97,23 @@ class ActionGroup:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-Targets = Any  # one target, a list of them, or a mapping of names to them: see `evaluate`
+class Classifier(Protocol):
+    """A policy that gives the probabilities of all actions, as scikit-learn's classifiers do."""
+
+    @property
+    def predict_proba(self) -> Callable[..., object]:
+        """Contexts in, a table of probabilities out."""
+
+
+class Ranker(Protocol):
+    """A policy that shows lists."""
+
+    @property
+    def list_probabilities(self) -> Callable[..., object]:
+        """Contexts and the lists that were shown in, the probabilities of their rows out."""
+
+
+Policy = Callable[..., ArrayLike] | Classifier | Ranker
 CHOSEN = "chosen action"  # the part that the column of a `Chosen` plays
 LISTED = "list of probabilities"  # and that of a `Probabilities`
 SAVED = ".safetensors"  # a policy that counterpoise.learn saved
@@ -133,6 +151,11 @@ class Probabilities:
             raise OptionError(f"Probabilities names a column of lists, found {type(self.column).__name__}.")
 
 
+# one target: a column or an expression (without a log, the array itself), a saved policy's file, or one of those above
+OneTarget = str | ArrayLike | PathLike[str] | Chosen | Probabilities | ActionGroup | Policy
+Targets = OneTarget | Sequence[OneTarget] | Mapping[str, OneTarget] | None
+
+
 def argument_of(part: str, column: str) -> Argument:
     """What to write for a column to play a part."""
     own = {CHOSEN: Chosen, LISTED: Probabilities}
@@ -161,6 +184,12 @@ class Target:
     def is_policy(self) -> bool:
         """Whether Python computes its probabilities."""
         return not isinstance(self.source, str | Chosen)
+
+    @property
+    def tells_actions(self) -> bool:
+        """Whether it tells which actions it takes, not only how probable the logged one is."""
+        is_listed = isinstance(self.source, Chosen | Probabilities)
+        return is_listed or (hasattr(self.source, "predict_proba") and not self.by_group)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -242,6 +271,11 @@ def is_policy(target: object) -> bool:
     return not isinstance(target, str | type | Chosen | Probabilities | ActionGroup) and (
         callable(target) or hasattr(target, "predict_proba") or hasattr(target, "list_probabilities")
     )
+
+
+def is_ranker(policy: Any) -> bool:
+    """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
+    return hasattr(policy, "list_probabilities")
 
 
 def _names_and_sources(sources: Any) -> Iterator[tuple[str, Any]]:

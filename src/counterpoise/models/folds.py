@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import OptionError
-from counterpoise.log.expressions import columns
-from counterpoise.log.groups import integer_ids, with_groups
+from counterpoise.log.groups import STEP, folds_of, row_ids, uniform
 from counterpoise.log.identity import identity
 from counterpoise.moments import Floats
 
@@ -46,34 +43,6 @@ class CrossFit:
         return folds_of(row_ids(frame, self.identity, first_row), self.model.folds)
 
 
-def row_ids(frame: pl.DataFrame, names: Sequence[str], first_row: int) -> pl.Series:
-    """What tells rows apart: the integer ids of their cluster or key; without either, their number in the log.
-
-    It is never their content: rows of one context and one reward are alike, and would all land in one fold.
-
-    >>> row_ids(pl.DataFrame({"user": [7, 8]}), ["user"], 0).to_list(), row_ids(pl.DataFrame({"user": [7, 8]}), [], 5).to_list()
-    ([7, 8], [5, 6])
-    """
-    if not names:
-        return pl.Series(np.arange(first_row, first_row + frame.height))
-    chosen = frame.select(columns(names))
-    if len(names) == 1:
-        return integer_ids(chosen.to_series())
-    return integer_ids(chosen.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series())
-
-
-def folds_of(ids: pl.Series, folds: int) -> NDArray[np.int64]:
-    """The fold of every row, by the hash that groups clusters; -1 where a row has no id.
-
-    >>> folds = folds_of(pl.Series([1, 2, 3, 1, None]), 2)
-    >>> bool(folds[0] == folds[3]), int(folds[4])
-    (True, -1)
-    """
-    hashed = with_groups(nw.from_native(pl.DataFrame({"g": ids.cast(pl.Int64)}), eager_only=True), folds).to_native()
-    numbers: NDArray[np.int64] = hashed.get_column("g").fill_null(-1).cast(pl.Int64).to_numpy()
-    return numbers
-
-
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +61,9 @@ def draw_actions(probabilities: NDArray[Any], ids: NDArray[np.int64], samples: i
     count, width = table.shape[1:]
     ones = np.ones(width, dtype=table.dtype)
     ends = np.cumsum(table @ ones, axis=1, dtype=np.float64)
-    points = (uniform(ids)[:, None] + np.arange(samples)) / samples * ends[:, -1:]
+    points = (
+        (uniform((ids.astype(np.uint64) + np.uint64(1)) * STEP)[:, None] + np.arange(samples)) / samples * ends[:, -1:]
+    )
     stretch = _stretches(ends, points)
     place = (stretch + np.arange(n)[:, None] * count).reshape(-1)
     before = np.where(stretch > 0, ends.reshape(-1)[place.reshape(n, -1) - 1], 0.0)
@@ -124,17 +95,3 @@ def _stretches(ends: Floats, points: Floats) -> NDArray[np.int64]:
     rows, scale = np.arange(n)[:, None], ends[:, -1:]
     places = np.searchsorted((ends / scale + rows).reshape(-1), (points / scale + rows).reshape(-1), side="right")
     return np.asarray(np.clip(places.reshape(points.shape) - rows * count, 0, count - 1))
-
-
-def uniform(ids: NDArray[np.int64]) -> Floats:
-    """A number in [0, 1) for every id, by the finalizer of SplitMix64.
-
-    >>> bool(abs(uniform(np.arange(10_000)).mean() - 0.5) < 0.01)
-    True
-    """
-    with np.errstate(over="ignore"):
-        z = (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    return np.asarray((z >> np.uint64(11)) / 2.0**53)

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.log.good import is_number
-from counterpoise.models.folds import folds_of, row_ids
+from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.moments import Floats
 
 BINS = 10

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from counterpoise.errors import Argument, LogError, OptionError
 from counterpoise.features import Encoder
 from counterpoise.log.expressions import columns
+from counterpoise.log.groups import folds_of, row_ids
 from counterpoise.log.question import Question
 from counterpoise.log.targets import Chosen, Probabilities, Target
 from counterpoise.models.design import Codes, Design, blocks
 from counterpoise.models.estimators import names_classes
 from counterpoise.models.fits import Fit
-from counterpoise.models.folds import FOLD, CrossFit, draw_actions, folds_of, row_ids
+from counterpoise.models.folds import FOLD, CrossFit, draw_actions
 from counterpoise.models.quality import Quality
 from counterpoise.moments import Floats
 from counterpoise.readers.policies import Table, add_policies, checked, chosen, read_by, table_of

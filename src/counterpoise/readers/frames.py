@@ -13,7 +13,8 @@ import polars as pl
 from counterpoise.errors import ColumnError, LogError, OptionError, first_line
 from counterpoise.log.expressions import check_digits, columns, plan
 from counterpoise.log.question import Question
-from counterpoise.readers.policies import complete, is_ranker
+from counterpoise.log.targets import is_ranker
+from counterpoise.readers.policies import complete
 from counterpoise.readers.progress import Report
 
 BATCH = 1_000_000

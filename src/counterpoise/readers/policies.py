@@ -14,14 +14,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from counterpoise.errors import Argument, ColumnError, LogError, OptionError
-from counterpoise.log.expressions import column, columns
+from counterpoise.log.expressions import columns, of_64_bits
 from counterpoise.log.lists import check_same_context, rows_by_list
 from counterpoise.log.question import Question
-from counterpoise.log.targets import ActionGroup, Probabilities
+from counterpoise.log.targets import ActionGroup, Probabilities, is_ranker
 from counterpoise.moments import Floats
 
 ROUNDED = 0.05  # above 1 may be the sum of probabilities that were rounded
-WIDE = ("Int128", "UInt128")  # older versions of polars have not both
 
 
 def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int = 0) -> pl.DataFrame:
@@ -36,21 +35,6 @@ def complete(frame: pl.DataFrame, question: Question, batch: str, first_row: int
         completed: pl.DataFrame = question.model.complete(frame, question, batch, first_row)
         return completed
     return add_policies(frame, question, batch) if question.policies else frame
-
-
-def of_64_bits(frame: pl.DataFrame, question: Question) -> pl.DataFrame:
-    """The batch with actions and contexts that NumPy can hold, which has no whole numbers of 128 bits."""
-    looked_at = {str(question.log.action), *question.log.context}
-    wide = [name for name, dtype in frame.schema.items() if name in looked_at and str(dtype) in WIDE]
-    for name in wide:
-        try:
-            frame = frame.with_columns(column(name).cast(pl.Int64))
-        except pl.exceptions.PolarsError as error:
-            raise ColumnError(
-                f"column {name!r} has whole numbers of more than 64 bits, which policies and models cannot take.",
-                do="Make them text, or number them from 0.",
-            ) from error
-    return frame
 
 
 def add_policies(frame: pl.DataFrame, question: Question, batch: str) -> pl.DataFrame:
@@ -115,11 +99,6 @@ def _of_callable(policy: Any, frame: pl.DataFrame, question: Question) -> Any:
             "One with a method predict_proba does without."
         ) from error
     return policy(table.combine_chunks().to_batches()[0])
-
-
-def is_ranker(policy: Any) -> bool:
-    """Whether a policy shows lists, so that a row's probability depends on the other rows of its list."""
-    return hasattr(policy, "list_probabilities")
 
 
 def _of_ranker(policy: Any, frame: pl.DataFrame, question: Question) -> Floats:

@@ -1,4 +1,4 @@
-"""The same two passes as `blocks`, each as one Triton kernel in which no logit leaves the chip.
+"""The two passes of `blocks`, each as one Triton kernel in which no logit leaves the chip.
 
 Products are of bfloat16, TF32 or float32 numbers, sums are float32. Both factors of a logit are rounded before they are multiplied, in the
 same way on any GPU, so that the logit of the logged action can be computed outside of the kernel and fits the others.
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from counterpoise.learn.items.logits import Logits, Summary
+from counterpoise.learn.blocks import Logits, Summary
 
 try:
     import triton

@@ -7,9 +7,9 @@ from learning import torch
 from counterpoise.environments import SyntheticBandit
 from counterpoise.errors import OptionError
 from counterpoise.learn import ModulePolicy, PolicyLearner, TwoTower
-from counterpoise.learn.items import arithmetic as sampled
-from counterpoise.learn.items.logits import Logits
-from counterpoise.learn.options import LazyAdam
+from counterpoise.learn.blocks import Logits
+from counterpoise.learn.optimizers import LazyAdam
+from counterpoise.learn.softmax import sampled_log_probability
 
 ITEMS = 400
 
@@ -33,9 +33,7 @@ def test_the_bias_is_the_documented_one(negatives):
     torch.manual_seed(1)
     logits, action = some_logits()
     p, target = exact(logits, action)
-    runs = torch.stack(
-        [sampled.sampled_log_probability(logits, action, negatives)[0].exp() / target for _ in range(4000)]
-    )
+    runs = torch.stack([sampled_log_probability(logits, action, negatives)[0].exp() / target for _ in range(4000)])
     others = p.square().sum(1) - target.square()
     documented = 1 + (ITEMS * others - (1 - target).square()) / negatives
     error = runs.std(0) / len(runs) ** 0.5
@@ -47,7 +45,7 @@ def test_sums_are_nearly_those_of_all_items():
     torch.manual_seed(2)
     logits, action = some_logits(bias=False)
     p, _ = exact(logits, action)
-    runs = [sampled.sampled_log_probability(logits, action, 100_000)[1:] for _ in range(3)]
+    runs = [sampled_log_probability(logits, action, 100_000)[1:] for _ in range(3)]
     for squares, mean in runs:
         torch.testing.assert_close(squares, p.square().sum(1), rtol=0.05, atol=0)
         torch.testing.assert_close(mean, p @ logits.items, rtol=0, atol=0.05)
@@ -59,7 +57,7 @@ def test_sparse_gradients_are_the_dense_ones():
     for sparse in (False, True):
         torch.manual_seed(3)
         items = logits.items.clone().requires_grad_()
-        sampled.sampled_log_probability(Logits(logits.contexts, items), action, 20, sparse=sparse)[0].sum().backward()
+        sampled_log_probability(Logits(logits.contexts, items), action, 20, sparse=sparse)[0].sum().backward()
         assert items.grad.is_sparse == sparse
         found.append(items.grad.to_dense())
     torch.testing.assert_close(*found)

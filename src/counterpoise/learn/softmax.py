@@ -1,4 +1,4 @@
-r"""log π over very many items, exactly or by a sample of them, and in which precision.
+r"""log π over very many items, exactly in blocks or in a kernel, or by a sample of them; and in which precision steps compute.
 
 For a row with logged action a and m items drawn uniformly, with replacement, out of n,
 
@@ -27,11 +27,24 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from counterpoise.errors import Argument, OptionError
-from counterpoise.learn.items import blocks, kernels
-from counterpoise.learn.items.kernels import Precision
-from counterpoise.learn.items.logits import Logits, Summary, too_many
+from counterpoise.learn import blocks, kernels
+from counterpoise.learn.blocks import Logits, Summary
+from counterpoise.learn.kernels import Precision
+
+CELLS = 2**22  # logits that a step may hold at once: 16 MB of float32, from where on blocks are faster
+# with fewer items than this, a long batch has many logits but no long rows, and blocks gain nothing
+LEAST_ITEMS = 2**12
 
 # -- All items ---------------------------------------------------------------------------------------------------------
+
+
+def too_many(rows: int, items: int) -> bool:
+    """Whether so many logits had better never be in memory at once.
+
+    >>> too_many(rows=1024, items=1000), too_many(rows=1024, items=1_000_000)
+    (False, True)
+    """
+    return items >= LEAST_ITEMS and rows * items > CELLS
 
 
 class _Logged(torch.autograd.Function):

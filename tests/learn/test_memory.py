@@ -4,12 +4,11 @@ import pytest
 from learning import torch
 from torch.profiler import ProfilerActivity, profile
 
-from counterpoise.learn import TwoTower
-from counterpoise.learn.items import logits
-from counterpoise.learn.items.arithmetic import Arithmetic
+from counterpoise.learn import TwoTower, blocks, softmax
 from counterpoise.learn.options import Options
 from counterpoise.learn.rows import Batch
-from counterpoise.learn.steps import backward
+from counterpoise.learn.softmax import Arithmetic
+from counterpoise.learn.steps import LoggedActions
 
 ROWS, WIDTH = 8, 4
 MIB = 2**20
@@ -37,14 +36,14 @@ def made(items, features):
 
 
 @pytest.fixture(autouse=True)
-def blocks(monkeypatch):
-    monkeypatch.setattr(logits, "CELLS", 1)
-    monkeypatch.setattr(logits, "BLOCK", {"cpu": 2**15})  # which parts of 10⁵ items fill, too
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(softmax, "CELLS", 1)
+    monkeypatch.setattr(blocks, "BLOCK", {"cpu": 2**15})  # which parts of 10⁵ items fill, too
 
 
 def beyond_gradients(items, features, arithmetic):
     policy, batch = made(items, features)
-    found = peak(lambda: backward(policy, batch, None, arithmetic=arithmetic))
+    found = peak(lambda: LoggedActions(policy, arithmetic=arithmetic).backward(batch, None))
     return found - sum(p.grad.numel() * 4 for p in policy.parameters() if not p.grad.is_sparse)
 
 
@@ -79,6 +78,6 @@ def test_adam():
     given = dict.fromkeys(Options.__dataclass_fields__)
     policy, batch = made(1_000_000, False)
     optimizer = Options(**given | {"learning_rate": 0.1}).optimizer_of(policy)
-    backward(policy, batch, None)
+    LoggedActions(policy).backward(batch, None)
     optimizer.step()
     assert peak(optimizer.step) < 0.1 * MIB

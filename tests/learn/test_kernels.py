@@ -7,8 +7,8 @@ import sys
 import pytest
 from learning import torch
 
-from counterpoise.learn.items import blocks, kernels
-from counterpoise.learn.items.logits import Logits
+from counterpoise.learn import blocks, kernels
+from counterpoise.learn.blocks import Logits
 
 pytest.importorskip("triton", reason="Triton is absent: it comes with the CUDA builds of PyTorch")
 # Triton makes its own functions for the interpreter, or not, when it is imported

@@ -5,12 +5,11 @@ from learning import torch
 
 from counterpoise.errors import OptionError
 from counterpoise.estimators.weighted import beta_ips
-from counterpoise.learn import MLP, LinearSoftmax, TwoTower
+from counterpoise.learn import MLP, LinearSoftmax, TwoTower, blocks, softmax
 from counterpoise.learn.criterion import moments_of
-from counterpoise.learn.items import blocks, logits
 from counterpoise.learn.objectives import OBJECTIVES
 from counterpoise.learn.rows import Batch, Rows
-from counterpoise.learn.steps import Logged, backward
+from counterpoise.learn.steps import LoggedActions
 
 ITEMS, ROWS = 203, 37
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -44,10 +43,10 @@ def batch_of(dtype):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 16 rows and 50 items, which divide neither the rows nor the items."""
-    monkeypatch.setattr(logits, "CELLS", 1)
-    monkeypatch.setattr(logits, "LEAST_ITEMS", 1)
-    monkeypatch.setattr(logits, "ROWS", 16)
-    monkeypatch.setattr(logits, "BLOCK", {"cpu": 16 * 50})
+    monkeypatch.setattr(softmax, "CELLS", 1)
+    monkeypatch.setattr(softmax, "LEAST_ITEMS", 1)
+    monkeypatch.setattr(blocks, "ROWS", 16)
+    monkeypatch.setattr(blocks, "BLOCK", {"cpu": 16 * 50})
 
 
 KINDS = ["linear with bias", "mlp", "two towers", "item features"]
@@ -66,16 +65,14 @@ def gradients(policy):
 )
 def test_a_step_is_the_dense_one(kind, dtype, objective, norms, request):
     policy, batch, limit = made(kind, dtype), batch_of(dtype), TOLERANCE[dtype]
-    asked = {"objective": OBJECTIVES[objective], "norms": norms}
-    expected = backward(policy, batch, None, **asked)
+    expected = LoggedActions(policy, norms=norms).backward(batch, None, objective=OBJECTIVES[objective])
     dense = gradients(policy)
     request.getfixturevalue("small_blocks")
-    for logged in (None, Logged(policy)):
-        step = backward(policy, batch, None, **asked, logged=logged)
-        for name, gradient in gradients(policy).items():
-            assert (gradient - dense[name]).norm() <= limit * dense[name].norm(), name
-        torch.testing.assert_close(step.baseline, expected.baseline, rtol=limit, atol=0)
-        torch.testing.assert_close(step.variance, expected.variance, rtol=10 * limit, atol=0)
+    step = LoggedActions(policy, norms=norms).backward(batch, None, objective=OBJECTIVES[objective])
+    for name, gradient in gradients(policy).items():
+        assert (gradient - dense[name]).norm() <= limit * dense[name].norm(), name
+    torch.testing.assert_close(step.baseline, expected.baseline, rtol=limit, atol=0)
+    torch.testing.assert_close(step.variance, expected.variance, rtol=10 * limit, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +109,7 @@ def test_draws_follow_the_policy_and_know_their_probability():
 def test_huge_logits_do_not_overflow():
     contexts = torch.tensor([[300.0, 0.0], [-300.0, 1.0]])
     items = torch.stack([torch.linspace(-5, 5, 90), torch.ones(90)], 1)
-    found = logits.Logits(contexts, items)
+    found = blocks.Logits(contexts, items)
     seen = blocks.summary(found, torch.tensor([89, 0]), mean=True)
     torch.testing.assert_close(seen.log_total, torch.logsumexp(contexts @ items.T, 1))
     assert torch.isfinite(seen.mean).all()
@@ -122,7 +119,7 @@ def test_threads_change_nothing(monkeypatch):
     """Parts of the items are the same for any number of threads, and so are their sums to the last bit."""
     monkeypatch.setattr(blocks, "LEAST", 20)
     random = torch.Generator().manual_seed(5)
-    made = logits.Logits(*(torch.randn(n, 4, generator=random) for n in (9, 203)))
+    made = blocks.Logits(*(torch.randn(n, 4, generator=random) for n in (9, 203)))
     action, scale = torch.randint(203, (9,), generator=random), torch.rand(9, generator=random)
     found = []
     for count in (1, 3):
@@ -145,4 +142,4 @@ def test_all_norms_refuse_a_layer_that_is_used_twice():
     twice = torch.nn.Linear(5, 5, dtype=torch.float64)
     policy.body = torch.nn.Sequential(twice, torch.nn.Tanh(), twice, policy.body)
     with pytest.raises(OptionError, match="each used once"):
-        backward(policy, batch_of(torch.float64), None, norms="all")
+        LoggedActions(policy, norms="all").backward(batch_of(torch.float64), None)

@@ -1,1 +1,0 @@
-"""Softmax over very many items: exact in blocks or in a fused kernel, or sampled, and never a (rows × items) array."""
