@@ -110,7 +110,7 @@ def error_of(interval: Interval) -> float:
 BETA_IPS = "beta_ips"
 TAIL = 6.0  # mean(d⁴)/mean(d²)² of distances d that fall off exponentially
 VARIANCE = 0.5  # Pareto k of rewards from which on they have none
-OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/mended_stats.py
+OPEN = 0.4  # from which on a mean is open on that side: most logs of rewards without a variance show more, benchmarks/verdicts.py tails
 COARSE = 0.02  # of the rewards in one bin, if it holds several rewards
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 WORST = (0.1,)
